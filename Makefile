@@ -1,0 +1,38 @@
+# Each target creates .venv when it is missing, so any of them can be the first.
+PYTHON ?= python3
+CONFIG ?= configs/quickstart.yaml
+SAD_HPC = .venv/bin/sad-hpc
+
+.PHONY: pipeline test bench lint cluster-up cluster-down
+pipeline: .venv/installed
+	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
+
+test: .venv/installed-test
+	.venv/bin/python -m pytest
+
+bench: .venv/installed
+	.venv/bin/python benchmarks/run.py
+
+lint: .venv/installed-test
+	.venv/bin/ruff check sad_hpc tests benchmarks
+	.venv/bin/mypy
+
+cluster-up:
+	@slurm/dev_cluster.sh up 4
+
+cluster-down:
+	@slurm/dev_cluster.sh down
+
+# torch first and pinned: a plain `torch` may fetch several GB of CUDA packages.
+.venv/installed: setup.cfg constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	    || { echo "sad_hpc needs Python 3.10 or newer: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv \
+	    || { echo "no venv module: apt-get install python3-venv"; exit 1; }
+	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed-test: .venv/installed
+	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	@touch $@

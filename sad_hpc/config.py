@@ -1,0 +1,168 @@
+"""Strict configuration: sections with known keys, YAML files, dotted overrides, and signatures.
+
+A section is a pydantic model that refuses unknown keys and wrong types.  Fields declared with
+`transient()` cannot change a result (paths, logging, numbers of workers) and stay out of the
+signature that names a stage's output folder.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sad_hpc.errors import ConfigError
+
+SCHEMA_VERSION = 1
+"""Raised whenever the meaning of a config or of a stage's output changes: old folders are redone."""
+
+
+class Section(BaseModel):
+    """Base of every config section: immutable, strict, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def transient(default: Any, **constraints: Any) -> Any:
+    """A field that cannot change the result, and so is no part of the signature."""
+    return Field(default, json_schema_extra={"transient": True}, **constraints)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or holds no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path} is not valid YAML: {reason}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold a mapping of sections, not {type(content).__name__}")
+    return content
+
+
+def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """`mapping` with each `key.sub=value` set; values are read as YAML (`[0, 1]`, `true`, `1e-3`).
+
+    Raises:
+        ConfigError: an override has no `=`, or goes through a key that holds no section.
+    """
+    result = json.loads(json.dumps(mapping))
+    for override in overrides:
+        path, separator, text = override.partition("=")
+        keys = path.strip().split(".")
+        if not separator or not all(keys):
+            raise ConfigError(f"override {override!r} is not of the form key.sub=value")
+        section = result
+        for key in keys[:-1]:
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"override {override!r}: {key!r} is a value, not a section")
+        section[keys[-1]] = _read_value(override, text)
+    return result
+
+
+def _read_value(override: str, text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML") from error
+    if isinstance(value, str):
+        # YAML 1.1 reads 1e-3 (no dot) as a string; everyone means a number.
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def build(section: type[SectionT], mapping: Mapping[str, Any], source: str) -> SectionT:
+    """`mapping` checked and turned into `section`.
+
+    Raises:
+        ConfigError: one line that names the source, the first wrong key and the valid choices.
+    """
+    try:
+        return section.model_validate(dict(mapping))
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_explain(section, error)}") from None
+
+
+def _explain(section: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        valid = _keys_at(section, [str(part) for part in first["loc"][:-1]])
+        near = difflib.get_close_matches(str(first["loc"][-1]), valid, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"unknown key {key!r}; {hint}valid keys: {', '.join(valid)}{more}"
+    if first["type"] == "missing":
+        return f"required key {key!r} is missing{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    prefix = f"{key}: " if key else ""
+    given = f", not {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
+    return f"{prefix}{message}{given}{more}"
+
+
+def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
+    """The valid keys of the section at `location` inside `section`."""
+    for part in location:
+        if part in section.model_fields:
+            annotation = section.model_fields[part].annotation
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                section = annotation
+    return sorted(section.model_fields)
+
+
+def resolved(section: BaseModel, with_transient: bool = False) -> dict[str, Any]:
+    """A section as plain JSON values, without its transient fields unless asked for."""
+    values: dict[str, Any] = {}
+    for name, field in type(section).model_fields.items():
+        extra = field.json_schema_extra
+        if not with_transient and isinstance(extra, dict) and extra.get("transient"):
+            continue
+        value = getattr(section, name)
+        values[name] = resolved(value, with_transient) if isinstance(value, BaseModel) else value
+    return json.loads(json.dumps(values))
+
+
+def signature(stage: str, config: Mapping[str, Any], upstream: Sequence[str] = ()) -> str:
+    """12 hex digits that name a stage's output: what it computes, and from which inputs.
+
+    Args:
+        stage: the stage's name.
+        config: what can change its result, as JSON values (see `resolved`).
+        upstream: signatures of the stages whose output it reads.
+    """
+    identity = {
+        "stage": stage,
+        "schema": SCHEMA_VERSION,
+        "config": config,
+        "upstream": list(upstream),
+    }
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def differences(stored: Any, wanted: Any, prefix: str = "") -> list[str]:
+    """The keys in which two resolved configs differ, as `key: stored -> wanted`."""
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        lines = []
+        for key in sorted({*stored, *wanted}):
+            name = f"{prefix}.{key}" if prefix else str(key)
+            lines += differences(stored.get(key), wanted.get(key), name)
+        return lines
+    return [] if stored == wanted else [f"{prefix}: {stored!r} -> {wanted!r}"]

@@ -1,0 +1,240 @@
+"""An experiment: the sections of a config file, one a stage, and the signature of each stage."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from sad_hpc.config import (
+    Section,
+    apply_overrides,
+    build,
+    read_yaml,
+    resolved,
+    signature,
+    transient,
+)
+from sad_hpc.errors import ConfigError
+from sad_hpc.methods import METHODS
+from sad_hpc.tasks import TaskConfig
+from sad_hpc.tasks.base import family_class
+
+
+class DataConfig(Section):
+    """What `collect` makes: contexts and labels."""
+
+    tasks: int = Field(ge=2)
+    """Number of tasks (the paper's "# of environments"), training and test together."""
+    seed: int = Field(0, ge=0)
+    trust_horizon: int = Field(ge=1)
+    """N: the length of a label roll-out (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
+    episodes_per_action: int = Field(1, ge=1)
+    """N_ep of Theorem 2; 1 is the paper's algorithm."""
+    discount: float = Field(0.9, gt=0, lt=1)
+    """gamma of the label roll-outs' returns."""
+    return_threshold: float = 1e-6
+    """R of Algorithm 3; unused where rewards are sparse (Algorithm 5)."""
+    tie_break: Literal["lowest", "random"] = "lowest"
+    """Which of several best actions becomes the label."""
+    behavior_policy: Literal["uniform"] | list[float] = "uniform"
+    """One fixed distribution over actions, for contexts, episodes and label roll-outs."""
+    block_tasks: int = Field(2048, ge=1)
+    """Tasks in a block: the unit of sharding, of random streams and of resuming."""
+    schedule: Literal["dynamic", "static"] = transient("dynamic")
+    """How blocks are handed to MPI ranks; the data are the same."""
+
+
+class ModelConfig(Section):
+    """The transformer, the same for every method."""
+
+    layers: int = Field(3, ge=1)
+    heads: int = Field(3, ge=1)
+    embedding: int = Field(32, ge=1)
+    head_dim: int | None = Field(None, ge=1)
+    """Width of a head; by default embedding / heads rounded up to a multiple of 8."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """On embeddings and residual branches."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Above 0 it switches off fused attention, which costs a factor of 4 at T = 500 on a CPU."""
+    initialization: Literal["scaled", "gpt2"] = "scaled"
+    """scaled: N(0, 1 / fan_in); gpt2: N(0, 0.02), too small for width 32."""
+
+
+class PretrainConfig(Section):
+    """The optimisation."""
+
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(64, ge=1)
+    """Global: contexts in a step, over all ranks."""
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    gradient_clipping: float = Field(1.0, ge=0)
+    """Largest gradient norm; 0 switches it off."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 on a GPU, fp32 on a CPU."""
+    zero_stage: Literal[0, 1, 2] = 0
+    holdout_tasks: int = Field(1024, ge=1)
+    """Training tasks that are kept out of training, to measure loss and label accuracy on."""
+    checkpoint_minutes: float = transient(5.0, ge=0)
+    """Time between checkpoints; one is also made at the end of every epoch."""
+    log_seconds: float = transient(10.0, gt=0)
+    """Time between progress lines in a log."""
+
+
+class EvaluateConfig(Section):
+    """Offline and online evaluation on test tasks."""
+
+    tasks: int = Field(200, ge=1)
+    seed: int = Field(0, ge=0)
+    online_episodes: int = Field(40, ge=1)
+    headline_episodes: int = Field(10, ge=1)
+    """The mean of the last so many online episodes is the number in the tables."""
+    batch_size: int = transient(512, ge=1)
+    """Sequences in one forward pass."""
+
+    @model_validator(mode="after")
+    def _check_episodes(self) -> "EvaluateConfig":
+        if self.headline_episodes > self.online_episodes:
+            raise ValueError(
+                f"evaluate.headline_episodes={self.headline_episodes} exceeds "
+                f"evaluate.online_episodes={self.online_episodes}"
+            )
+        return self
+
+
+TaskT = TypeVar("TaskT", bound=TaskConfig)
+
+
+class Experiment(Section, Generic[TaskT]):
+    """A whole config file."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Folder under runs/ and results/."""
+    task: TaskT
+    data: DataConfig
+    methods: list[str] = Field(min_length=1)
+    seeds: list[int] = Field([0, 1, 2, 3], min_length=1)
+    """Training seeds; each (method, seed) is one pretraining job and one array element."""
+    model: ModelConfig = ModelConfig()
+    pretrain: PretrainConfig
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @field_validator("methods")
+    @classmethod
+    def _check_methods(cls, methods: list[str]) -> list[str]:
+        for method in methods:
+            if method not in METHODS:
+                raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
+        return _without_repeats(methods)
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: list[int]) -> list[int]:
+        if min(seeds) < 0:
+            raise ValueError("seeds must be 0 or more")
+        return _without_repeats(seeds)
+
+    @property
+    def elements(self) -> list[tuple[str, int]]:
+        """Every (method, seed), in the order of the evaluation array."""
+        return [(method, seed) for method in self.methods for seed in self.seeds]
+
+    def data_config(self) -> dict[str, Any]:
+        """What decides the dataset."""
+        return {"task": resolved(self.task), "data": resolved(self.data)}
+
+    def data_signature(self) -> str:
+        """Names the dataset's folder."""
+        return signature("collect", self.data_config())
+
+    def pretrain_config(self, method: str, seed: int) -> dict[str, Any]:
+        """What decides a trained model, besides the dataset."""
+        return {
+            "method": method,
+            "seed": seed,
+            "model": resolved(self.model),
+            "pretrain": resolved(self.pretrain),
+        }
+
+    def pretrain_signature(self, method: str, seed: int) -> str:
+        """Names the folder of one trained model."""
+        config = self.pretrain_config(method, seed)
+        return signature("pretrain", config, [self.data_signature()])
+
+    def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
+        """What decides an evaluation, besides the trained model."""
+        return {"method": method, "seed": seed, "evaluate": resolved(self.evaluate)}
+
+    def evaluate_signature(self, method: str, seed: int) -> str:
+        """Names the result file of one (method, seed)."""
+        config = self.evaluate_config(method, seed)
+        return signature("evaluate", config, [self.pretrain_signature(method, seed)])
+
+    def aggregate_signature(self) -> str:
+        """Names the state in which the tables include every (method, seed)."""
+        upstream = [self.evaluate_signature(*element) for element in self.elements]
+        return signature("aggregate", {"name": self.name}, upstream)
+
+
+def _without_repeats(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise ValueError(f"repeats an entry: {values}")
+    return values
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
+    """Reads a config file: defaults < YAML < `key.sub=value` overrides.
+
+    Raises:
+        ConfigError: one line with the file, the key and the valid choices.
+    """
+    mapping = apply_overrides(read_yaml(path), overrides)
+    source = " ".join([str(path), *overrides])
+    return parse_experiment(mapping, source)
+
+
+def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskConfig]:
+    """A mapping of sections as an experiment; `source` is named in errors.
+
+    Raises:
+        ConfigError: see `load_experiment`.
+    """
+    task = mapping.get("task")
+    if not isinstance(task, dict) or "family" not in task:
+        raise ConfigError(f"{source}: required key 'task.family' is missing")
+    try:
+        family = family_class(task["family"])
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    experiment = build(Experiment[family.config_class], mapping, source)  # type: ignore[name-defined]
+    _check_sizes(experiment, source)
+    return experiment
+
+
+def _check_sizes(experiment: Experiment[TaskConfig], source: str) -> None:
+    """What only shows when sections are seen together."""
+    family = family_class(experiment.task.family)(experiment.task)
+    data, policy = experiment.data, experiment.data.behavior_policy
+    if policy != "uniform" and len(policy) != family.n_actions:
+        raise ConfigError(
+            f"{source}: data.behavior_policy has {len(policy)} probabilities, but "
+            f"{experiment.task.family} has {family.n_actions} actions"
+        )
+    for split in ("train", "test"):
+        if family.n_tasks(split, data.tasks) < 1:
+            raise ConfigError(
+                f"{source}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
+            )
+    n_train = family.n_tasks("train", data.tasks)
+    if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
+        raise ConfigError(
+            f"{source}: {n_train} training tasks less pretrain.holdout_tasks="
+            f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
+            f"pretrain.batch_size={experiment.pretrain.batch_size}"
+        )
+    n_test = family.n_tasks("test", data.tasks)
+    if experiment.evaluate.tasks > n_test:
+        raise ConfigError(
+            f"{source}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
+        )

@@ -1,0 +1,218 @@
+"""A run's folder on disk: paths, atomic writes, provenance, heartbeats and completion markers.
+
+    runs/<experiment>/
+        config.json  provenance.json  jobs.json
+        data/<signature>/                            one dataset
+        checkpoints/<method>-seed<k>-<signature>/    one trained model
+        evaluations/<method>-seed<k>-<signature>/    one element's result.h5
+        aggregates/<signature>/                      marker of finished tables
+        logs/
+Each stage folder holds `config.json` (what decides its content), `provenance.json`,
+`progress.json` (heartbeat) and, when complete, `done.json`.
+"""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.config import differences
+from sad_hpc.errors import SadError
+from sad_hpc.experiment import Experiment
+from sad_hpc.methods import METHODS
+
+LIBRARIES = ("deepspeed", "h5py", "mpi4py", "mpich", "numba", "numpy", "submitit", "torch")
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`; fsynced and renamed to it if the block succeeds.
+
+    Raises:
+        SadError: the disk is full or the folder cannot be written; nothing is left behind.
+    """
+    temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_error(path: Path, error: OSError) -> SadError:
+    """An OSError of a write as one line with the path and the way out."""
+    reason = error.strerror or " ".join(str(error).split())
+    return SadError(f"cannot write {path}: {reason}; free space or choose another --runs folder")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON in one step: readers see the old file or the new one."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or None if it is missing or torn."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """The output folder of one stage."""
+
+    stage: str
+    path: Path
+
+    @property
+    def title(self) -> str:
+        """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
+        return f"{self.stage} {self.path.name}"
+
+    def prepare(self, config: dict[str, Any]) -> None:
+        """Creates the folder, or checks that it was made by the same config.
+
+        Raises:
+            SadError: it holds the output of another config, or cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        stored = read_json(self.path / "config.json")
+        if stored is None:
+            write_json(self.path / "config.json", config)
+            write_json(self.path / "provenance.json", provenance())
+        elif changed := differences(stored, json.loads(json.dumps(config))):
+            raise SadError(
+                f"{self.path} holds the output of another config ({'; '.join(changed)}); "
+                "remove the folder or choose another --runs folder"
+            )
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """What the completion marker says, or None if the stage is not complete."""
+        return read_json(self.path / "done.json")
+
+    def complete(self, **details: Any) -> None:
+        """Marks the stage as complete."""
+        write_json(self.path / "done.json", {"finished": time.time(), **details})
+
+    @property
+    def progress(self) -> dict[str, Any] | None:
+        """The last heartbeat: {done, total, unit, time, host, pid}, or None."""
+        return read_json(self.path / "progress.json")
+
+    def heartbeat(self, done: float, total: float, unit: str) -> None:
+        """Tells `sad-hpc status` how far the stage is."""
+        beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
+        beat |= {"host": socket.gethostname(), "pid": os.getpid()}
+        write_json(self.path / "progress.json", beat)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment's folder; `runs` is the folder of all of them."""
+
+    experiment: Experiment[Any]
+    runs: Path = Path("runs")
+
+    @property
+    def path(self) -> Path:
+        """runs/<experiment>."""
+        return self.runs / self.experiment.name
+
+    @property
+    def logs(self) -> Path:
+        """Where jobs write their output."""
+        return self.path / "logs"
+
+    def data(self) -> StageFolder:
+        """The dataset's folder."""
+        return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
+
+    def checkpoint(self, method: str, seed: int) -> StageFolder:
+        """The folder of one trained model."""
+        signature = self.experiment.pretrain_signature(method, seed)
+        return self._element("pretrain", "checkpoints", method, seed, signature)
+
+    def evaluation(self, method: str, seed: int) -> StageFolder:
+        """The folder of one evaluation; its results are in `result.h5`."""
+        signature = self.experiment.evaluate_signature(method, seed)
+        return self._element("evaluate", "evaluations", method, seed, signature)
+
+    def aggregate(self) -> StageFolder:
+        """The marker of finished tables."""
+        folder = self.path / "aggregates" / self.experiment.aggregate_signature()
+        return StageFolder("aggregate", folder)
+
+    def stages(self) -> list[StageFolder]:
+        """Every stage folder of the experiment, in the order of work."""
+        elements = self.experiment.elements
+        return [
+            self.data(),
+            *(self.checkpoint(*element) for element in elements),
+            *(self.evaluation(*element) for element in elements),
+            self.aggregate(),
+        ]
+
+    def prepare(self, command: Sequence[str]) -> None:
+        """Creates the folder and records the whole config and the command that uses it."""
+        write_json(self.path / "config.json", self.experiment.model_dump(mode="json"))
+        write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
+
+    def _element(
+        self, stage: str, folder: str, method: str, seed: int, signature: str
+    ) -> StageFolder:
+        name = f"{METHODS[method].slug}-seed{seed}-{signature}"
+        return StageFolder(stage, self.path / folder / name)
+
+
+def provenance() -> dict[str, Any]:
+    """Git commit, dirty flag, host, processor, Python and library versions."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "argv": sys.argv,
+        **_git_state(),
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def _git_state() -> dict[str, Any]:
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+    commit = git("rev-parse", "HEAD")
+    changes = git("status", "--porcelain")
+    return {"commit": commit and commit.strip(), "dirty": None if changes is None else changes != ""}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

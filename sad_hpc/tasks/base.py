@@ -1,0 +1,135 @@
+"""What a task family is, and the registry that turns a config's `task` section into one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.config import Section
+from sad_hpc.errors import ConfigError
+
+SPLITS = ("train", "test")
+
+
+class TaskConfig(Section):
+    """What every family's `task` section has; each family adds its own parameters."""
+
+    family: str
+    horizon: int = Field(ge=1)
+    """T: transitions in a context, and steps in an episode."""
+
+
+@dataclass(frozen=True)
+class TabularMDPs:
+    """M deterministic MDPs over the same S states and A actions."""
+
+    next_states: NDArray[np.uint16]
+    """(M, S, A)"""
+    rewards: NDArray[np.float32]
+    """(M, S, A): the reward of taking the action in the state."""
+
+
+class TabularFamily(ABC):
+    """A distribution over finite deterministic MDPs; the kernels need nothing but its arrays.
+
+    States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
+    """
+
+    config_class: ClassVar[type[TaskConfig]]
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    name: str
+    """The word in the `task_family` column of result tables, such as darkroom_large."""
+    n_actions: int
+    start_state: int
+    """Every episode starts here."""
+    coordinates: NDArray[np.uint8]
+    """(S, d): how a state is written in datasets and shown to the model."""
+    state_center: tuple[float, ...]
+    """(d,): subtracted from coordinates before the model sees them."""
+    state_scale: tuple[float, ...]
+    """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
+    reward_dtype: type[np.generic]
+    """The smallest type that holds every reward exactly."""
+    sparse_reward: bool
+    """Whether labels come from Algorithm 5 (sparse) or Algorithm 3 (dense)."""
+
+    @property
+    def n_states(self) -> int:
+        """S, the number of states."""
+        return len(self.coordinates)
+
+    @property
+    def max_return(self) -> float:
+        """The largest reward of a step times T: the scale of episode returns."""
+        return float(self.config.horizon)
+
+    @abstractmethod
+    def n_tasks(self, split: str, total: int) -> int:
+        """How many of `total` tasks belong to `split`."""
+
+    @abstractmethod
+    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
+        """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
+
+    @abstractmethod
+    def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
+        """The MDPs (M = n) of (n, p) task parameters."""
+
+    @abstractmethod
+    def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """(n, S, A): whether an action is optimal in a state, for (n, p) task parameters."""
+
+    def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:
+        """Inverse of `coordinates`: (..., d) -> (...).
+
+        Raises:
+            KeyError: a row is no state of this family.
+        """
+        lookup = np.full(self.coordinates.max(axis=0).astype(int) + 1, -1, dtype=np.int64)
+        lookup[tuple(self.coordinates.T)] = np.arange(self.n_states)
+        axes = tuple(np.moveaxis(coordinates, -1, 0))
+        if any((axis >= size).any() for axis, size in zip(axes, lookup.shape, strict=True)):
+            raise KeyError("coordinates outside of the state space")
+        numbers = lookup[axes]
+        if (numbers < 0).any():
+            raise KeyError("coordinates outside of the state space")
+        return numbers
+
+
+FAMILIES: dict[str, type[TabularFamily]] = {}
+"""Families by the name that a config's `task.family` gives."""
+
+FamilyT = TypeVar("FamilyT", bound=type[TabularFamily])
+
+
+def register(name: str) -> Callable[[FamilyT], FamilyT]:
+    """Class decorator: `task.family: NAME` in a config means this family."""
+
+    def add(family: FamilyT) -> FamilyT:
+        FAMILIES[name] = family
+        return family
+
+    return add
+
+
+def family_class(name: Any) -> type[TabularFamily]:
+    """The registered family of that name.
+
+    Raises:
+        ConfigError: there is none; the message lists the valid names.
+    """
+    if name not in FAMILIES:
+        raise ConfigError(f"task.family: unknown {name!r}; valid: {', '.join(sorted(FAMILIES))}")
+    return FAMILIES[name]
+
+
+def make_family(config: TaskConfig) -> TabularFamily:
+    """The family that a `task` section describes."""
+    return family_class(config.family)(config)

@@ -1,0 +1,393 @@
+#!/usr/bin/env bash
+# A real Slurm on one Debian machine, for trying and testing: `dev_cluster.sh --help`.
+#
+# munged, MariaDB, slurmdbd, slurmctld and N slurmd run out of one folder, on free ports, with a key,
+# a database and sockets of their own, so that any Slurm, MariaDB or munge already there is not
+# disturbed and several dev clusters can run side by side. SLURM_CONF is all that a client needs.
+set -euo pipefail
+
+readonly PROGRAM=${0##*/}
+readonly MARKER_NAME=.sad_hpc_dev_cluster # holds the number of nodes; no folder without it is removed
+readonly HOSTS_FILE=/etc/hosts
+readonly START_SECONDS=60 # patience with each daemon; all of them together need about 6 s
+readonly STOP_SECONDS=10  # then SIGKILL: nothing in the folder is kept
+
+usage() {
+    cat <<HELP
+usage: $PROGRAM up [N] | down | status | --help
+
+  eval "\$(slurm/$PROGRAM up 4)"   start a Slurm with 4 nodes (the default) and point this shell at it
+  slurm/$PROGRAM down              end it and remove its folder
+  slurm/$PROGRAM status            every daemon with its pid, and sinfo; exit status 1 if not all are alive
+
+'up' prints one line on standard output, 'export SLURM_CONF=...'; when the cluster is up it only prints it again.
+
+environment:
+  SAD_HPC_DEV_CLUSTER   the cluster's folder (default: .dev_cluster in the repository)
+  SAD_HPC_DEV_CPUS      CPUs that each node declares (default 1; may exceed the machine's)
+
+Needs root on Debian or Ubuntu, with: apt-get install slurm-wlm slurmdbd mariadb-server munge
+HELP
+}
+
+say() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# ---------------------------------------------------------------- where it lives, what it needs
+
+# Sets FOLDER and the paths inside it.
+locate_folder() {
+    local repository
+    repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+    FOLDER=$(realpath -m -- "${SAD_HPC_DEV_CLUSTER:-$repository/.dev_cluster}")
+    # slurm.conf has no quoting.
+    [[ $FOLDER =~ ^/[A-Za-z0-9._/-]+$ ]] || die "folder '$FOLDER': only letters, digits and ._/- work in slurm.conf"
+    # The longest socket is a job step's, node10/node10_1234567.4294967292; a socket's path has at most 107 bytes.
+    ((${#FOLDER} <= 72)) || die "folder '$FOLDER' has ${#FOLDER} characters; unix sockets allow 72 here." \
+        "Set SAD_HPC_DEV_CLUSTER to a shorter one, /tmp/dev_cluster for example."
+    MARKER=$FOLDER/$MARKER_NAME
+    CONF=$FOLDER/slurm.conf
+    HOSTS_TAG="# sad_hpc dev_cluster $FOLDER"
+}
+
+require_root_and_packages() {
+    local program
+    ((EUID == 0)) || die "must be run as root: slurmd starts jobs as other users, and node names go to $HOSTS_FILE"
+    for program in slurmctld slurmd slurmdbd munged mungekey mariadbd mariadb-install-db sinfo sacct sacctmgr; do
+        command -v "$program" >/dev/null ||
+            die "$program is missing: apt-get install slurm-wlm slurmdbd mariadb-server munge"
+    done
+}
+
+# One `up` or `down` at a time on this machine: they choose ports and edit the hosts file.
+lock_machine() {
+    exec {LOCK}<"$HOSTS_FILE"
+    flock -w 120 "$LOCK" || die "another $PROGRAM has been starting or ending for two minutes"
+}
+
+# ---------------------------------------------------------------- daemons
+
+# launch NAME COMMAND...: a detached daemon that runs in the foreground of its own session, so that its pid is known.
+# No descriptor is passed on: one left open would keep the caller's $(...) waiting for ever.
+# The environment is fresh, lest the caller's SLURM_* leak in; DEV_CLUSTER_DAEMON says whose process this is.
+launch() {
+    local name=$1
+    shift
+    (
+        for descriptor in "/proc/$BASHPID/fd/"*; do
+            descriptor=${descriptor##*/}
+            # 255 is bash's own handle on this script and closes by itself.
+            if ((descriptor > 2 && descriptor != 255)); then exec {descriptor}>&-; fi
+        done
+        cd /
+        # Background jobs of a script ignore SIGINT; the daemons' jobs would inherit that.
+        exec setsid env -i --default-signal PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 SLURM_CONF="$CONF" \
+            MYSQL_UNIX_PORT="$FOLDER/mariadb.socket" DEV_CLUSTER_DAEMON="$FOLDER:$name" "$@"
+    ) </dev/null >"$FOLDER/log/$name.log" 2>&1 &
+    echo $! >"$FOLDER/pid/$name"
+}
+
+daemon_names() { # in the order of their start
+    local number
+    echo munged mariadbd slurmdbd slurmctld
+    for ((number = 1; number <= $(<"$MARKER"); number++)); do echo "node$number"; done
+}
+
+# alive NAME: the recorded pid still is that daemon, not a later process that was given the same number.
+alive() {
+    local pid
+    pid=$(cat -- "$FOLDER/pid/$1" 2>/dev/null) && has_variable "$pid" "DEV_CLUSTER_DAEMON=$FOLDER:$1"
+}
+
+has_variable() { grep -qzxF -- "$2" "/proc/$1/environ" 2>/dev/null; }
+
+# wait_for NAME COMMAND...: until COMMAND succeeds; gives up early if daemon NAME ends.
+wait_for() {
+    local name=$1 deadline=$((SECONDS + START_SECONDS))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        alive "$name" || die "$name ended while starting"
+        ((SECONDS < deadline)) || die "$name: '$*' did not succeed within $START_SECONDS s"
+        sleep 0.1
+    done
+}
+
+# stop NAME: SIGTERM, then SIGKILL.
+stop() {
+    local name=$1 deadline=$((SECONDS + STOP_SECONDS)) signal=TERM
+    while alive "$name"; do
+        kill "-$signal" "$(<"$FOLDER/pid/$name")" 2>/dev/null || true
+        sleep 0.1
+        if ((SECONDS >= deadline)); then signal=KILL; fi
+    done
+}
+
+# What the slurmds leave behind: slurmstepd (it inherits DEV_CLUSTER_DAEMON) and the processes of jobs, which have
+# SLURMD_NODENAME beside our SLURM_CONF. A shell that only points at this cluster has no SLURMD_NODENAME and is spared.
+leftover_pids() {
+    local directory pid
+    for directory in /proc/[0-9]*; do
+        pid=${directory#/proc/}
+        if ((pid == $$ || pid == BASHPID)); then continue; fi
+        if grep -qzE "^DEV_CLUSTER_DAEMON=$FOLDER:" "$directory/environ" 2>/dev/null ||
+            { has_variable "$pid" "SLURM_CONF=$CONF" && grep -qz '^SLURMD_NODENAME=' "$directory/environ"; }; then
+            echo "$pid"
+        fi
+    done 2>/dev/null
+}
+
+stop_everything() {
+    local name pid
+    # Reverse order; slurmctld before the nodes, so that it does not requeue their jobs.
+    if alive slurmctld; then stop slurmctld; fi
+    for name in $(daemon_names | tr ' ' '\n' | tac); do stop "$name"; done
+    for pid in $(leftover_pids); do kill -KILL "$pid" 2>/dev/null || true; done
+    forget_node_names
+}
+
+# ---------------------------------------------------------------- ports and names
+
+listening() { # PORT
+    local hex
+    hex=$(printf '%04X' "$1")
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]+ 0A"
+}
+
+# Sets FIRST_PORT: the first of COUNT adjacent free ports, below those that the kernel hands to outgoing connections.
+choose_ports() { # COUNT
+    local count=$1 offset attempt
+    for ((attempt = 0; attempt < 100; attempt++)); do
+        FIRST_PORT=$((10000 + RANDOM % 20000))
+        for ((offset = 0; offset < count; offset++)); do
+            if listening $((FIRST_PORT + offset)); then continue 2; fi
+        done
+        return
+    done
+    die "found no $count adjacent free ports between 10000 and 30000"
+}
+
+# Jobs take a node's name for an address (torch's MASTER_ADDR is one), so the names must lead to this machine. Other
+# dev clusters' lines do not count as present: they go when those clusters do. The file is rewritten in place, never
+# replaced: in a container it may be a mount.
+add_node_names() { # COUNT
+    local number name
+    if [[ -n $(tail -c 1 "$HOSTS_FILE") ]]; then echo >>"$HOSTS_FILE"; fi
+    for ((number = 1; number <= $1; number++)); do
+        name=node$number
+        if ! grep -v '# sad_hpc dev_cluster ' "$HOSTS_FILE" | sed 's/#.*//' | grep -qwF "$name"; then
+            echo "127.0.0.1 $name $HOSTS_TAG" >>"$HOSTS_FILE"
+        fi
+        [[ $(getent ahostsv4 "$name") == 127.* ]] || die "$name does not resolve to this machine; see $HOSTS_FILE"
+    done
+}
+
+forget_node_names() {
+    local kept
+    if grep -q -- "$HOSTS_TAG\$" "$HOSTS_FILE"; then
+        kept=$(grep -v -- "$HOSTS_TAG\$" "$HOSTS_FILE")
+        printf '%s\n' "$kept" >"$HOSTS_FILE"
+    fi
+}
+
+# ---------------------------------------------------------------- configuration
+
+# The ports are FIRST_PORT for slurmctld, the next for slurmdbd, then one for each node.
+write_configuration() { # COUNT
+    local count=$1 number memory
+    memory=$(awk -v count="$count" '/^MemTotal:/ { print int($2 / 1024 / count) }' /proc/meminfo)
+    cat >"$CONF" <<CONFIG
+ClusterName=sad_hpc
+SlurmctldHost=localhost
+SlurmctldPort=$FIRST_PORT
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$FOLDER/state
+SlurmdSpoolDir=$FOLDER/%n
+SlurmctldPidFile=$FOLDER/pid/slurmctld.own
+SlurmdPidFile=$FOLDER/pid/%n.own
+MailProg=/bin/true
+# Only this machine can connect.
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+# A requeued job may start again once its old credential has expired: 20 s with this, 2 minutes without.
+AuthType=auth/munge
+AuthInfo=socket=$FOLDER/munge.socket,cred_expire=5
+# What one machine without systemd or cgroups can do.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=5
+MpiDefault=none
+# A node may declare more or less than the hardware has.
+SlurmdParameters=config_overrides
+# Small jobs and dependencies start within a second or two.
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+# A job that waits for one that failed ends instead of waiting for ever.
+DependencyParameters=kill_invalid_depend
+# A lost node is noticed soon, its jobs start again elsewhere, and it may come back.
+SlurmdTimeout=10
+ReturnToService=2
+JobRequeue=1
+KillWait=10
+# squeue and dependencies know an ended job for an hour.
+MinJobAge=3600
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=$((FIRST_PORT + 1))
+# Not a password: the munge socket for talking to slurmdbd, which does not look at AuthInfo.
+AccountingStoragePass=$FOLDER/munge.socket
+CONFIG
+    for ((number = 1; number <= count; number++)); do
+        echo "NodeName=node$number NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((FIRST_PORT + 1 + number))" \
+            "CPUs=$CPUS RealMemory=$memory State=UNKNOWN"
+    done >>"$CONF"
+    echo "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP" >>"$CONF"
+    # slurmdbd looks for this file beside slurm.conf and wants it to be private. With "localhost" it speaks to MariaDB
+    # through the socket in MYSQL_UNIX_PORT, where root needs no password: the database has no network at all.
+    (umask 077 && cat >"$FOLDER/slurmdbd.conf") <<CONFIG
+DbdHost=localhost
+DbdPort=$((FIRST_PORT + 1))
+SlurmUser=root
+PidFile=$FOLDER/pid/slurmdbd.own
+AuthType=auth/munge
+AuthInfo=socket=$FOLDER/munge.socket
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+CONFIG
+}
+
+# ---------------------------------------------------------------- commands
+
+start_daemons() { # COUNT
+    local count=$1 number database
+    # --force: munged would refuse a folder that only root may enter, such as one made by mktemp.
+    mungekey --create --keyfile="$FOLDER/munge.key"
+    launch munged "$(command -v munged)" --foreground --force --key-file="$FOLDER/munge.key" \
+        --socket="$FOLDER/munge.socket" --pid-file="$FOLDER/pid/munged.own" --seed-file="$FOLDER/munge.seed"
+    database=(--no-defaults --user=root --datadir="$FOLDER/database" --innodb-log-file-size=16M)
+    mariadb-install-db "${database[@]}" --auth-root-authentication-method=socket --skip-test-db \
+        >"$FOLDER/log/mariadb-install-db.log" 2>&1 || die "could not create the accounting database"
+    # Speed matters here, durability does not; slurmdbd asks for the long lock wait.
+    launch mariadbd "$(command -v mariadbd)" "${database[@]}" --skip-networking --socket="$FOLDER/mariadb.socket" \
+        --pid-file="$FOLDER/pid/mariadbd.own" --innodb-flush-method=nosync --innodb-lock-wait-timeout=900
+    wait_for munged test -S "$FOLDER/munge.socket"
+    wait_for mariadbd test -S "$FOLDER/mariadb.socket"
+    launch slurmdbd "$(command -v slurmdbd)" -D
+    wait_for slurmdbd listening $((FIRST_PORT + 1))
+    # Before slurmctld, which ends when the database does not know its cluster.
+    add_accounts >"$FOLDER/log/sacctmgr.log" 2>&1 || die "could not add the cluster to the accounting database"
+    launch slurmctld "$(command -v slurmctld)" -D -f "$CONF"
+    wait_for slurmctld listening "$FIRST_PORT"
+    for ((number = 1; number <= count; number++)); do
+        launch "node$number" "$(command -v slurmd)" -D -N "node$number" -f "$CONF"
+    done
+    wait_for slurmctld all_idle "$count"
+    wait_for slurmdbd sacct --noheader --allocations
+}
+
+add_accounts() {
+    sacctmgr -i add cluster sad_hpc && sacctmgr -i add account sad_hpc &&
+        sacctmgr -i add user root account=sad_hpc defaultaccount=sad_hpc
+}
+
+all_idle() { [[ $(sinfo --noheader --Node --format=%T | grep -cx idle) == "$1" ]]; } # COUNT
+
+report_failure() {
+    local log
+    for log in "$FOLDER"/log/*.log; do
+        if [[ -s $log ]]; then printf -- '--- %s\n%s\n' "$log" "$(tail -n 8 "$log")" >&2; fi
+    done
+    stop_everything
+    say "did not come up; what was started is ended, the logs are in $FOLDER/log"
+}
+
+up() { # COUNT
+    local count=$1 name living=() dead=()
+    if [[ -e $MARKER ]]; then
+        for name in $(daemon_names); do
+            if alive "$name"; then living+=("$name"); else dead+=("$name"); fi
+        done
+        if ((${#living[@]} > 0)); then
+            (($(<"$MARKER") == count)) || die "already up with $(<"$MARKER") nodes in $FOLDER, not $count: '$PROGRAM down' first"
+            ((${#dead[@]} == 0)) || die "partly up in $FOLDER, not alive: ${dead[*]}; '$PROGRAM down' first"
+            echo "export SLURM_CONF=$CONF"
+            return
+        fi
+        down # nothing alive: a failed start, or the machine was restarted
+    elif [[ -n $(ls -A -- "$FOLDER" 2>/dev/null) ]]; then
+        die "'$FOLDER' is not empty and is no dev cluster: set SAD_HPC_DEV_CLUSTER to another folder"
+    fi
+    mkdir -p -- "$FOLDER"
+    echo "$count" >"$MARKER"
+    echo '*' >"$FOLDER/.gitignore"
+    mkdir -- "$FOLDER"/{log,pid,state,database}
+    trap report_failure EXIT
+    trap 'exit 130' INT TERM HUP
+    choose_ports $((count + 2))
+    add_node_names "$count"
+    write_configuration "$count"
+    start_daemons "$count"
+    trap - EXIT INT TERM HUP
+    say "$count nodes are idle after $SECONDS s, logs in $FOLDER/log"
+    echo "export SLURM_CONF=$CONF"
+}
+
+down() {
+    if [[ ! -e $MARKER ]]; then
+        say "nothing is up in $FOLDER"
+        return
+    fi
+    stop_everything
+    rm -rf -- "$FOLDER"
+    say "ended, $FOLDER removed"
+}
+
+status() {
+    local name result=0
+    if [[ ! -e $MARKER ]]; then
+        echo "nothing is up in $FOLDER"
+        return 1
+    fi
+    for name in $(daemon_names); do
+        if alive "$name"; then
+            printf '%-10s %8s alive\n' "$name" "$(<"$FOLDER/pid/$name")"
+        else
+            printf '%-10s %8s NOT alive\n' "$name" "$(cat -- "$FOLDER/pid/$name" 2>/dev/null || echo -)"
+            result=1
+        fi
+    done
+    if alive slurmctld; then sinfo; fi
+    return "$result"
+}
+
+main() {
+    local command=${1:-} count=${2:-4}
+    case $command in
+        up) (($# <= 2)) || die "up takes one number, see --help" ;;
+        down | status) (($# == 1)) || die "$command takes no argument, see --help" ;;
+        -h | --help | help) usage && return ;;
+        *) usage >&2 && return 2 ;;
+    esac
+    [[ $count =~ ^[1-9][0-9]?$ ]] || die "number of nodes '$count': a number from 1 to 99 is needed"
+    CPUS=${SAD_HPC_DEV_CPUS:-1}
+    [[ $CPUS =~ ^[1-9][0-9]*$ ]] || die "SAD_HPC_DEV_CPUS='$CPUS': a number from 1 is needed"
+    PATH=$PATH:/usr/sbin:/sbin
+    locate_folder
+    require_root_and_packages
+    # A job's or another cluster's settings would mislead the Slurm commands below.
+    local variable
+    for variable in "${!SLURM_@}" "${!SINFO_@}" "${!SACCT_@}"; do unset "$variable"; done
+    export SLURM_CONF=$CONF
+    if [[ $command != status ]]; then lock_machine; fi
+    case $command in
+        up) up "$count" ;;
+        down) down ;;
+        status) status ;;
+    esac
+}
+
+main "$@"
