@@ -1,8 +1,13 @@
 """Rank and world size, from MPI, Slurm, submitit or torch: the only place that asks."""
 
+import itertools
 import os
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from sad_hpc.errors import SadError
 
@@ -65,6 +70,45 @@ class SingleProcess:
         """Nobody to wait for."""
 
 
+class SharedCounter:
+    """Deals the numbers 0, 1, 2, ... to the ranks of a communicator, each to whoever asks first.
+
+    A one-sided counter in rank 0's memory, so that no rank is spent on handing out work.  Making
+    and freeing it are collective.
+    """
+
+    def __init__(self, communicator: Any) -> None:
+        self._window: Any = None
+        self._next = itertools.count()
+        if communicator.Get_size() > 1:
+            from mpi4py import MPI
+
+            is_first = communicator.Get_rank() == 0
+            self._window = MPI.Win.Allocate(8 if is_first else 0, comm=communicator)
+            if is_first:
+                self._window.tomemory().cast("q")[0] = 0
+            communicator.barrier()
+
+    def turns(self, count: int) -> Iterator[int]:
+        """The numbers below `count` that fall to this rank."""
+        while (turn := self._take()) < count:
+            yield turn
+
+    def free(self) -> None:
+        """Releases the counter on all ranks."""
+        if self._window is not None:
+            self._window.Free()
+
+    def _take(self) -> int:
+        if self._window is None:
+            return next(self._next)
+        one, turn = np.ones(1, np.int64), np.empty(1, np.int64)
+        self._window.Lock(0)
+        self._window.Fetch_and_op(one, turn, 0)
+        self._window.Unlock(0)
+        return int(turn[0])
+
+
 @dataclass(frozen=True)
 class Process:
     """One process of a data-parallel job."""
@@ -118,8 +162,6 @@ def _port(process: Process) -> str:
     """A free port for one process; for several a port that all of them can derive."""
     if process.world_size > 1:
         return str(20000 + os.getppid() % 20000)
-    import socket
-
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])

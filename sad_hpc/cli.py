@@ -1,0 +1,277 @@
+"""`sad-hpc`: the command line.  Each stage's code is imported only when its command runs."""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sad_hpc.errors import ConfigError, SadError
+
+EXAMPLES = {
+    "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
+    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --method SAD --seed 0",
+    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --method SAD --seed 0",
+    "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
+    "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
+    "status": "sad-hpc status runs/darkroom",
+    "inspect": "sad-hpc inspect runs/darkroom --json",
+    "verify": "sad-hpc verify runs/darkroom",
+    "doctor": "sad-hpc doctor --cluster slurm",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code is 0 only if it did all that it was asked."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return options.run(options)
+    except SadError as error:
+        report_error(error, options.debug)
+    except KeyboardInterrupt:
+        print("sad-hpc: interrupted", file=sys.stderr)
+    except Exception as error:
+        report_error(error, debug=True)
+    return _fail()
+
+
+def report_error(error: BaseException, debug: bool) -> None:
+    """One line for a fault that the user can mend; a traceback on request or for a bug."""
+    if debug:
+        traceback.print_exception(error)
+    print(f"sad-hpc: error: {error}", file=sys.stderr, flush=True)
+
+
+def _fail() -> int:
+    """Exit code 1; under MPI it first ends the other ranks, which would wait for ever."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+            sys.stdout.flush()
+            MPI.COMM_WORLD.Abort(1)
+    return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="sad-hpc",
+        description="In-context RL from random policies: collect, pretrain, evaluate, tabulate.",
+        epilog="Try `sad-hpc COMMAND --help`, or start with "
+        "`sad-hpc launch configs/quickstart.yaml --cluster local`.",
+    )
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> _Parser:
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"example:\n  {EXAMPLES[name]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+        command.set_defaults(run=run)
+        return command
+
+    _add_config(add("collect", _collect, "Make the dataset (start it with mpiexec or srun)."))
+    for name, run, text in (
+        ("pretrain", _pretrain, "Train the transformer of one (method, seed)."),
+        ("evaluate", _evaluate, "Evaluate the trained transformer of one (method, seed)."),
+    ):
+        command = add(name, run, text)
+        _add_config(command)
+        _add_element(command)
+    command = add("aggregate", _aggregate, "Make tables and figures from all evaluations.")
+    _add_config(command)
+    command.add_argument(
+        "--allow-missing", action="store_true", help="go on without evaluations that are missing"
+    )
+    command = add("launch", _launch, "Run every stage that is not complete, through submitit.")
+    _add_config(command)
+    _add_cluster(command, "local")
+    command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
+    command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
+    command = add("status", _status, "Show each stage's state, progress and log.")
+    command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
+    command = add("inspect", _inspect, "Show what a dataset holds.")
+    command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command = add("verify", _verify, "Check every byte of a dataset, and its dynamics.")
+    command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
+    command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
+    _add_cluster(command, "local")
+    command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    return parser
+
+
+_Parser = argparse.ArgumentParser
+
+
+def _add_config(command: _Parser) -> None:
+    command.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file of configs/")
+    command.add_argument(
+        "overrides", nargs="*", metavar="key.sub=value", help="replaces a value of the config"
+    )
+    command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+
+
+def _add_element(command: _Parser) -> None:
+    command.add_argument("--method", help="such as SAD; all of the config by default")
+    command.add_argument("--seed", type=int, help="training seed; all of the config by default")
+    command.add_argument(
+        "--element", type=int, metavar="K", help="K-th (method, seed), as in a Slurm array"
+    )
+
+
+def _add_cluster(command: _Parser, default: str) -> None:
+    command.add_argument(
+        "--cluster",
+        default=default,
+        help="local, slurm, a name in configs/cluster/ or a YAML file (default: %(default)s)",
+    )
+
+
+def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from sad_hpc.experiment import load_experiment
+    from sad_hpc.run import Run
+
+    return Run(load_experiment(options.config, options.overrides), options.runs)
+
+
+def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
+    """The (method, seed)s that a command line asks for."""
+    elements = run.experiment.elements
+    if options.element is not None:
+        if not 0 <= options.element < len(elements):
+            raise ConfigError(f"--element {options.element}: valid are 0 to {len(elements) - 1}")
+        return [elements[options.element]]
+    chosen = [
+        (method, seed)
+        for method, seed in elements
+        if options.method in (None, method) and options.seed in (None, seed)
+    ]
+    if not chosen:
+        raise ConfigError(
+            f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
+            f"methods {', '.join(run.experiment.methods)}; "
+            f"seeds {', '.join(map(str, run.experiment.seeds))}"
+        )
+    return chosen
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from sad_hpc.collect import collect
+
+    collect(_load_run(options))
+    return 0
+
+
+def _pretrain(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    elements = _elements(options, run)
+    from sad_hpc.pretrain import pretrain
+
+    for method, seed in elements:
+        pretrain(run, method, seed)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    elements = _elements(options, run)
+    from sad_hpc.evaluate import evaluate
+
+    for method, seed in elements:
+        evaluate(run, method, seed)
+    return 0
+
+
+def _aggregate(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    from sad_hpc.aggregate import aggregate, headline_table
+
+    folder = aggregate(run, options.results, allow_missing=options.allow_missing)
+    print(headline_table(folder))
+    print(f"tables and figures: {folder}")
+    return 0
+
+
+def _launch(options: argparse.Namespace) -> int:
+    # `cluster.key=value` changes the cluster's settings, everything else the experiment's.
+    prefix = "cluster."
+    cluster_overrides = [o.removeprefix(prefix) for o in options.overrides if o.startswith(prefix)]
+    options.overrides = [o for o in options.overrides if not o.startswith(prefix)]
+    run = _load_run(options)
+    from sad_hpc.launch import launch
+    from sad_hpc.launch.cluster import load_cluster
+
+    return launch(
+        run,
+        options.config,
+        options.overrides,
+        options.results,
+        load_cluster(options.cluster, cluster_overrides),
+        dry_run=options.dry_run,
+        wait=options.wait,
+    )
+
+
+def _status(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.status import show_status
+
+    return show_status(options.path)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.verify import find_splits, inspect
+
+    reports = [inspect(folder) for folder in find_splits(options.path)]
+    if options.json:
+        print(json.dumps(reports, indent=2))
+        return 0
+    for report in reports:
+        for key, value in report.items():
+            if isinstance(value, dict):
+                print(f"{key}:")
+                for name, entry in value.items():
+                    print(f"  {name}: {entry}")
+            else:
+                print(f"{key}: {value}")
+        print()
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.verify import find_splits, verify
+
+    faults = []
+    for folder in find_splits(options.path):
+        verdict = verify(folder)
+        state = "FAULTY" if verdict.faults else "ok"
+        print(f"{folder}: {state}, {verdict.rows:,} tasks, digest {verdict.digest}")
+        faults += verdict.faults
+    for fault in faults:
+        print(f"sad-hpc: error: {fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from sad_hpc.doctor import doctor
+    from sad_hpc.launch.cluster import load_cluster
+
+    return doctor(load_cluster(options.cluster, []), options.runs)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The MPI driver of data collection: blocks of tasks -> shards -> manifest -> virtual dataset.
+
+Every rank takes blocks, from a shared counter (dynamic) or in turn (static), and writes each as a
+shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sad_hpc.dataset.reader import checked_bytes
+from sad_hpc.dataset.schema import Manifest, ShardEntry
+from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
+from sad_hpc.distill.block import make_block
+from sad_hpc.distributed import SharedCounter, world
+from sad_hpc.errors import DatasetError
+from sad_hpc.progress import Progress
+from sad_hpc.run import Run, StageFolder
+from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks.base import SPLITS
+
+SAVE_SECONDS = 1.0
+"""Shortest time between two writes of the manifest while shards come in."""
+
+
+def collect(run: Run) -> None:
+    """Makes the dataset of a run, or what is missing of it; every MPI rank calls this.
+
+    Raises:
+        SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
+    """
+    communicator = world()
+    folder = run.data()
+    if communicator.Get_rank() == 0:
+        folder.prepare(run.experiment.data_config())
+    if communicator.bcast(folder.done is not None):
+        return
+    collectors = [SplitCollector(run, split, communicator) for split in SPLITS]
+    for collector in collectors:
+        collector.collect()
+    if communicator.Get_rank() == 0:
+        digests = {each.split: each.manifest.digest for each in collectors}
+        folder.complete(digests=digests, ranks=communicator.Get_size())
+    communicator.barrier()
+
+
+class SplitCollector:
+    """Collects one split with all ranks of `communicator`."""
+
+    def __init__(self, run: Run, split: str, communicator: Any) -> None:
+        self._run, self.split, self._communicator = run, split, communicator
+        self._data = run.experiment.data
+        self._family: TabularFamily = make_family(run.experiment.task)
+        self._stage = run.data()
+        self._folder = self._stage.path / split
+        self.manifest = communicator.bcast(self._existing() if self._is_first else None)
+
+    @property
+    def _is_first(self) -> bool:
+        return self._communicator.Get_rank() == 0
+
+    def collect(self) -> None:
+        """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
+        blocks = [b for b in range(self.manifest.n_blocks) if b not in self.manifest.shards]
+        self._counter = SharedCounter(self._communicator)
+        if self._is_first:
+            finished = self._finished_by_all(blocks)
+            self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
+            write_virtual_dataset(self._folder, self.manifest, self._family.name)
+        else:
+            for number in self._my_blocks(blocks):
+                self._communicator.send(self._write(number), dest=0)
+            self._communicator.send(None, dest=0)
+        self._communicator.barrier()
+        self._counter.free()
+
+    def _existing(self) -> Manifest:
+        """The manifest as far as it goes; shards that are missing or damaged are dropped from it."""
+        n_tasks = self._family.n_tasks(self.split, self._data.tasks)
+        config = self._run.experiment.data_config()
+        fresh = Manifest(
+            signature=self._run.experiment.data_signature(),
+            split=self.split,
+            n_blocks=-(-n_tasks // self._data.block_tasks),
+            n_tasks=n_tasks,
+            config=config,
+            shards={},
+        )
+        try:
+            stored = Manifest.load(self._folder)
+        except DatasetError:
+            return fresh
+        if stored.signature == fresh.signature:
+            fresh.shards = {b: s for b, s in stored.shards.items() if self._is_intact(s)}
+        return fresh
+
+    def _is_intact(self, entry: ShardEntry) -> bool:
+        try:
+            checked_bytes(self._folder / entry.name, entry)
+        except DatasetError:
+            return False
+        return True
+
+    def _write(self, number: int) -> ShardEntry:
+        block = make_block(self._family, self._data, self.split, number)
+        return write_shard(
+            self._folder,
+            number,
+            block,
+            self.manifest.signature,
+            self.manifest.config,
+            self._family.name,
+        )
+
+    def _my_blocks(self, blocks: list[int]) -> Iterator[int]:
+        """The blocks that fall to this rank."""
+        if self._data.schedule == "static":
+            yield from blocks[self._communicator.Get_rank() :: self._communicator.Get_size()]
+        else:
+            yield from (blocks[turn] for turn in self._counter.turns(len(blocks)))
+
+    def _finished_by_all(self, blocks: list[int]) -> Iterator[ShardEntry]:
+        """On rank 0: its own shards and those that the others report, as they come."""
+        running = self._communicator.Get_size() - 1
+        for number in self._my_blocks(blocks):
+            yield self._write(number)
+            while running and self._communicator.iprobe():
+                entry = self._communicator.recv()
+                running -= entry is None
+                if entry is not None:
+                    yield entry
+        while running:
+            entry = self._communicator.recv()
+            running -= entry is None
+            if entry is not None:
+                yield entry
+
+    def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
+        saved = time.monotonic()
+        shards = self.manifest.shards
+        with Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress:
+            for entry in finished:
+                shards[entry.block] = entry
+                rows = sum(shard.rows for shard in shards.values())
+                progress.update(len(shards), f"{rows:,} tasks")
+                if time.monotonic() - saved >= SAVE_SECONDS:
+                    self.manifest.save(self._folder)
+                    saved = time.monotonic()
+            self.manifest.save(self._folder)

@@ -1,0 +1,114 @@
+"""Reading: whole columns of a split into compact arrays, through the manifest, every byte checked."""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.config import differences
+from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
+from sad_hpc.dataset.writer import checksum, dataset_names
+from sad_hpc.errors import DatasetError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def load_complete(folder: Path, signature: str, config: dict[str, Any]) -> Manifest:
+    """The manifest of a complete split that was made by this config.
+
+    Raises:
+        DatasetError: the split is missing, incomplete, or made by another config.
+    """
+    manifest = Manifest.load(folder)
+    if manifest.signature != signature:
+        changed = "; ".join(differences(manifest.config, config)) or "made by another version"
+        raise DatasetError(
+            f"{folder} has signature {manifest.signature}, this config needs {signature} "
+            f"({changed}); {REMEDY}"
+        )
+    if not manifest.complete:
+        raise DatasetError(
+            f"{folder} has {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}"
+        )
+    return manifest
+
+
+def read_columns(
+    folder: Path, manifest: Manifest, names: Sequence[str], rows: int | None = None
+) -> Arrays:
+    """Whole datasets, shards joined in order.
+
+    Args:
+        folder: of the split.
+        manifest: its manifest.
+        names: datasets, such as `context/states`.
+        rows: only the first so many tasks.
+
+    Returns:
+        name -> array with the dtypes of the files.
+
+    Raises:
+        DatasetError: a shard is missing, truncated, altered or foreign.
+    """
+    parts: list[Arrays] = []
+    found = 0
+    for entry in _entries(manifest):
+        if rows is not None and found >= rows:
+            break
+        parts.append(read_shard(folder, manifest, entry, names))
+        found += entry.rows
+    return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
+
+
+def read_shard(
+    folder: Path, manifest: Manifest, entry: ShardEntry, names: Iterable[str] | None = None
+) -> Arrays:
+    """Datasets of one shard (all of them by default), after its checksum was found right.
+
+    The file is parsed from the bytes that were checked, so nothing unlisted reaches HDF5.
+
+    Raises:
+        DatasetError: the shard is missing, truncated, altered or foreign.
+    """
+    path = folder / entry.name
+    with h5py.File(io.BytesIO(checked_bytes(path, entry)), "r") as file:
+        if file.attrs.get("format_version") != FORMAT_VERSION:
+            raise DatasetError(f"{path} is of another format version; {REMEDY}")
+        if file.attrs.get("signature") != manifest.signature:
+            raise DatasetError(f"{path} belongs to another dataset; {REMEDY}")
+        wanted = list(names) if names is not None else dataset_names(file)
+        missing = [name for name in wanted if name not in file]
+        if missing:
+            raise DatasetError(f"{path} has no dataset {missing[0]}; {REMEDY}")
+        return {name: file[name][...] for name in wanted}
+
+
+def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
+    """A shard's bytes, equal to those that were written.
+
+    Raises:
+        DatasetError: the file is missing, truncated or altered.
+    """
+    try:
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise DatasetError(
+                f"{path} has {size:,} bytes instead of {entry.bytes:,} (truncated?); {REMEDY}"
+            )
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} is missing; {REMEDY}") from error
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror}") from error
+    if checksum(content) != entry.checksum:
+        raise DatasetError(f"{path} is damaged: its checksum differs from the manifest; {REMEDY}")
+    return content
+
+
+def _entries(manifest: Manifest) -> Iterator[ShardEntry]:
+    for block in sorted(manifest.shards):
+        yield manifest.shards[block]

@@ -1,0 +1,152 @@
+"""What a dataset looks like on disk: groups, attributes, chunks, and the manifest of its shards.
+
+    data/<signature>/{train,test}/shard-00000.h5 ... manifest.json dataset.h5
+
+Every file holds, with the task as the first axis of length n:
+
+    context/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)     Algorithm 1
+    episodes/...                                     the same, roll-outs of the behavior policy
+    labels/{sad,dpt,dpt_star}/query_states (n,d) actions (n)
+    tasks/index (n) parameters (n,p)                 never model input
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import DatasetError
+from sad_hpc.run import write_json
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+VIRTUAL = "dataset.h5"
+CHUNK_BYTES = 512 * 1024
+"""Chunks are whole tasks of about this size, between 0.25 and 1 MiB where a shard is that large."""
+
+REMEDY = "collect it again: `sad-hpc collect CONFIG` redoes what is missing or damaged"
+
+
+def chunk_shape(array: NDArray[Any]) -> tuple[int, ...]:
+    """A chunk of whole tasks of about CHUNK_BYTES."""
+    row_bytes = max(1, array.nbytes // max(1, len(array)))
+    rows = max(1, min(len(array), CHUNK_BYTES // row_bytes))
+    return (rows, *array.shape[1:])
+
+
+def shard_name(block: int) -> str:
+    """File name of the shard that holds a block."""
+    return f"shard-{block:05d}.h5"
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """What the manifest says of one shard."""
+
+    block: int
+    rows: int
+    bytes: int
+    checksum: str
+    """BLAKE2b-256 of the file's bytes, in hex."""
+    transitions: dict[str, int]
+    """Environment transitions spent, by purpose."""
+
+    @property
+    def name(self) -> str:
+        """File name."""
+        return shard_name(self.block)
+
+
+@dataclass
+class Manifest:
+    """The list of a split's finished shards; training reads nothing that is not listed here."""
+
+    signature: str
+    split: str
+    n_blocks: int
+    n_tasks: int
+    config: dict[str, Any]
+    """What decides the dataset (sections `task` and `data`)."""
+    shards: dict[int, ShardEntry]
+    """By block."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every block has its shard."""
+        return len(self.shards) == self.n_blocks
+
+    @property
+    def transitions(self) -> dict[str, int]:
+        """Environment transitions of all shards, by purpose."""
+        total: dict[str, int] = {}
+        for shard in self.shards.values():
+            for purpose, count in shard.transitions.items():
+                total[purpose] = total.get(purpose, 0) + count
+        return total
+
+    @property
+    def digest(self) -> str:
+        """One checksum of the whole split: equal digests mean equal files, bit for bit."""
+        return combined_digest(self.shards[block].checksum for block in sorted(self.shards))
+
+    def save(self, folder: Path) -> None:
+        """Writes `manifest.json`; readers see the old one or the new one."""
+        content = asdict(self)
+        content["format_version"] = FORMAT_VERSION
+        content["shards"] = [asdict(self.shards[block]) for block in sorted(self.shards)]
+        write_json(folder / MANIFEST, content)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Manifest":
+        """Reads `manifest.json`.
+
+        Raises:
+            DatasetError: it is missing, damaged, or of another format version.
+        """
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            version = content.pop("format_version")
+            shards = [ShardEntry(**entry) for entry in content.pop("shards")]
+            manifest = cls(shards={entry.block: entry for entry in shards}, **content)
+        except FileNotFoundError as error:
+            raise DatasetError(f"no dataset at {folder}: {path} is missing; {REMEDY}") from error
+        except OSError as error:
+            raise DatasetError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DatasetError(f"{path} is damaged; remove it and {REMEDY}") from error
+        if version != FORMAT_VERSION:
+            raise DatasetError(
+                f"{path} has format version {version}, this sad_hpc reads {FORMAT_VERSION}; {REMEDY}"
+            )
+        return manifest
+
+
+def combined_digest(checksums: Iterable[str]) -> str:
+    """One checksum of an ordered list of them."""
+    return hashlib.blake2b("\n".join(checksums).encode(), digest_size=16).hexdigest()
+
+
+def root_attributes(
+    signature: str, config: dict[str, Any], family: str, transitions: dict[str, int]
+) -> dict[str, Any]:
+    """Root attributes of a shard and of the virtual dataset."""
+    data, task = config["data"], config["task"]
+    attributes: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "signature": signature,
+        "config": json.dumps(config, sort_keys=True),
+        "family": family,
+        "horizon": task["horizon"],
+        "trust_horizon": data["trust_horizon"],
+        "episodes_per_action": data["episodes_per_action"],
+        "behavior_policy": json.dumps(data["behavior_policy"]),
+    }
+    for purpose, count in transitions.items():
+        attributes[f"transitions_{purpose}"] = np.int64(count)
+    return attributes

@@ -1,0 +1,161 @@
+"""`inspect` and `verify`: what a dataset holds, and whether it holds what it should."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
+from sad_hpc.dataset.schema import MANIFEST, Manifest, combined_digest
+from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks.base import SPLITS, family_class
+
+LABELS = ("sad", "dpt", "dpt_star")
+
+
+def find_splits(path: Path) -> list[Path]:
+    """The split folders that PATH means: a split, a dataset, or a run with one dataset or more.
+
+    Raises:
+        DatasetError: there is no dataset.
+    """
+    candidates = [path, *(path / split for split in SPLITS)]
+    candidates += [folder / split for folder in sorted(path.glob("data/*")) for split in SPLITS]
+    splits = [folder for folder in candidates if (folder / MANIFEST).is_file()]
+    if not splits:
+        raise DatasetError(f"no dataset at {path}: give a folder with a {MANIFEST} or one above it")
+    return splits
+
+
+def family_of(manifest: Manifest) -> TabularFamily:
+    """The task family that a dataset was drawn from."""
+    try:
+        config_class = family_class(manifest.config["task"]["family"]).config_class
+        return make_family(config_class.model_validate(manifest.config["task"]))
+    except (SadError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"the dataset's config is not of this version: {error}") from error
+
+
+def inspect(folder: Path) -> dict[str, Any]:
+    """What a split holds: shape, config, counts, digest and label accuracy, as JSON values."""
+    manifest = Manifest.load(folder)
+    family = family_of(manifest)
+    first = read_shard(folder, manifest, next(iter(manifest.shards.values())))
+    rows = sum(entry.rows for entry in manifest.shards.values())
+    return {
+        "path": str(folder),
+        "signature": manifest.signature,
+        "split": manifest.split,
+        "complete": manifest.complete,
+        "tasks": rows,
+        "shards": f"{len(manifest.shards)} of {manifest.n_blocks}",
+        "bytes": sum(entry.bytes for entry in manifest.shards.values()),
+        "digest": manifest.digest,
+        "datasets": {
+            name: f"{(rows, *array.shape[1:])} {array.dtype}" for name, array in first.items()
+        },
+        "transitions": manifest.transitions,
+        "transitions_per_task": {
+            name: count / rows for name, count in manifest.transitions.items()
+        },
+        "label_accuracy": label_accuracy(folder, manifest, family),
+        "config": manifest.config,
+    }
+
+
+def label_accuracy(folder: Path, manifest: Manifest, family: TabularFamily) -> dict[str, float]:
+    """Share of each method's action labels that are optimal in their query state."""
+    names = [f"labels/{label}/{part}" for label in LABELS for part in ("query_states", "actions")]
+    columns = read_columns(folder, manifest, [*names, "tasks/parameters"])
+    distinct, number = np.unique(columns["tasks/parameters"], axis=0, return_inverse=True)
+    optimal, number = family.optimal_actions(distinct), number.reshape(-1)
+    accuracy = {}
+    for label in LABELS:
+        states = family.state_numbers(columns[f"labels/{label}/query_states"])
+        right = optimal[number, states, columns[f"labels/{label}/actions"]]
+        accuracy[label] = float(right.mean())
+    return accuracy
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found in one split."""
+
+    folder: Path
+    digest: str
+    rows: int
+    faults: list[str]
+
+
+def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
+    """Checks every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
+    manifest = Manifest.load(folder)
+    family = family_of(manifest)
+    faults: list[str] = []
+    if not manifest.complete:
+        faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards")
+    checksums, rows = [], 0
+    for block in sorted(manifest.shards):
+        entry = manifest.shards[block]
+        try:
+            arrays = read_shard(folder, manifest, entry)
+        except (DatasetError, OSError, RuntimeError) as error:
+            faults.append(str(error))
+            continue
+        name = str(folder / entry.name)
+        faults += [f"{name}: {fault}" for fault in _shape_faults(arrays, entry.rows, family)]
+        faults += [f"{name}: {fault}" for fault in _dynamics_faults(arrays, family, sampled_tasks)]
+        checksums.append(entry.checksum)
+        rows += entry.rows
+    if rows != manifest.n_tasks and not faults:
+        faults.append(f"{folder}: {rows} rows instead of {manifest.n_tasks}")
+    return Verdict(folder, combined_digest(checksums), rows, faults)
+
+
+def _shape_faults(arrays: Arrays, rows: int, family: TabularFamily) -> list[str]:
+    horizon, width = family.config.horizon, family.coordinates.shape[1]
+    expected: dict[str, tuple[int, ...]] = {"tasks/index": (rows,)}
+    for group in ("context", "episodes"):
+        for part in ("states", "next_states"):
+            expected[f"{group}/{part}"] = (rows, horizon, width)
+        for part in ("actions", "rewards"):
+            expected[f"{group}/{part}"] = (rows, horizon)
+    for label in LABELS:
+        expected[f"labels/{label}/query_states"] = (rows, width)
+        expected[f"labels/{label}/actions"] = (rows,)
+    faults = [f"{name} is missing" for name in expected if name not in arrays]
+    return faults + [
+        f"{name} has shape {arrays[name].shape} instead of {shape}"
+        for name, shape in expected.items()
+        if name in arrays and arrays[name].shape != shape
+    ]
+
+
+def _dynamics_faults(arrays: Arrays, family: TabularFamily, sampled: int) -> list[str]:
+    """Replays the first tasks of a shard: next states and rewards must follow from the MDP."""
+    if any(name not in arrays for name in ("context/states", "episodes/states")):
+        return []
+    mdps = family.mdps(arrays["tasks/parameters"][:sampled])
+    task = np.arange(len(mdps.rewards))[:, None]
+    faults = []
+    for group in ("context", "episodes"):
+        part: dict[str, NDArray[Any]] = {
+            name: arrays[f"{group}/{name}"][:sampled]
+            for name in ("states", "actions", "rewards", "next_states")
+        }
+        try:
+            states = family.state_numbers(part["states"])
+            next_states = family.state_numbers(part["next_states"])
+            moved = mdps.next_states[task, states, part["actions"]] == next_states
+            paid = mdps.rewards[task, states, part["actions"]] == part["rewards"]
+        except (KeyError, IndexError):
+            faults.append(f"{group} holds states or actions that {family.name} does not have")
+            continue
+        if not (moved.all() and paid.all()):
+            faults.append(f"{group} breaks the dynamics of {family.name}")
+        if group == "episodes" and not (states[:, 1:] == next_states[:, :-1]).all():
+            faults.append("episodes are not in time order")
+    return faults

@@ -1,0 +1,95 @@
+"""Writing: one shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sad_hpc.dataset.schema import (
+    VIRTUAL,
+    Manifest,
+    ShardEntry,
+    chunk_shape,
+    root_attributes,
+    shard_name,
+)
+from sad_hpc.distill.block import Block
+from sad_hpc.errors import DatasetError
+from sad_hpc.run import atomic_path
+
+# Checksummed metadata as well as checksummed chunks.
+HDF5_VERSION = ("v110", "v110")
+
+
+def write_shard(
+    folder: Path, number: int, block: Block, signature: str, config: dict[str, Any], family: str
+) -> ShardEntry:
+    """Writes one block as a shard, reads it back, and only then gives it its name.
+
+    Raises:
+        SadError: the disk is full or the folder cannot be written.
+        DatasetError: what was read back differs from what was written.
+    """
+    path = folder / shard_name(number)
+    with atomic_path(path) as temporary:
+        with h5py.File(temporary, "w", libver=HDF5_VERSION) as file:
+            for name, array in block.arrays.items():
+                file.create_dataset(
+                    name, data=array, chunks=chunk_shape(array), fletcher32=True, track_times=False
+                )
+            file.attrs.update(root_attributes(signature, config, family, block.transitions))
+        _compare(temporary, path, block)
+        content = temporary.read_bytes()
+    return ShardEntry(
+        block=number,
+        rows=len(block.arrays["tasks/index"]),
+        bytes=len(content),
+        checksum=checksum(content),
+        transitions=block.transitions,
+    )
+
+
+def checksum(content: bytes) -> str:
+    """BLAKE2b-256 of a file's bytes, in hex."""
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def _compare(temporary: Path, path: Path, block: Block) -> None:
+    with h5py.File(temporary, "r") as file:
+        for name, array in block.arrays.items():
+            if not np.array_equal(file[name][...], array):
+                raise DatasetError(f"{path}: {name} reads back differently; check the file system")
+
+
+def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None:
+    """Writes `dataset.h5`: all shards as one, for people; its sources are named relative to it."""
+    names = sorted(manifest.shards)
+    with h5py.File(folder / shard_name(names[0]), "r") as first:
+        layouts = {
+            name: (first[name].shape[1:], first[name].dtype) for name in dataset_names(first)
+        }
+    with (
+        atomic_path(folder / VIRTUAL) as temporary,
+        h5py.File(temporary, "w", libver=HDF5_VERSION) as file,
+    ):
+        for name, (row_shape, dtype) in layouts.items():
+            layout = h5py.VirtualLayout((manifest.n_tasks, *row_shape), dtype)
+            start = 0
+            for block in names:
+                rows = manifest.shards[block].rows
+                source = h5py.VirtualSource(shard_name(block), name, (rows, *row_shape), dtype)
+                layout[start : start + rows] = source
+                start += rows
+            file.create_virtual_dataset(name, layout)
+        file.attrs.update(
+            root_attributes(manifest.signature, manifest.config, family, manifest.transitions)
+        )
+
+
+def dataset_names(file: h5py.File) -> list[str]:
+    """Full names of all datasets in a file."""
+    names: list[str] = []
+    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    return names

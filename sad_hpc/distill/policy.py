@@ -1,0 +1,36 @@
+"""The behavior policy: one fixed distribution over actions, as a table that is drawn uniformly."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError
+
+MAX_DENOMINATOR = 1000
+
+
+def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[np.uint8]:
+    """(K,) actions; drawing an entry uniformly draws an action by the policy, exactly.
+
+    Args:
+        policy: `uniform`, or a probability for each action, in multiples of 1/1000 or other
+            fractions with denominators up to 1000.
+        n_actions: A, at most 256.
+
+    Raises:
+        ConfigError: the probabilities are negative, do not add up to 1, or are too fine.
+    """
+    if policy == "uniform":
+        return np.arange(n_actions, dtype=np.uint8)
+    shares = [Fraction(p).limit_denominator(MAX_DENOMINATOR) for p in policy]  # type: ignore[arg-type]
+    size = math.lcm(*(share.denominator for share in shares))
+    if min(shares) < 0 or sum(shares) != 1 or size > MAX_DENOMINATOR**2:
+        raise ConfigError(
+            f"data.behavior_policy={list(policy)} must be {n_actions} probabilities that add up to "
+            f"1, in fractions with denominators up to {MAX_DENOMINATOR}, such as 0.125 or 0.2"
+        )
+    counts = [int(share * size) for share in shares]
+    return np.repeat(np.arange(n_actions, dtype=np.uint8), counts)

@@ -1,0 +1,81 @@
+"""Random numbers for the kernels: xoshiro256++ streams, several unbiased small draws a word.
+
+A stream is four 64-bit words of state (Blackman and Vigna, 2021), seeded through NumPy's
+SeedSequence from (seed, split, block, purpose) and nothing else.  Small integers come as mixed-radix
+digits of one 64-bit word by multiplication (Lemire, 2019; Brackett-Rozinsky and Lemire, 2024): with
+P the product of the ranges, a word w is accepted if w P mod 2^64 >= 2^64 mod P, and then the high
+halves of successive products are independent and exactly uniform.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+PURPOSES = ("context", "episodes", "sad", "dpt", "dpt_star")
+"""Each has a stream of its own: another trust horizon leaves the contexts as they are."""
+
+MAX_PRODUCT = 2**57
+"""Largest product of ranges drawn from one word: fewer than 1 word in 128 is rejected."""
+
+
+def stream(seed: int, split: int, block: int, purpose: str) -> NDArray[np.uint64]:
+    """(4,) state of the stream of one block and purpose."""
+    key = (split, block, PURPOSES.index(purpose))
+    return np.random.SeedSequence(seed, spawn_key=key).generate_state(4, np.uint64)
+
+
+def digits_per_word(base: int) -> int:
+    """How many draws from 0..base-1 one word yields."""
+    count = 1
+    while base ** (count + 1) <= MAX_PRODUCT:
+        count += 1
+    return count
+
+
+@intrinsic
+def high_product(typing_context: Any, a: Any, b: Any) -> Any:
+    """The high 64 bits of the 128-bit product of two uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(value, wide) for value in arguments))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@njit(inline="always")
+def next_word(state: NDArray[np.uint64]) -> np.uint64:  # pragma: no cover (compiled)
+    """The next 64 random bits of a stream."""
+    s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
+    total = s0 + s3
+    result = ((total << np.uint64(23)) | (total >> np.uint64(41))) + s0
+    shifted = s1 << np.uint64(17)
+    s2 ^= s0
+    s3 ^= s1
+    state[1] = s1 ^ s2
+    state[0] = s0 ^ s3
+    state[2] = s2 ^ shifted
+    state[3] = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+    return result
+
+
+@njit(inline="always")
+def digits_word(
+    state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64
+) -> np.uint64:  # pragma: no cover (compiled)
+    """A word whose mixed-radix digits (ranges of that product) are unbiased."""
+    word = next_word(state)
+    while word * product < threshold:
+        word = next_word(state)
+    return word
+
+
+@njit(inline="always")
+def rejection_threshold(product: np.uint64) -> np.uint64:  # pragma: no cover (compiled)
+    """2^64 mod product."""
+    return (np.uint64(0) - product) % product
