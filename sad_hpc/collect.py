@@ -75,7 +75,7 @@ class SplitCollector:
         self._counter.free()
 
     def _existing(self) -> Manifest:
-        """The manifest as far as it goes; shards that are missing or damaged are dropped from it."""
+        """The manifest as far as it goes, without shards that are missing or damaged."""
         n_tasks = self._family.n_tasks(self.split, self._data.tasks)
         config = self._run.experiment.data_config()
         fresh = Manifest(

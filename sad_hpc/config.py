@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sad_hpc.errors import ConfigError
 
 SCHEMA_VERSION = 1
-"""Raised whenever the meaning of a config or of a stage's output changes: old folders are redone."""
+"""Raised when the meaning of a config or of a stage's output changes: old folders are redone."""
 
 
 class Section(BaseModel):

@@ -3,6 +3,7 @@
 import sys
 import time
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
@@ -26,7 +27,7 @@ class Progress:
         self._folder, self._total, self._unit, self._seconds = folder, total, unit, seconds
         self._done = self._first = done
         self._start = self._last = time.monotonic()
-        self._bar: tqdm[None] | None = None
+        self._bar: Any = None
         if sys.stderr.isatty():
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=folder.title)
         folder.heartbeat(done, total, unit)

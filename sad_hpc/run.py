@@ -208,7 +208,8 @@ def _git_state() -> dict[str, Any]:
 
     commit = git("rev-parse", "HEAD")
     changes = git("status", "--porcelain")
-    return {"commit": commit and commit.strip(), "dirty": None if changes is None else changes != ""}
+    dirty = None if changes is None else changes != ""
+    return {"commit": commit and commit.strip(), "dirty": dirty}
 
 
 def _version(name: str) -> str | None:

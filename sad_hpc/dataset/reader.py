@@ -1,4 +1,4 @@
-"""Reading: whole columns of a split into compact arrays, through the manifest, every byte checked."""
+"""Reading: columns of a split as compact arrays, through the manifest, every byte checked."""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence

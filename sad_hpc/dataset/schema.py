@@ -122,7 +122,7 @@ class Manifest:
             raise DatasetError(f"{path} is damaged; remove it and {REMEDY}") from error
         if version != FORMAT_VERSION:
             raise DatasetError(
-                f"{path} has format version {version}, this sad_hpc reads {FORMAT_VERSION}; {REMEDY}"
+                f"{path} has format version {version}, not {FORMAT_VERSION}; {REMEDY}"
             )
         return manifest
 

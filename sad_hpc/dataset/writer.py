@@ -1,4 +1,4 @@
-"""Writing: one shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
+"""Writing: a shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
 
 import hashlib
 from pathlib import Path
@@ -91,5 +91,10 @@ def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None
 def dataset_names(file: h5py.File) -> list[str]:
     """Full names of all datasets in a file."""
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            names.append(name)
+
+    file.visititems(visit)
     return names

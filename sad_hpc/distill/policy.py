@@ -25,7 +25,7 @@ def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[np.ui
     """
     if policy == "uniform":
         return np.arange(n_actions, dtype=np.uint8)
-    shares = [Fraction(p).limit_denominator(MAX_DENOMINATOR) for p in policy]  # type: ignore[arg-type]
+    shares = [Fraction(p).limit_denominator(MAX_DENOMINATOR) for p in policy]
     size = math.lcm(*(share.denominator for share in shares))
     if min(shares) < 0 or sum(shares) != 1 or size > MAX_DENOMINATOR**2:
         raise ConfigError(

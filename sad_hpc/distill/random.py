@@ -1,10 +1,10 @@
 """Random numbers for the kernels: xoshiro256++ streams, several unbiased small draws a word.
 
 A stream is four 64-bit words of state (Blackman and Vigna, 2021), seeded through NumPy's
-SeedSequence from (seed, split, block, purpose) and nothing else.  Small integers come as mixed-radix
-digits of one 64-bit word by multiplication (Lemire, 2019; Brackett-Rozinsky and Lemire, 2024): with
-P the product of the ranges, a word w is accepted if w P mod 2^64 >= 2^64 mod P, and then the high
-halves of successive products are independent and exactly uniform.
+SeedSequence from (seed, split, block, purpose) and nothing else.  Small integers come as
+mixed-radix digits of one 64-bit word by multiplication (Lemire, 2019; Brackett-Rozinsky and
+Lemire, 2024): with P the product of the ranges, a word w is accepted if w P mod 2^64 >= 2^64 mod P,
+and then the high halves of successive products are independent and exactly uniform.
 """
 
 from typing import Any
@@ -25,7 +25,8 @@ MAX_PRODUCT = 2**57
 def stream(seed: int, split: int, block: int, purpose: str) -> NDArray[np.uint64]:
     """(4,) state of the stream of one block and purpose."""
     key = (split, block, PURPOSES.index(purpose))
-    return np.random.SeedSequence(seed, spawn_key=key).generate_state(4, np.uint64)
+    state = np.random.SeedSequence(seed, spawn_key=key).generate_state(4, np.uint64)
+    return state.astype(np.uint64)
 
 
 def digits_per_word(base: int) -> int:

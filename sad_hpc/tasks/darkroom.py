@@ -117,7 +117,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
     `reset(options={"state": (x, y)})` starts elsewhere than at (0, 0).
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
+    metadata: dict[str, Any] = {"render_modes": []}
 
     def __init__(
         self, size: int = 7, horizon: int = 49, goal: tuple[int, int] = (6, 6)

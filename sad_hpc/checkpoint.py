@@ -1,0 +1,107 @@
+"""Checkpoints of a training run: saved by all ranks together, listed only when complete.
+
+    state/step-00001234/      what DeepSpeed writes (model, optimizer, position)
+    state/checkpoints.json    the complete ones, newest first, with a checksum of each file
+"""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from sad_hpc.errors import CheckpointError
+from sad_hpc.run import read_json, write_error, write_json
+
+KEPT = 2
+"""Complete checkpoints that stay on disk."""
+
+
+class Checkpoints:
+    """The checkpoints of one (method, seed)."""
+
+    def __init__(self, folder: Path, signature: str, rank: int, world_size: int) -> None:
+        self._state = folder / "state"
+        self._index = self._state / "checkpoints.json"
+        self._signature, self._rank, self._world_size = signature, rank, world_size
+
+    def save(self, engine: Any, position: dict[str, Any]) -> None:
+        """Saves model, optimizer and position; every rank must call it at the same step.
+
+        Raises:
+            SadError: the disk is full or the folder cannot be written; older checkpoints stay.
+        """
+        tag = f"step-{position['step']:08d}"
+        temporary = f"tmp-{tag}"
+        if self._rank == 0:
+            shutil.rmtree(self._state / temporary, ignore_errors=True)
+        dist.barrier()
+        client_state = {"position": position, "signature": self._signature}
+        try:
+            engine.save_checkpoint(
+                str(self._state), tag=temporary, client_state=client_state, save_latest=False
+            )
+        except (OSError, RuntimeError) as error:
+            if not isinstance(error, OSError):
+                error = OSError(" ".join(str(error).split()))
+            raise write_error(self._state / tag, error) from error
+        dist.barrier()
+        if self._rank == 0:
+            self._publish(temporary, tag)
+        dist.barrier()
+
+    def load(self, engine: Any) -> dict[str, Any] | None:
+        """Restores the newest checkpoint that is whole; returns its position, or None.
+
+        Raises:
+            CheckpointError: it belongs to another model, or was saved by another number of ranks
+                with a ZeRO stage that cannot change it.
+        """
+        for entry in read_json(self._index) or []:
+            if not self._is_whole(entry):
+                continue
+            if entry["signature"] != self._signature:
+                raise CheckpointError(
+                    f"{self._state / entry['tag']} is a checkpoint of another model or config "
+                    f"({entry['signature']}, not {self._signature}); remove {self._state}"
+                )
+            if entry["world_size"] != self._world_size and engine.zero_optimization_stage() > 0:
+                raise CheckpointError(
+                    f"{self._state / entry['tag']} was saved by {entry['world_size']} ranks, this "
+                    f"job has {self._world_size}: start as many, or train with "
+                    "pretrain.zero_stage=0, which resumes on any number"
+                )
+            _, client_state = engine.load_checkpoint(str(self._state), tag=entry["tag"])
+            return client_state["position"]
+        return None
+
+    def _publish(self, temporary: str, tag: str) -> None:
+        """Renames a complete checkpoint, lists it, and removes the oldest."""
+        shutil.rmtree(self._state / tag, ignore_errors=True)
+        (self._state / temporary).rename(self._state / tag)
+        entry = {
+            "tag": tag,
+            "signature": self._signature,
+            "world_size": self._world_size,
+            "files": {
+                str(path.relative_to(self._state / tag)): _checksum(path)
+                for path in sorted((self._state / tag).rglob("*"))
+                if path.is_file()
+            },
+        }
+        older = [e for e in read_json(self._index) or [] if e["tag"] != tag]
+        write_json(self._index, [entry, *older][:KEPT])
+        for dropped in older[KEPT - 1 :]:
+            shutil.rmtree(self._state / dropped["tag"], ignore_errors=True)
+
+    def _is_whole(self, entry: dict[str, Any]) -> bool:
+        folder = self._state / entry["tag"]
+        return all(
+            (folder / name).is_file() and _checksum(folder / name) == checksum
+            for name, checksum in entry["files"].items()
+        )
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()

@@ -1,0 +1,187 @@
+"""A causal GPT-2 that answers, for every context length at once, which action to take.
+
+Token 0 holds the query state; tokens 1..T hold one transition each.  A linear layer embeds
+[state, one-hot action, next state, reward], learned positions are added, and the output at token t
+is the model's answer after t transitions of context.  Blocks are those of GPT-2; where head_dim is
+embedding / heads they equal Hugging Face's `GPT2Model`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sad_hpc.experiment import ModelConfig
+from sad_hpc.tasks import TabularFamily
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a task family shows to the model: sizes, and how states are scaled."""
+
+    n_actions: int
+    horizon: int
+    """T: the longest context."""
+    state_center: tuple[float, ...]
+    state_scale: tuple[float, ...]
+
+    @classmethod
+    def of_family(cls, family: TabularFamily) -> "Inputs":
+        """The inputs of a tabular family."""
+        return cls(
+            family.n_actions, family.config.horizon, family.state_center, family.state_scale
+        )
+
+    @property
+    def width(self) -> int:
+        """Numbers in a token: state, one-hot action, next state, reward."""
+        return 2 * len(self.state_center) + self.n_actions + 1
+
+
+@dataclass(frozen=True)
+class Context:
+    """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
+
+    states: Tensor
+    """(B, t, d) uint8"""
+    actions: Tensor
+    """(B, t) uint8"""
+    rewards: Tensor
+    """(B, t)"""
+    next_states: Tensor
+    """(B, t, d) uint8"""
+
+
+def head_width(config: ModelConfig) -> int:
+    """head_dim, by default embedding / heads rounded up to a multiple of 8."""
+    return config.head_dim or 8 * math.ceil(config.embedding / config.heads / 8)
+
+
+class Attention(nn.Module):
+    """Causal self-attention with heads of any width."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        width = config.heads * head_width(config)
+        self.query_key_value = nn.Linear(config.embedding, 3 * width)
+        self.projection = nn.Linear(width, config.embedding)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, L, E) -> (B, L, E)."""
+        batch, length, _ = x.shape
+        # (B, L, 3 H D) -> 3 x (B, H, L, D)
+        parts = self.query_key_value(x).view(batch, length, 3, self.heads, -1)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=True
+        )
+        # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
+        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+        return self.dropout(self.projection(mixed))
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer four times as wide, each after a layer norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(config.embedding)
+        self.attention = Attention(config)
+        self.norm_feed_forward = nn.LayerNorm(config.embedding)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(config.embedding, 4 * config.embedding),
+            nn.GELU(approximate="tanh"),
+            nn.Linear(4 * config.embedding, config.embedding),
+            nn.Dropout(config.dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, L, E) -> (B, L, E)."""
+        x = x + self.attention(self.norm_attention(x))
+        return x + self.feed_forward(self.norm_feed_forward(x))
+
+
+class Transformer(nn.Module):
+    """The model of all methods."""
+
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.embed = nn.Linear(inputs.width, config.embedding)
+        self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.embedding)
+        self.head = nn.Linear(config.embedding, inputs.n_actions)
+        self.register_buffer("state_center", torch.tensor(inputs.state_center), persistent=False)
+        self.register_buffer("state_scale", torch.tensor(inputs.state_scale), persistent=False)
+        initialize(self, config)
+
+    def forward(self, query_states: Tensor, context: Context) -> Tensor:
+        """Action logits for every context length.
+
+        Args:
+            query_states: (B, d) uint8.
+            context: t transitions a row, 0 <= t <= T.
+
+        Returns:
+            (B, t + 1, A): at [:, k] the answer given the first k transitions.
+        """
+        tokens = self.tokens(query_states, context)
+        return self.head(self.decode(self.embed(tokens)))
+
+    def tokens(self, query_states: Tensor, context: Context) -> Tensor:
+        """(B, t + 1, width): the query token and the transitions."""
+        dtype = self.embed.weight.dtype
+        query = self.scale(query_states)  # (B, d)
+        pad = query.new_zeros(len(query), self.inputs.width - query.shape[1])
+        first = torch.cat([query, pad], dim=1).unsqueeze(1)  # (B, 1, width)
+        rest = torch.cat(
+            [
+                self.scale(context.states),  # (B, t, d)
+                F.one_hot(context.actions.long(), self.inputs.n_actions).to(dtype),  # (B, t, A)
+                self.scale(context.next_states),  # (B, t, d)
+                context.rewards.unsqueeze(-1).to(dtype),  # (B, t, 1)
+            ],
+            dim=2,
+        )
+        return torch.cat([first, rest], dim=1)
+
+    def decode(self, embedded: Tensor) -> Tensor:
+        """(B, L, E) token embeddings -> (B, L, E) outputs: GPT-2 without its word embeddings."""
+        positions = torch.arange(embedded.shape[1], device=embedded.device)
+        x = self.dropout(embedded + self.positions(positions))
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+    def scale(self, states: Tensor) -> Tensor:
+        """(..., d) coordinates -> about [-2, 2]."""
+        center, scale = self.state_center, self.state_scale
+        assert isinstance(center, Tensor) and isinstance(scale, Tensor)
+        dtype = self.embed.weight.dtype
+        return ((states.to(center.dtype) - center) * scale).to(dtype)
+
+
+def initialize(model: nn.Module, config: ModelConfig) -> None:
+    """Weights ~ N(0, std), biases 0; std is 1 / sqrt(fan_in) (`scaled`) or 0.02 (`gpt2`).
+
+    GPT-2's 0.02 is meant for width 768: at width 32 it leaves the signal too small to learn from.
+    Only `gpt2` divides projections into the residual stream by sqrt(2 layers): with `scaled`, that
+    was measured to slow learning down by about two epochs on Darkroom.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            std = module.in_features**-0.5
+            if config.initialization == "gpt2":
+                into_residual = name.endswith(("attention.projection", "feed_forward.2"))
+                std = 0.02 / math.sqrt(2 * config.layers) if into_residual else 0.02
+            nn.init.normal_(module.weight, std=std)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)

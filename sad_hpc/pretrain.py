@@ -1,0 +1,290 @@
+"""Pretraining (Algorithm 4): the DeepSpeed loop of one (method, seed), data-parallel and resumable.
+
+Every random choice is a function of (seed, epoch, step, rank), so that nothing but the position
+needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
+"""
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from sad_hpc.checkpoint import Checkpoints
+from sad_hpc.distributed import Process, torch_process
+from sad_hpc.errors import ConfigError
+from sad_hpc.examples import Examples
+from sad_hpc.experiment import PretrainConfig
+from sad_hpc.model import Inputs, Transformer
+from sad_hpc.progress import Progress
+from sad_hpc.run import Run, atomic_path
+from sad_hpc.tasks import make_family
+
+WEIGHTS = "weights.pt"
+"""The trained model's state_dict, beside the completion marker."""
+
+
+def pretrain(run: Run, method: str, seed: int) -> None:
+    """Trains the model of one (method, seed), or what is left of it; every rank calls this.
+
+    Raises:
+        DatasetError: the dataset is missing, incomplete, damaged, or of another config.
+        CheckpointError: a checkpoint of another model is in the way.
+        ConfigError: the global batch does not divide over the ranks.
+    """
+    folder = run.checkpoint(method, seed)
+    if folder.done is not None:
+        return
+    process = torch_process()
+    if process.is_first:
+        folder.prepare(run.experiment.pretrain_config(method, seed))
+    _check_batch(run.experiment.pretrain, process)
+    Trainer(run, method, seed, process).train()
+
+
+def _check_batch(config: PretrainConfig, process: Process) -> None:
+    if config.batch_size % process.world_size:
+        raise ConfigError(
+            f"pretrain.batch_size={config.batch_size} does not divide over "
+            f"{process.world_size} ranks: change one of them"
+        )
+
+
+def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
+    """DeepSpeed's own dictionary; the experiment's config is the only source."""
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    return {
+        "train_batch_size": config.batch_size,
+        "train_micro_batch_size_per_gpu": config.batch_size // world_size,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.gradient_clipping,
+        "zero_optimization": {"stage": config.zero_stage},
+        "bf16": {"enabled": bf16},
+        "steps_per_print": 10**12,
+    }
+
+
+def make_engine(model: Transformer, config: PretrainConfig, process: Process) -> Any:
+    """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        _use_available_cores(process)
+    import deepspeed  # takes seconds
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
+    # compiler); for a model this small gloo is as fast.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if on_gpu:
+        torch.cuda.set_device(process.local_rank)
+    if not dist.is_initialized():
+        deepspeed.init_distributed(
+            dist_backend="nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False
+        )
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=optimizer,
+        config=deepspeed_config(config, process.world_size, on_gpu),
+    )
+    return engine
+
+
+def _use_available_cores(process: Process) -> None:
+    """Shares the cores among the ranks, unless the launcher said how many threads to use."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        cores = len(os.sched_getaffinity(0))
+        torch.set_num_threads(max(1, cores // process.world_size))
+
+
+def action_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean negative log-likelihood of the label over every context length, 0 to T.
+
+    The empty context counts too: it is what an online episode starts from.
+
+    Args:
+        logits: (B, T + 1, A).
+        labels: (B,).
+    """
+    every_length = labels.unsqueeze(1).expand(-1, logits.shape[1])
+    return F.cross_entropy(logits.flatten(0, 1).float(), every_length.flatten())
+
+
+class Trainer:
+    """One rank of the training of one (method, seed)."""
+
+    def __init__(self, run: Run, method: str, seed: int, process: Process) -> None:
+        self._config, self._seed, self._process = run.experiment.pretrain, seed, process
+        self._folder = run.checkpoint(method, seed)
+        signature = run.experiment.pretrain_signature(method, seed)
+        self._checkpoints = Checkpoints(
+            self._folder.path, signature, process.rank, process.world_size
+        )
+        torch.manual_seed(seed)
+        model = Transformer(
+            run.experiment.model, Inputs.of_family(make_family(run.experiment.task))
+        )
+        self._engine = make_engine(model, self._config, process)
+        self._examples = Examples.load(run, method, self._engine.device)
+        self._batches = self._examples.n_train // self._config.batch_size
+        self._tokens_per_step = self._config.batch_size * (run.experiment.task.horizon + 1)
+        self._step = 0
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._engine.device)
+
+    def train(self) -> None:
+        """Trains to the last epoch and writes the weights and the completion marker."""
+        self._restore()
+        total = self._config.epochs * self._batches
+        if not self._process.is_first:
+            self._epochs(None, None)
+            return
+        log = MetricsLog(self._folder.path, self._step)
+        with Progress(
+            self._folder, total, "steps", self._step, self._config.log_seconds
+        ) as progress:
+            self._epochs(progress, log)
+        with atomic_path(self._folder.path / WEIGHTS) as temporary:
+            state = {k: v.float().cpu() for k, v in self._engine.module.state_dict().items()}
+            torch.save(state, temporary)
+        self._folder.complete(ranks=self._process.world_size, **log.last)
+
+    def _restore(self) -> None:
+        position = self._checkpoints.load(self._engine)
+        if position is not None:
+            self._step = position["step"]
+            self._loss_sum.fill_(position["loss_sum"])
+
+    def _epochs(self, progress: Progress | None, log: "MetricsLog | None") -> None:
+        saved = time.monotonic()
+        for epoch in range(self._step // self._batches, self._config.epochs):
+            order = self._examples.order(self._seed, epoch)
+            started, first_step = time.monotonic(), self._step
+            for batch in range(self._step - epoch * self._batches, self._batches):
+                self._train_step(order, batch)
+                if progress is not None:
+                    progress.update(self._step)
+                # Every rank must save at the same step: rank 0's clock decides, in turns that are
+                # rare enough to cost nothing.
+                if self._step % 64 == 0 and self._agree(
+                    time.monotonic() - saved > 60 * self._config.checkpoint_minutes
+                ):
+                    self._save()
+                    saved = time.monotonic()
+            self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
+            self._save()
+            saved = time.monotonic()
+
+    def _train_step(self, order: Tensor, batch: int) -> None:
+        size, share = self._config.batch_size, self._config.batch_size // self._process.world_size
+        first = batch * size + self._process.rank * share
+        examples = self._examples.batch(order[first : first + share])
+        _seed_dropout(self._seed, self._step, self._process.rank)
+        logits = self._engine(examples.query_states, examples.context)
+        loss = action_loss(logits, examples.labels)
+        self._engine.backward(loss)
+        self._engine.step()
+        self._loss_sum += loss.detach()
+        self._step += 1
+
+    def _finish_epoch(
+        self, epoch: int, steps: int, seconds: float, log: "MetricsLog | None"
+    ) -> None:
+        holdout_loss, holdout_accuracy, train_loss = self._measure()
+        self._loss_sum.zero_()
+        if log is not None:
+            log.write(
+                {
+                    "epoch": epoch + 1,
+                    "step": self._step,
+                    "train_loss": train_loss,
+                    "holdout_loss": holdout_loss,
+                    "holdout_accuracy": holdout_accuracy,
+                    "tokens_per_second": steps * self._tokens_per_step / max(seconds, 1e-9),
+                    "seconds": seconds,
+                }
+            )
+
+    @torch.no_grad()
+    def _measure(self) -> tuple[float, float, float]:
+        """Held-out loss, held-out label accuracy at full context, and the epoch's train loss."""
+        self._engine.eval()
+        sums = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
+        rows = self._examples.holdout_rows(self._process.rank, self._process.world_size)
+        for part in rows.split(256):
+            examples = self._examples.batch(part)
+            logits = self._engine.module(examples.query_states, examples.context)
+            sums[0] += action_loss(logits, examples.labels) * len(part)
+            sums[1] += (logits[:, -1].argmax(dim=-1) == examples.labels).sum()
+        sums[:2] /= self._examples.n_holdout
+        sums[2] = self._loss_sum / (self._batches * self._process.world_size)
+        dist.all_reduce(sums)
+        self._engine.train()
+        loss, accuracy, train_loss = sums.tolist()
+        return loss, accuracy, train_loss
+
+    def _save(self) -> None:
+        # Each rank's sum differs; all are restored from their mean, whose total is the same.
+        mean = self._loss_sum.clone()
+        dist.all_reduce(mean)
+        mean /= self._process.world_size
+        self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
+
+    def _agree(self, flag: bool) -> bool:
+        """Whether the flag is up on rank 0."""
+        value = torch.tensor([int(flag)], device=self._engine.device)
+        dist.broadcast(value, src=0)
+        return bool(value.item())
+
+
+def _seed_dropout(seed: int, step: int, rank: int) -> None:
+    state = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(state))
+
+
+class MetricsLog:
+    """`metrics.jsonl` and TensorBoard, one line an epoch; a resumed run drops what it redoes."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self._path = folder / "metrics.jsonl"
+        self.last: dict[str, float] = {}
+        self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        kept = [line for line in lines if _step_of(line) <= step]
+        with atomic_path(self._path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
+        if kept:
+            self.last = json.loads(kept[-1])
+
+    def write(self, metrics: dict[str, float]) -> None:
+        """Adds a line, and a point to each TensorBoard curve."""
+        self.last = metrics
+        with self._path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(metrics) + "\n")
+        for name, value in metrics.items():
+            if name not in ("epoch", "step"):
+                self._tensorboard.add_scalar(name, value, int(metrics["step"]))
+        self._tensorboard.flush()
+        print(
+            f"epoch {metrics['epoch']}: train loss {metrics['train_loss']:.4f}, held-out loss "
+            f"{metrics['holdout_loss']:.4f}, label accuracy {metrics['holdout_accuracy']:.3f}, "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s",
+            flush=True,
+        )
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError):
+        return float("inf")
