@@ -9,7 +9,7 @@ set -euo pipefail
 readonly PROGRAM=${0##*/}
 readonly MARKER_NAME=.sad_hpc_dev_cluster # holds the number of nodes; no folder without it is removed
 readonly HOSTS_FILE=/etc/hosts
-readonly START_SECONDS=60 # patience with each daemon; all of them together need about 6 s
+readonly START_SECONDS=60 # patience with each step; all of them together need about 4 s
 readonly STOP_SECONDS=10  # then SIGKILL: nothing in the folder is kept
 
 usage() {
@@ -26,12 +26,14 @@ environment:
   SAD_HPC_DEV_CLUSTER   the cluster's folder (default: .dev_cluster in the repository)
   SAD_HPC_DEV_CPUS      CPUs that each node declares (default 1; may exceed the machine's)
 
-Needs root on Debian or Ubuntu, with: apt-get install slurm-wlm slurmdbd mariadb-server munge
+Exit status 3: this machine lacks what is needed, root on Debian or Ubuntu with
+apt-get install slurm-wlm slurmdbd mariadb-server munge
 HELP
 }
 
 say() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
 die() { say "$@"; exit 1; }
+cannot_run_here() { say "$@"; exit 3; } # the tests skip on this status and no other
 
 # ---------------------------------------------------------------- where it lives, what it needs
 
@@ -52,10 +54,11 @@ locate_folder() {
 
 require_root_and_packages() {
     local program
-    ((EUID == 0)) || die "must be run as root: slurmd starts jobs as other users, and node names go to $HOSTS_FILE"
+    ((EUID == 0)) ||
+        cannot_run_here "must be run as root: slurmd starts jobs as other users, and node names go to $HOSTS_FILE"
     for program in slurmctld slurmd slurmdbd munged mungekey mariadbd mariadb-install-db sinfo sacct sacctmgr; do
         command -v "$program" >/dev/null ||
-            die "$program is missing: apt-get install slurm-wlm slurmdbd mariadb-server munge"
+            cannot_run_here "$program is missing: apt-get install slurm-wlm slurmdbd mariadb-server munge"
     done
 }
 
@@ -85,11 +88,13 @@ launch() {
             MYSQL_UNIX_PORT="$FOLDER/mariadb.socket" DEV_CLUSTER_DAEMON="$FOLDER:$name" "$@"
     ) </dev/null >"$FOLDER/log/$name.log" 2>&1 &
     echo $! >"$FOLDER/pid/$name"
+    # Until the environment is in place, alive() would take it for dead.
+    while kill -0 $! 2>/dev/null && ! alive "$name"; do sleep 0.02; done
 }
 
 daemon_names() { # in the order of their start
     local number
-    echo munged mariadbd slurmdbd slurmctld
+    printf '%s\n' munged mariadbd slurmdbd slurmctld
     for ((number = 1; number <= $(<"$MARKER"); number++)); do echo "node$number"; done
 }
 
@@ -112,13 +117,13 @@ wait_for() {
     done
 }
 
-# stop NAME: SIGTERM, then SIGKILL.
+# stop NAME: SIGTERM, and SIGKILL if that is not enough.
 stop() {
-    local name=$1 deadline=$((SECONDS + STOP_SECONDS)) signal=TERM
-    while alive "$name"; do
+    local name=$1 deadline=$((SECONDS + STOP_SECONDS)) signal
+    for signal in TERM KILL; do
+        if ! alive "$name"; then return 0; fi
         kill "-$signal" "$(<"$FOLDER/pid/$name")" 2>/dev/null || true
-        sleep 0.1
-        if ((SECONDS >= deadline)); then signal=KILL; fi
+        while alive "$name" && ((SECONDS < deadline)); do sleep 0.1; done
     done
 }
 
@@ -129,7 +134,7 @@ leftover_pids() {
     for directory in /proc/[0-9]*; do
         pid=${directory#/proc/}
         if ((pid == $$ || pid == BASHPID)); then continue; fi
-        if grep -qzE "^DEV_CLUSTER_DAEMON=$FOLDER:" "$directory/environ" 2>/dev/null ||
+        if grep -qzE "^DEV_CLUSTER_DAEMON=${FOLDER//./\\.}:" "$directory/environ" 2>/dev/null ||
             { has_variable "$pid" "SLURM_CONF=$CONF" && grep -qz '^SLURMD_NODENAME=' "$directory/environ"; }; then
             echo "$pid"
         fi
@@ -138,10 +143,13 @@ leftover_pids() {
 
 stop_everything() {
     local name pid
-    # Reverse order; slurmctld before the nodes, so that it does not requeue their jobs.
-    if alive slurmctld; then stop slurmctld; fi
-    for name in $(daemon_names | tr ' ' '\n' | tac); do stop "$name"; done
-    for pid in $(leftover_pids); do kill -KILL "$pid" 2>/dev/null || true; done
+    # slurmctld before the nodes, so that it does not start their jobs elsewhere; the others in reverse order.
+    stop slurmctld
+    for name in $(daemon_names | tac); do stop "$name"; done
+    # More than once: a process may have started another while we looked.
+    for _ in 1 2 3; do
+        for pid in $(leftover_pids); do kill -KILL "$pid" 2>/dev/null || true; done
+    done
     forget_node_names
 }
 
@@ -150,7 +158,8 @@ stop_everything() {
 listening() { # PORT
     local hex
     hex=$(printf '%04X' "$1")
-    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]+ 0A"
+    # State 0A is LISTEN. No pipe: with pipefail, grep -q that ends early would fail it.
+    grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]+ 0A" /proc/net/tcp /proc/net/tcp6
 }
 
 # Sets FIRST_PORT: the first of COUNT adjacent free ports, below those that the kernel hands to outgoing connections.
@@ -170,23 +179,20 @@ choose_ports() { # COUNT
 # dev clusters' lines do not count as present: they go when those clusters do. The file is rewritten in place, never
 # replaced: in a container it may be a mount.
 add_node_names() { # COUNT
-    local number name
+    local number name others
+    others=$(grep -v '# sad_hpc dev_cluster ' "$HOSTS_FILE" | sed 's/#.*//')
     if [[ -n $(tail -c 1 "$HOSTS_FILE") ]]; then echo >>"$HOSTS_FILE"; fi
     for ((number = 1; number <= $1; number++)); do
         name=node$number
-        if ! grep -v '# sad_hpc dev_cluster ' "$HOSTS_FILE" | sed 's/#.*//' | grep -qwF "$name"; then
-            echo "127.0.0.1 $name $HOSTS_TAG" >>"$HOSTS_FILE"
-        fi
+        grep -qwF "$name" <<<"$others" || echo "127.0.0.1 $name $HOSTS_TAG" >>"$HOSTS_FILE"
         [[ $(getent ahostsv4 "$name") == 127.* ]] || die "$name does not resolve to this machine; see $HOSTS_FILE"
     done
 }
 
 forget_node_names() {
     local kept
-    if grep -q -- "$HOSTS_TAG\$" "$HOSTS_FILE"; then
-        kept=$(grep -v -- "$HOSTS_TAG\$" "$HOSTS_FILE")
-        printf '%s\n' "$kept" >"$HOSTS_FILE"
-    fi
+    kept=$(awk -v tag="$HOSTS_TAG" 'substr($0, length($0) - length(tag) + 1) != tag' "$HOSTS_FILE")
+    if [[ $kept != "$(<"$HOSTS_FILE")" ]]; then printf '%s\n' "$kept" >"$HOSTS_FILE"; fi
 }
 
 # ---------------------------------------------------------------- configuration
@@ -208,7 +214,7 @@ SlurmdPidFile=$FOLDER/pid/%n.own
 MailProg=/bin/true
 # Only this machine can connect.
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-# A requeued job may start again once its old credential has expired: 20 s with this, 2 minutes without.
+# A requeued job may start again once its old credential has expired: 7 to 20 s with this, 2 minutes without.
 AuthType=auth/munge
 AuthInfo=socket=$FOLDER/munge.socket,cred_expire=5
 # What one machine without systemd or cgroups can do.
@@ -224,6 +230,8 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+# Without it, a job that asks for no memory gets all of its node's, and no other job fits beside it.
+DefMemPerCPU=$((memory / CPUS))
 # A job that waits for one that failed ends instead of waiting for ever.
 DependencyParameters=kill_invalid_depend
 # A lost node is noticed soon, its jobs start again elsewhere, and it may come back.
@@ -249,6 +257,7 @@ CONFIG
     (umask 077 && cat >"$FOLDER/slurmdbd.conf") <<CONFIG
 DbdHost=localhost
 DbdPort=$((FIRST_PORT + 1))
+CommunicationParameters=NoInAddrAny
 SlurmUser=root
 PidFile=$FOLDER/pid/slurmdbd.own
 AuthType=auth/munge
@@ -298,6 +307,10 @@ all_idle() { [[ $(sinfo --noheader --Node --format=%T | grep -cx idle) == "$1" ]
 
 report_failure() {
     local log
+    # Whatever else goes wrong or comes in, end what was started.
+    set +e
+    trap '' INT TERM HUP
+    exec 2>&"$MESSAGES" # a signal may have come in the middle of a command whose output goes to a log
     for log in "$FOLDER"/log/*.log; do
         if [[ -s $log ]]; then printf -- '--- %s\n%s\n' "$log" "$(tail -n 8 "$log")" >&2; fi
     done
@@ -323,8 +336,8 @@ up() { # COUNT
     fi
     mkdir -p -- "$FOLDER"
     echo "$count" >"$MARKER"
-    echo '*' >"$FOLDER/.gitignore"
     mkdir -- "$FOLDER"/{log,pid,state,database}
+    exec {MESSAGES}>&2
     trap report_failure EXIT
     trap 'exit 130' INT TERM HUP
     choose_ports $((count + 2))
@@ -337,28 +350,19 @@ up() { # COUNT
 }
 
 down() {
-    if [[ ! -e $MARKER ]]; then
-        say "nothing is up in $FOLDER"
-        return
-    fi
+    [[ -e $MARKER ]] || { say "nothing is up in $FOLDER" && return; }
     stop_everything
     rm -rf -- "$FOLDER"
     say "ended, $FOLDER removed"
 }
 
 status() {
-    local name result=0
-    if [[ ! -e $MARKER ]]; then
-        echo "nothing is up in $FOLDER"
-        return 1
-    fi
+    local name word result=0
+    [[ -e $MARKER ]] || { echo "nothing is up in $FOLDER" && return 1; }
     for name in $(daemon_names); do
-        if alive "$name"; then
-            printf '%-10s %8s alive\n' "$name" "$(<"$FOLDER/pid/$name")"
-        else
-            printf '%-10s %8s NOT alive\n' "$name" "$(cat -- "$FOLDER/pid/$name" 2>/dev/null || echo -)"
-            result=1
-        fi
+        word=alive
+        alive "$name" || { word='NOT alive' && result=1; }
+        printf '%-10s %8s %s\n' "$name" "$(cat -- "$FOLDER/pid/$name" 2>/dev/null || echo -)" "$word"
     done
     if alive slurmctld; then sinfo; fi
     return "$result"
@@ -383,11 +387,7 @@ main() {
     for variable in "${!SLURM_@}" "${!SINFO_@}" "${!SACCT_@}"; do unset "$variable"; done
     export SLURM_CONF=$CONF
     if [[ $command != status ]]; then lock_machine; fi
-    case $command in
-        up) up "$count" ;;
-        down) down ;;
-        status) status ;;
-    esac
+    "$command" "$count" # up, down or status
 }
 
 main "$@"

@@ -1,0 +1,34 @@
+"""A real Slurm for the tests in this folder, started once a session by slurm/dev_cluster.sh."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEV_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "dev_cluster.sh"
+CANNOT_RUN_HERE = 3  # dev_cluster.sh's exit status when root or a package is missing
+
+
+@pytest.fixture(scope="session")
+def dev_cluster() -> Iterator[dict[str, str]]:
+    """The environment of a client of a four-node cluster: os.environ with SLURM_CONF.
+
+    Skips where the machine lacks root or the Slurm packages, unless SAD_HPC_REQUIRE_CLUSTER=1.
+    """
+    # Under /tmp whatever TMPDIR says: unix sockets allow only a short path.
+    folder = tempfile.mkdtemp(prefix="sadc", dir="/tmp")
+    env = {**os.environ, "SAD_HPC_DEV_CLUSTER": folder}
+    try:
+        up = subprocess.run([DEV_CLUSTER, "up", "4"], env=env, capture_output=True, text=True)
+        if up.returncode == CANNOT_RUN_HERE and os.environ.get("SAD_HPC_REQUIRE_CLUSTER") != "1":
+            pytest.skip(up.stderr.strip())
+        if up.returncode != 0:
+            pytest.fail(f"dev_cluster.sh up 4 (status {up.returncode}):\n{up.stderr}")
+        yield {**env, "SLURM_CONF": up.stdout.strip().removeprefix("export SLURM_CONF=")}
+    finally:
+        subprocess.run([DEV_CLUSTER, "down"], env=env, capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
