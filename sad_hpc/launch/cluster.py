@@ -1,0 +1,140 @@
+"""Cluster settings: where the stages run, and with how much of it."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sad_hpc.config import Section, apply_overrides, build, read_yaml
+from sad_hpc.errors import ConfigError
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs" / "cluster"
+"""The cluster files of this repository, found from any working directory."""
+
+ALIASES = {"slurm": "slurm-cpu"}
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
+"""Partitions (several with commas), accounts and the like: nothing that a shell would read."""
+
+OWNED = (
+    *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
+    *("open-mode", "output", "parsable", "signal", "wait", "wrap"),
+)
+"""sbatch parameters that the launcher itself sets or relies on."""
+
+
+class Resources(Section):
+    """What one job of a stage gets."""
+
+    nodes: int | None = Field(None, ge=1)
+    """null: as few as Slurm needs to fit the tasks."""
+    tasks: int = Field(1, ge=1)
+    """Processes: MPI ranks of collect, data-parallel ranks of pretrain."""
+    cpus_per_task: int = Field(1, ge=1)
+    """CPUs, and threads, of each process."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of each process."""
+    memory_gb: float | None = Field(None, gt=0)
+    """Memory of each process; null: what the cluster gives by default."""
+    minutes: int = Field(1440, ge=1)
+    """Time limit; a stage that reaches it is queued again and goes on where it was."""
+
+
+class ClusterConfig(Section):
+    """A file of configs/cluster/; the defaults are those of local.yaml."""
+
+    executor: Literal["local", "slurm"] = "local"
+    partition: str | None = Field(None, pattern=NAME)
+    account: str | None = Field(None, pattern=NAME)
+    qos: str | None = Field(None, pattern=NAME)
+    mpi: str = Field("pmi2", pattern=r"^[a-z][a-z0-9_]*$")
+    """Of `srun --mpi=`; `srun --mpi=list` shows what a Slurm offers."""
+    setup: list[str] = []
+    """Shell lines that run in every job first, such as `module load ...`."""
+    array_parallelism: int = Field(2, ge=1)
+    """Evaluations at a time."""
+    hdf5_file_locking: bool | None = None
+    """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
+    sbatch: dict[str, str | int | bool] = {}
+    """More sbatch parameters of every job, such as `constraint: haswell`."""
+    collect: Resources = Resources(tasks=2)
+    pretrain: Resources = Resources(tasks=2)
+    evaluate: Resources = Resources()
+    aggregate: Resources = Resources()
+
+    def resources(self, stage: str) -> Resources:
+        """What a job of `stage` gets."""
+        resources: Resources = getattr(self, stage)
+        return resources
+
+    @field_validator("setup")
+    @classmethod
+    def _check_setup(cls, lines: list[str]) -> list[str]:
+        for line in lines:
+            _refuse_control_characters(line)
+        return lines
+
+    @field_validator("sbatch")
+    @classmethod
+    def _check_sbatch(cls, parameters: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        for key, value in parameters.items():
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+                raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
+            if key in OWNED or key in ClusterConfig.model_fields:
+                raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
+            if value is False:
+                raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
+            _refuse_control_characters(str(value))
+        return parameters
+
+    @model_validator(mode="after")
+    def _check_single_processes(self) -> "ClusterConfig":
+        for stage in ("evaluate", "aggregate"):
+            resources = self.resources(stage)
+            if resources.tasks > 1 or (resources.nodes or 1) > 1:
+                raise ValueError(
+                    f"{stage} is one process on one node: {stage}.tasks and {stage}.nodes must be "
+                    "1; array_parallelism says how many evaluations run at a time"
+                )
+        for stage in ("collect", "pretrain"):
+            resources = self.resources(stage)
+            if (resources.nodes or 1) > resources.tasks:
+                raise ValueError(
+                    f"{stage}.nodes={resources.nodes} exceeds {stage}.tasks={resources.tasks}"
+                )
+        return self
+
+
+def _refuse_control_characters(text: str) -> None:
+    if not text.isprintable():
+        raise ValueError(f"{text!r} holds a line break or another control character")
+
+
+def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:
+    """Reads cluster settings: defaults < YAML < `key.sub=value` overrides.
+
+    Args:
+        name_or_path: local, slurm, the name of a file in configs/cluster, or a YAML file.
+        overrides: as on the command line, without the prefix `cluster.`.
+
+    Raises:
+        ConfigError: there is no such file, or one line with the key and the valid choices.
+    """
+    path = _find(name_or_path)
+    # Installed without the repository there is no local.yaml, but its values are the defaults.
+    mapping = {} if path is None else read_yaml(path)
+    source = " ".join([str(path or name_or_path), *overrides])
+    return build(ClusterConfig, apply_overrides(mapping, overrides), source)
+
+
+def _find(name_or_path: str) -> Path | None:
+    if name_or_path.endswith((".yaml", ".yml")):
+        return Path(name_or_path)
+    path = FOLDER / f"{ALIASES.get(name_or_path, name_or_path)}.yaml"
+    names = sorted({"local", *ALIASES, *(file.stem for file in FOLDER.glob("*.yaml"))})
+    if name_or_path not in names:
+        raise ConfigError(
+            f"unknown cluster {name_or_path!r}; valid: {', '.join(names)}, or a YAML file"
+        )
+    return path if path.exists() or name_or_path != "local" else None

@@ -1,0 +1,199 @@
+"""A thin layer over submitit: an executor for each stage, and the environment that jobs get."""
+
+import math
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from submitit import LocalExecutor, SlurmExecutor
+from submitit.helpers import clean_env
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.job import MpiJob, StageJob
+from sad_hpc.run import Run
+
+
+def log_folder(run: Run, stage: str) -> Path:
+    """Where a stage's jobs keep logs, scripts and pickles, each name beginning with the job's id.
+
+    The folder exists before the job: Slurm fails a job whose log has no folder when it
+    starts, which is what a folder named by the job's id risks.
+    """
+    return run.logs.absolute() / stage
+
+
+def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
+    """What every process of a stage finds in its environment before Python starts."""
+    threads = str(cluster.resources(stage).cpus_per_task)
+    # LP_NUM_THREADS: Mesa's software renderer would start a thread a core in every rank.
+    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LP_NUM_THREADS": "1"}
+    if cluster.hdf5_file_locking is not None:
+        # HDF5 reads it once, when h5py is imported.
+        environment["HDF5_USE_FILE_LOCKING"] = str(cluster.hdf5_file_locking).upper()
+    return environment
+
+
+@contextmanager
+def submission_environment(extra: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Hides the Slurm job, if any, in which the launcher itself runs; adds `extra` meanwhile.
+
+    SLURM_CONF says which cluster to talk to and SBATCH_* are the user's own defaults: both stay.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or name.startswith("SBATCH_")
+    }
+    added = {**kept, **(extra or {})}
+    before = {name: os.environ.get(name) for name in added}
+    with clean_env():
+        os.environ.update(added)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+class StageExecutor(SlurmExecutor):
+    """submitit's Slurm executor for one stage; it makes scripts on machines without Slurm, too."""
+
+    def __init__(
+        self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
+    ) -> None:
+        super().__init__(folder=log_folder(run, stage))
+        self.update_parameters(**sbatch_parameters(cluster, stage, name, dependency))
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Available everywhere: `pipeline` checks for Slurm before it submits."""
+        return 1
+
+    def script(self, elements: int | None = None) -> str:
+        """The text that is handed to sbatch; with `elements`, as a job array of so many."""
+        array = {} if elements is None else {"map_count": elements}
+        self.parameters.update(array)
+        text: str = self._make_submission_file_text(self._submitit_command_str, "")
+        for key in array:
+            del self.parameters[key]
+        return text
+
+    def _num_tasks(self) -> int:
+        # Here submitit wants nodes x tasks a node; the number of tasks is in `ntasks`.
+        return 1
+
+
+def sbatch_parameters(
+    cluster: ClusterConfig, stage: str, name: str, dependency: str | None = None
+) -> dict[str, Any]:
+    """A stage's resources as parameters of submitit's SlurmExecutor."""
+    resources = cluster.resources(stage)
+    # Steps do not inherit cpus-per-task from the job since Slurm 22.05.  A rank that fails takes
+    # the others down, which would wait for it in a collective.
+    srun = [f"--cpus-per-task={resources.cpus_per_task}", "--kill-on-bad-exit=1"]
+    srun.append(f"--mpi={cluster.mpi if stage == 'collect' else 'none'}")
+    memory = resources.memory_gb
+    if resources.gpus:
+        # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
+        srun.append("--gpu-bind=none")
+    additional: dict[str, Any] = {"ntasks": resources.tasks, **cluster.sbatch}
+    if dependency is not None:
+        # A job whose requirement failed ends, instead of waiting in the queue for ever.
+        additional["kill-on-invalid-dep"] = "yes"
+    environment = job_environment(cluster, stage)
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
+    return {
+        "job_name": name,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "nodes": 1 if resources.tasks == 1 else resources.nodes,
+        "cpus_per_task": resources.cpus_per_task,
+        "gpus_per_task": resources.gpus or None,
+        # A process's memory, however Slurm spreads the processes over nodes.
+        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_task)}M",
+        "time": resources.minutes,
+        "dependency": dependency,
+        "array_parallelism": cluster.array_parallelism,
+        "setup": [*exports, *cluster.setup],
+        "srun_args": srun,
+        "stderr_to_stdout": True,
+        "wckey": None,
+        "additional_parameters": additional,
+    }
+
+
+def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -> Any:
+    """Starts a step on this machine and returns submitit's LocalJob.
+
+    Raises:
+        SadError: collect needs mpiexec and there is none.
+    """
+    resources = cluster.resources(stage)
+    ranks = resources.tasks
+    work: StageJob | MpiJob = job
+    if stage == "collect" and ranks > 1:
+        work, ranks = MpiJob(job, ranks, find_mpiexec()), 1
+    executor = LocalExecutor(folder=log_folder(run, stage))
+    executor.update_parameters(
+        timeout_min=resources.minutes,
+        tasks_per_node=ranks,
+        gpus_per_node=resources.gpus * resources.tasks,
+        visible_gpus=_visible_gpus(resources.gpus * resources.tasks),
+        stderr_to_stdout=True,
+        setup=cluster.setup,
+    )
+    with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():
+        return executor.submit(work)
+
+
+def find_mpiexec() -> str:
+    """The mpiexec of the MPI library that mpi4py uses: the wheel's, beside Python, goes first.
+
+    Raises:
+        SadError: there is none.
+    """
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise SadError(
+            f"no mpiexec beside {sys.executable} nor on the PATH: pip install mpich, or use one "
+            "rank (cluster.collect.tasks=1)"
+        )
+    return found
+
+
+def _visible_gpus(wanted: int) -> tuple[int, ...]:
+    """The GPUs that the user left visible; () means all."""
+    numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if not all(number.strip().isdigit() for number in numbers):
+        return ()
+    if wanted > len(numbers):
+        raise SadError(
+            f"{wanted} GPUs are asked for, but CUDA_VISIBLE_DEVICES shows {len(numbers)}; lower "
+            "tasks or gpus in the cluster settings"
+        )
+    return tuple(int(number) for number in numbers)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ctrl-C is for the launcher, which then ends the job's processes; they inherit this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

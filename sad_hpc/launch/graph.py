@@ -1,0 +1,45 @@
+"""The graph of a run: every stage of every (method, seed), and what each of them reads."""
+
+from dataclasses import dataclass
+
+from sad_hpc.run import Run, StageFolder
+
+STAGES = ("collect", "pretrain", "evaluate", "aggregate")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of one (method, seed), or of the whole experiment."""
+
+    folder: StageFolder
+    requires: tuple["Step", ...] = ()
+    element: tuple[str, int] | None = None
+    """(method, seed) of pretrain and evaluate."""
+
+    @property
+    def stage(self) -> str:
+        """One of STAGES."""
+        return self.folder.stage
+
+    @property
+    def title(self) -> str:
+        """Names the step in jobs.json, logs and messages; it includes the signature."""
+        return self.folder.title
+
+    @property
+    def complete(self) -> bool:
+        """Whether the completion marker is there."""
+        return self.folder.done is not None
+
+
+def graph(run: Run) -> list[Step]:
+    """Every step of a run, in the order of work."""
+    collect = Step(run.data())
+    pretrains = [
+        Step(run.checkpoint(*element), (collect,), element) for element in run.experiment.elements
+    ]
+    evaluates = [
+        Step(run.evaluation(*element), (pretrain,), element)
+        for element, pretrain in zip(run.experiment.elements, pretrains, strict=True)
+    ]
+    return [collect, *pretrains, *evaluates, Step(run.aggregate(), tuple(evaluates))]

@@ -1,0 +1,127 @@
+"""What runs inside a job: one step of the graph, in every process of the job."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from submitit.helpers import DelayedSubmission
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment import parse_experiment
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.run import Run
+
+LAST_WORDS_SECONDS = 2.0
+"""How long the other ranks may still report errors of their own before they are ended."""
+
+
+@dataclass(frozen=True)
+class StageJob:
+    """A step as a callable that can be pickled.
+
+    It holds plain values: the experiment as it was resolved at submission, so that a config file
+    that is edited while the job waits changes nothing.
+    """
+
+    title: str
+    experiment: Mapping[str, Any]
+    runs: str
+    results: str
+
+    @classmethod
+    def of(cls, run: Run, step: Step, results: Path) -> "StageJob":
+        """The job of one step; its paths do not depend on the working directory."""
+        experiment = run.experiment.model_dump(mode="json")
+        return cls(step.title, experiment, str(run.runs.absolute()), str(results.absolute()))
+
+    def __call__(self) -> None:
+        """Runs the stage; a failure ends all processes of the job, with exit code 1."""
+        try:
+            self._run_stage()
+        except Exception as error:
+            # SystemExit passes through: submitit's requeue is one.
+            if not isinstance(error, SadError):
+                traceback.print_exc()
+            print(f"sad-hpc: error: {error}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            _end_other_ranks()
+            sys.exit(1)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """What submitit queues again at the time limit or a preemption: each stage resumes."""
+        return DelayedSubmission(self)
+
+    def _run_stage(self) -> None:
+        run = Run(parse_experiment(dict(self.experiment), self.title), Path(self.runs))
+        step = next(step for step in graph(run) if step.title == self.title)
+        for required in step.requires:
+            if not required.complete:
+                raise SadError(
+                    f"{step.title} cannot start: {required.title} is not complete; see "
+                    f"`sad-hpc status {run.path}`, then launch again"
+                )
+        _call_stage(run, step, Path(self.results))
+
+
+@dataclass(frozen=True)
+class MpiJob:
+    """A step as `ranks` processes under this machine's mpiexec."""
+
+    job: StageJob
+    ranks: int
+    mpiexec: str
+
+    def __call__(self) -> None:
+        """Runs all ranks to their end; their output goes where this process's output goes."""
+        specification = json.dumps(dataclasses.asdict(self.job))
+        command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
+        code = subprocess.call([*command, "-m", "sad_hpc.launch", specification])
+        if code != 0:
+            sys.exit(code)
+
+
+def _call_stage(run: Run, step: Step, results: Path) -> None:
+    # Imported here: each stage needs libraries that the others, and the launcher, do without.
+    if step.stage == "collect":
+        from sad_hpc.collect import collect
+
+        collect(run)
+    elif step.stage == "aggregate":
+        from sad_hpc.aggregate import aggregate
+
+        aggregate(run, results)
+    else:
+        assert step.element is not None
+        method, seed = step.element
+        if step.stage == "pretrain":
+            from sad_hpc.pretrain import pretrain
+
+            pretrain(run, method, seed)
+        else:
+            from sad_hpc.evaluate import evaluate
+
+            evaluate(run, method, seed)
+
+
+def _end_other_ranks() -> None:
+    """Ends the ranks that would wait for this one for ever; under Slurm, srun does it too."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+            time.sleep(LAST_WORDS_SECONDS)
+            MPI.COMM_WORLD.Abort(1)
+    elif int(os.environ.get("SUBMITIT_LOCAL_NTASKS", "1")) > 1:
+        time.sleep(LAST_WORDS_SECONDS)
+        for sibling in psutil.Process(os.getppid()).children():
+            if sibling.pid != os.getpid():
+                sibling.kill()

@@ -1,0 +1,169 @@
+"""The graph on this machine alone: stage after stage, through submitit's local executor."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+from tqdm import tqdm
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.executor import start_locally
+from sad_hpc.launch.graph import STAGES, Step
+from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.records import JobRecord, load_records, save_records
+from sad_hpc.launch.state import duration, process_runs, progress_text
+from sad_hpc.run import Run
+
+POLL_SECONDS = 0.25
+LINE_SECONDS = 30.0
+"""Between two lines of progress where there is no terminal."""
+
+
+def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> bool:
+    """Runs the missing steps to their end; whether all are complete then.
+
+    A step that fails does not end the others; those that need its output are left out.
+
+    Raises:
+        SadError: a step's job of an earlier launch still runs, or collect needs mpiexec.
+    """
+    runner = LocalRunner(run, cluster, results)
+    with _ended_by_signals(), runner.nothing_left_behind():
+        for stage in STAGES:
+            limit = cluster.array_parallelism if stage == "evaluate" else 1
+            runner.run_stage([step for step in steps if step.stage == stage], limit)
+    return all(step.complete for step in steps)
+
+
+@dataclass
+class LocalRunner:
+    """Starts, watches and ends the jobs of one launch."""
+
+    run: Run
+    cluster: ClusterConfig
+    results: Path
+    running: list["RunningStep"] = field(default_factory=list)
+
+    def run_stage(self, steps: list[Step], limit: int) -> None:
+        """Runs the missing ones of `steps`, at most `limit` at a time."""
+        waiting = []
+        for step in steps:
+            if step.complete:
+                _say(f"{step.title}: complete, skipped")
+            elif broken := next((need for need in step.requires if not need.complete), None):
+                _say(f"{step.title}: not started, since {broken.title} is not complete")
+            else:
+                waiting.append(step)
+        while waiting or self.running:
+            while waiting and len(self.running) < limit:
+                self._start(waiting.pop(0))
+            time.sleep(POLL_SECONDS)
+            for each in [each for each in self.running if not each.still_runs()]:
+                self.running.remove(each)
+
+    def _start(self, step: Step) -> None:
+        before = load_records(self.run).get(step.title)
+        if before and before.executor == "local" and process_runs(before):
+            raise SadError(
+                f"{step.title} still runs as process {before.id}, whose launcher was killed; "
+                f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
+            )
+        work = StageJob.of(self.run, step, self.results)
+        job = start_locally(self.run, self.cluster, step.stage, work)
+        record = JobRecord.of(step, job, "local")
+        self.running.append(RunningStep(step, job, record))
+        save_records(self.run, {step.title: record})
+        _say(f"{step.title}: started, log {record.log}")
+
+    @contextmanager
+    def nothing_left_behind(self) -> Iterator[None]:
+        """Ends running jobs when the launcher is interrupted."""
+        try:
+            yield
+        finally:
+            for each in self.running:
+                each.end()
+            if self.running:
+                _say("ended; run the same command again to go on where this stopped")
+
+
+class RunningStep:
+    """A job that was started, and its bar on the terminal or its lines in a log."""
+
+    def __init__(self, step: Step, job: Any, record: JobRecord) -> None:
+        self._step, self._job, self._record = step, job, record
+        self._printed = time.monotonic()
+        self._bar: tqdm[Any] | None = None
+        if sys.stderr.isatty():
+            self._bar = tqdm(desc=step.title, leave=False, bar_format="{desc}: {bar} {postfix}")
+
+    def still_runs(self) -> bool:
+        """Shows progress; once the job has ended, shows how and returns False."""
+        if not self._job.done():
+            self._show_progress()
+            return True
+        if self._bar is not None:
+            self._bar.close()
+        took = duration(time.time() - self._record.submitted)
+        if self._step.complete:
+            _say(f"{self._step.title}: complete after {took}")
+        else:
+            _say(f"{self._step.title}: FAILED after {took}; the end of {self._record.log}:")
+            tqdm.write(self._record.log_tail())
+        return False
+
+    def end(self) -> None:
+        """Kills the job's processes: each stage resumes from what it has on disk."""
+        if self._bar is not None:
+            self._bar.close()
+        try:
+            controller = psutil.Process(int(self._job.job_id))
+            processes = [controller, *controller.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _show_progress(self) -> None:
+        progress = self._step.folder.progress
+        if not progress or progress["time"] < self._record.submitted:
+            return
+        text = progress_text(progress, self._record.submitted, self._record.done_before)
+        if self._bar is not None:
+            self._bar.total, self._bar.n = progress["total"], progress["done"]
+            self._bar.set_postfix_str(text)
+        elif text and time.monotonic() - self._printed >= LINE_SECONDS:
+            self._printed = time.monotonic()
+            _say(f"{self._step.title}: {text}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Makes SIGTERM end the launcher as Ctrl-C does: jobs first."""
+
+    def end(number: int, _: Any) -> NoReturn:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    """A line with the time of day, above the bars."""
+    tqdm.write(f"{time.strftime('%H:%M:%S')} {text}")
+    sys.stdout.flush()

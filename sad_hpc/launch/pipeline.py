@@ -1,0 +1,164 @@
+"""`sad-hpc launch`: runs every step of a run that is not complete, here or through Slurm."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.executor import StageExecutor, log_folder, submission_environment
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.local import run_locally
+from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
+from sad_hpc.launch.queue import squeue
+from sad_hpc.launch.records import JobRecord, load_records, save_records
+from sad_hpc.launch.scripts import command_line, write_scripts
+from sad_hpc.launch.wait import wait_for_jobs
+from sad_hpc.run import Run
+
+
+def launch(
+    run: Run,
+    config: Path,
+    overrides: list[str],
+    results: Path,
+    cluster: ClusterConfig,
+    dry_run: bool,
+    wait: bool,
+) -> int:
+    """Starts what is missing; returns the exit code.
+
+    Under Slurm it returns once everything is submitted, unless it shall wait; on this machine alone
+    it always waits.
+
+    Args:
+        run: the run; complete steps are skipped.
+        config: the experiment's file, for messages and scripts (`run` has its content).
+        overrides: the same.
+        results: where aggregate puts its tables.
+        cluster: where to run.
+        dry_run: only write and print the submission scripts.
+        wait: also under Slurm, return when all jobs have ended.
+
+    Raises:
+        SadError: no Slurm, a refused submission, another launcher at work, a full disk.
+    """
+    arguments = command_line(run, config, overrides, results)
+    steps = graph(run)
+    if dry_run:
+        active = _active_jobs(run, steps) if shutil.which("squeue") else {}
+        planned = batches(missing_steps(steps, active))
+        write_scripts(run, planned, active, cluster, arguments)
+        _say_skipped(steps)
+        return 0
+    run.prepare(["sad-hpc", "launch", *arguments])
+    with _only_launcher(run):
+        if cluster.executor == "local":
+            succeeded = run_locally(run, steps, cluster, results)
+        else:
+            _submit_missing(run, steps, cluster, results)
+            succeeded = True
+    if cluster.executor == "slurm":
+        print(f"follow it: sad-hpc status {run.path}", flush=True)
+        if not wait:
+            return 0
+        succeeded = wait_for_jobs(run, steps)
+    if succeeded:
+        _print_results(results / run.experiment.name)
+    return 0 if succeeded else 1
+
+
+def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
+    """Submits the missing steps, and records each job as soon as it has an id."""
+    if shutil.which("sbatch") is None:
+        raise SadError(
+            "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
+            'on this machine with eval "$(slurm/dev_cluster.sh up)"'
+        )
+    _say_skipped(steps)
+    active = _active_jobs(run, steps)
+    missing = missing_steps(steps, active)
+    _cancel([active.pop(step.title) for step in missing if step.title in active])
+    for title, job in active.items():
+        print(f"{title}: has job {job} already")
+    ids = dict(active)
+    for batch in batches(missing):
+        after = dependency(batch, ids)
+        records = _submit(run, batch, after, cluster, results)
+        save_records(run, records)
+        for title, record in records.items():
+            ids[title] = record.id
+            print(f"{title}: job {record.id}{f' {after}' if after else ''}", flush=True)
+
+
+def _submit(
+    run: Run, batch: Batch, after: str | None, cluster: ClusterConfig, results: Path
+) -> dict[str, JobRecord]:
+    executor = StageExecutor(run, cluster, batch.stage, batch.name, after)
+    log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
+    try:
+        with submission_environment():
+            jobs = executor.submit_array([StageJob.of(run, step, results) for step in batch.steps])
+    except (FailedJobError, FailedSubmissionError) as error:
+        reason = " ".join(str(error).split())
+        raise SadError(
+            f"Slurm refused {batch.name}: {reason}; see cluster.partition, account, qos, tasks, "
+            "memory_gb and minutes (configs/cluster), and `sinfo`"
+        ) from None
+    return {
+        step.title: JobRecord.of(step, job, "slurm")
+        for step, job in zip(batch.steps, jobs, strict=True)
+    }
+
+
+def _active_jobs(run: Run, steps: list[Step]) -> dict[str, str]:
+    """Ids of the jobs of earlier launches that are queued or running, by step title."""
+    records = {
+        title: record for title, record in load_records(run).items() if record.executor == "slurm"
+    }
+    wanted = {
+        step.title: records[step.title].id
+        for step in steps
+        if step.title in records and not step.complete
+    }
+    if not wanted:
+        return {}
+    jobs = squeue()
+    return {title: id for title, id in wanted.items() if id in jobs and jobs[id].is_active}
+
+
+def _cancel(ids: list[str]) -> None:
+    """Ends jobs that wait for one that will never succeed."""
+    if ids:
+        subprocess.run(["scancel", *ids], check=False)
+
+
+def _say_skipped(steps: list[Step]) -> None:
+    complete = sum(step.complete for step in steps)
+    if complete:
+        print(f"{complete} of {len(steps)} steps are complete and skipped")
+
+
+@contextmanager
+def _only_launcher(run: Run) -> Iterator[None]:
+    """Two launchers of one run would both submit what is missing."""
+    try:
+        with FileLock(run.path / ".launch.lock", timeout=0):
+            yield
+    except Timeout:
+        raise SadError(
+            f"another `sad-hpc launch` works on {run.path}: see `sad-hpc status {run.path}`"
+        ) from None
+
+
+def _print_results(folder: Path) -> None:
+    from sad_hpc.aggregate import headline_table
+
+    print(headline_table(folder))
+    print(f"tables and figures: {folder}")

@@ -1,0 +1,87 @@
+"""What a launch submits: the steps that are missing, grouped into batches, and their dependencies.
+
+    collect
+      -> pretrain, a job a (method, seed)    afterok:collect
+           -> evaluate, one throttled array  afterok:collect,afterany:<its pretrains>
+                -> aggregate                 afterok:<every element>
+
+`afterany`, because with `afterok` one failed training would hold the evaluation of all the others
+back.  The element of the failed one starts, sees no finished checkpoint, and ends at once with an
+error that says so.  (`aftercorr` pairs elements, but only of whole arrays of equal size: not what
+is left over when a launch resumes.)  aggregate is strict, so that no table averages over what
+happens to be there.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sad_hpc.launch.graph import Step
+from sad_hpc.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Steps that are submitted together: one, or the evaluations as one array."""
+
+    name: str
+    """For the job, and for the script's file: `pretrain-sad-seed0`."""
+    steps: tuple[Step, ...]
+
+    @property
+    def stage(self) -> str:
+        """The stage of all its steps."""
+        return self.steps[0].stage
+
+    @property
+    def elements(self) -> int | None:
+        """Size of the job array; None for a plain job."""
+        return len(self.steps) if len(self.steps) > 1 else None
+
+
+def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
+    """The steps to submit: not complete, and without a job that can still complete them.
+
+    Args:
+        steps: of `graph(run)`.
+        active: titles of steps whose jobs are queued or running.  A job that waits for one that has
+            to be submitted again waits in vain: its step is missing, too.
+    """
+    missing: dict[str, Step] = {}
+    for step in steps:
+        in_vain = any(required.title in missing for required in step.requires)
+        if not step.complete and (step.title not in active or in_vain):
+            missing[step.title] = step
+    return list(missing.values())
+
+
+def batches(missing: Iterable[Step]) -> list[Batch]:
+    """Each step on its own, except that all evaluations are one array."""
+    grouped: dict[str, list[Step]] = {}
+    for step in missing:
+        name = step.stage
+        if step.stage == "pretrain" and step.element is not None:
+            method, seed = step.element
+            name = f"pretrain-{METHODS[method].slug}-seed{seed}"
+        grouped.setdefault(name, []).append(step)
+    return [Batch(name, tuple(group)) for name, group in grouped.items()]
+
+
+def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:
+    """What sbatch's --dependency says; None if everything that the batch reads is complete.
+
+    Args:
+        batch: what is submitted.
+        ids: job ids of the incomplete steps by title.
+    """
+    required = [each for step in batch.steps for each in step.requires]
+    if batch.stage != "evaluate":
+        return _clause("afterok", required, ids)
+    roots = [each for pretrain in required for each in pretrain.requires]
+    clauses = [_clause("afterok", roots, ids), _clause("afterany", required, ids)]
+    return ",".join(clause for clause in clauses if clause) or None
+
+
+def _clause(kind: str, steps: Iterable[Step], ids: Mapping[str, str]) -> str | None:
+    # An array's steps share what they require: each id once.
+    needed = dict.fromkeys(ids[step.title] for step in steps if step.title in ids)
+    return ":".join([kind, *needed]) if needed else None

@@ -1,0 +1,99 @@
+"""What Slurm says about jobs: one squeue call, and sacct for jobs that squeue has forgotten."""
+
+import os
+import subprocess
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sad_hpc.errors import SadError
+
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+RUNNING = ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """A job's state."""
+
+    state: str
+    """Slurm's word, such as RUNNING or OUT_OF_MEMORY."""
+    start: float | None = None
+    """Seconds since the epoch."""
+    end: float | None = None
+    reason: str = ""
+    """Why a job waits."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """In the queue, and able to start some time."""
+        return self.state in WAITING and self.reason != "DependencyNeverSatisfied"
+
+    @property
+    def is_active(self) -> bool:
+        """Waiting or running."""
+        return self.is_waiting or self.state in RUNNING
+
+
+def squeue() -> dict[str, QueueEntry]:
+    """This user's jobs by id (`12`, or `12_3` of an array), recently ended ones included.
+
+    Raises:
+        SadError: Slurm's controller does not answer.
+    """
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
+    entries = {}
+    for line in _lines([*command, "--format=%i|%T|%S|%e|%r"]):
+        job, state, start, end, reason = line.split("|", 4)
+        entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason)
+    return entries
+
+
+def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
+    """Those of `ids` that Slurm's accounting knows; none on a cluster without accounting."""
+    if not ids:
+        return {}
+    parents = ",".join(sorted({job.partition("_")[0] for job in ids}))
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={parents}"]
+    try:
+        lines = _lines([*command, "--format=JobID,State,Start,End"])
+    except SadError:
+        return {}
+    entries = {}
+    for line in lines:
+        job, state, start, end = line.split("|")
+        if job in ids:
+            # "CANCELLED by 1000" names the user; the first word is the state.
+            entries[job] = QueueEntry(state.split()[0], _seconds(start), _seconds(end))
+    return entries
+
+
+def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
+    """Those of `ids` that Slurm knows.
+
+    Raises:
+        SadError: Slurm's controller does not answer.
+    """
+    queued = squeue()
+    known = {job: queued[job] for job in ids if job in queued}
+    return known | sacct([job for job in ids if job not in known])
+
+
+def _lines(command: list[str]) -> list[str]:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except FileNotFoundError:
+        raise SadError(f"{command[0]} is not on the PATH: is this a machine with Slurm?") from None
+    except subprocess.TimeoutExpired:
+        raise SadError(f"{command[0]} did not answer within a minute; try again later") from None
+    except subprocess.CalledProcessError as error:
+        reason = " ".join(error.stderr.split())
+        raise SadError(f"{command[0]} failed: {reason}; check Slurm with `sinfo`") from None
+    return [line for line in result.stdout.splitlines() if line.strip()]
+
+
+def _seconds(stamp: str) -> float | None:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:  # N/A, Unknown, None
+        return None

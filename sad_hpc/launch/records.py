@@ -1,0 +1,65 @@
+"""jobs.json: which job was started for which step, so that nothing is submitted twice."""
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.launch.graph import Step
+from sad_hpc.run import Run, read_json, write_json
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The last job of a step."""
+
+    id: str
+    """Slurm's id, such as 12 or 12_3, or the process id of a local job."""
+    executor: str
+    submitted: float
+    log: str
+    host: str
+    done_before: float
+    """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
+
+    @classmethod
+    def of(cls, step: Step, job: Any, executor: str) -> "JobRecord":
+        """The record of a job that submitit has just started."""
+        progress = step.folder.progress
+        return cls(
+            id=str(job.job_id),
+            executor=executor,
+            submitted=time.time(),
+            log=str(job.task(0).paths.stdout),
+            host=socket.gethostname(),
+            done_before=progress["done"] if progress else 0,
+        )
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of the log of rank 0."""
+        try:
+            text = Path(self.log).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return f"(no log at {self.log}: the job did not start)"
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def load_records(run: Run) -> dict[str, JobRecord]:
+    """The last job of each step, by the step's title."""
+    stored = read_json(run.path / "jobs.json")
+    names = {field.name for field in fields(JobRecord)}
+    if not isinstance(stored, dict):
+        return {}
+    return {title: JobRecord(**entry) for title, entry in stored.items() if set(entry) == names}
+
+
+def save_records(run: Run, new: Mapping[str, JobRecord]) -> None:
+    """Adds or replaces records.
+
+    Raises:
+        SadError: jobs.json cannot be written.
+    """
+    records = {**load_records(run), **new}
+    write_json(run.path / "jobs.json", {title: asdict(job) for title, job in records.items()})

@@ -1,0 +1,65 @@
+"""`sad-hpc launch --dry-run`: every submission script, written and printed; nothing is started."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.executor import StageExecutor, job_environment
+from sad_hpc.launch.plan import Batch, dependency
+from sad_hpc.run import Run, atomic_path
+
+
+def write_scripts(
+    run: Run,
+    planned: Sequence[Batch],
+    active: Mapping[str, str],
+    cluster: ClusterConfig,
+    command_line: Sequence[str],
+) -> None:
+    """Writes <run>/submit/<batch>.sh for each batch, and prints it.
+
+    Args:
+        run: whose steps these are.
+        planned: what a launch would submit, in this order.
+        active: job ids of earlier launches, by step title.
+        cluster: settings.
+        command_line: CONFIG and overrides, for machines without Slurm.
+
+    Raises:
+        SadError: the folder cannot be written.
+    """
+    folder = run.path / "submit"
+    for stale in folder.glob("*.sh"):
+        stale.unlink()
+    ids = dict(active)
+    for batch in planned:
+        if cluster.executor == "slurm":
+            executor = StageExecutor(run, cluster, batch.stage, batch.name, dependency(batch, ids))
+            text = executor.script(batch.elements)
+            ids |= {step.title: f"<{batch.name}>" for step in batch.steps}
+        else:
+            text = _local_script(batch, cluster, command_line)
+        path = folder / f"{batch.name}.sh"
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        print(f"# ---- {path}\n{text.rstrip()}\n")
+
+
+def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
+    """The same work by hand: submitit's local executor itself makes no scripts."""
+    tasks = cluster.resources(batch.stage).tasks
+    launcher = ["mpiexec", "-n", str(tasks)] if tasks > 1 else []
+    exports = job_environment(cluster, batch.stage).items()
+    lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
+    lines += cluster.setup
+    for step in batch.steps:
+        method, seed = step.element or ("", 0)
+        element = ["--method", method, "--seed", str(seed)] if step.element else []
+        lines.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
+    return "\n".join(lines) + "\n"
+
+
+def command_line(run: Run, config: Path, overrides: Sequence[str], results: Path) -> list[str]:
+    """The arguments that name a run, the same for every command."""
+    return [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
