@@ -1,0 +1,212 @@
+"""The figures of an experiment, one colour a method in all of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.series import Series
+from sad_hpc.aggregate.training import Training
+from sad_hpc.run import atomic_path
+
+COLORS = {
+    "SAD": "#0072B2",
+    "AD": "#E69F00",
+    "DPT": "#D55E00",
+    "DIT": "#009E73",
+    "DPT*": "#CC79A7",
+}
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+OTHER_COLOR = "#56B4E9"
+REFERENCE_STYLES = {
+    "optimal": ("#000000", (0, (6, 2))),
+    "random": ("#7F7F7F", (0, (2, 2))),
+    "ucb": ("#4D4D4D", (0, (5, 1, 1, 1))),
+    "thompson": ("#999999", (0, (5, 1, 1, 1, 1, 1))),
+    "empirical_mean": ("#666666", (0, (1, 1))),
+}
+"""Colour and dashes of the reference policies."""
+REFERENCE_NAMES = {"ucb": "UCB", "thompson": "Thompson sampling"}
+OTHER_REFERENCE_STYLE = ("#B3B3B3", (0, (3, 3)))
+METRIC_LABELS = {
+    "return": "return (reward per episode)",
+    "suboptimality": "suboptimality (reward per pull)",
+    "regret": "cumulative regret (reward)",
+}
+AXIS_LABELS = {"context length": "context length (transitions)"}
+SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
+FEW_POINTS = 12
+"""Curves with at most so many points get markers."""
+
+
+def draw_offline(path: Path, family: str, series: Sequence[Series]) -> None:
+    """offline.png: one panel a subset; bars where a value is one number, else curves."""
+    offline = [one for one in series if one.mode == "offline"]
+    subsets = list(dict.fromkeys(one.subset for one in offline))
+    figure, panels = _figure(len(subsets), f"{family_name(family)}, offline evaluation")
+    for axes, subset in zip(panels, subsets, strict=True):
+        shown = [one for one in offline if one.subset == subset]
+        if shown[0].curves.shape[1] == 1:
+            _draw_bars(axes, shown)
+        else:
+            _draw_curves(axes, shown)
+        if len(panels) > 1:
+            axes.set_title(SUBSET_TITLES[subset], fontsize=10)
+    _share_height(panels)
+    _save(path, figure, panels)
+
+
+def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
+    """online.png: value by episode or pull while the model collects its own context."""
+    online = [one for one in series if one.mode == "online" and one.subset == "all"]
+    figure, panels = _figure(1, f"{family_name(family)}, online evaluation")
+    _draw_curves(panels[0], online)
+    measure, length = online[0].measure, online[0].curves.shape[1]
+    if measure.headline > 1:
+        first = length - measure.headline + 0.5
+        label = f"headline: last {measure.headline} {measure.axis}s"
+        panels[0].axvspan(first, length + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
+    _share_height(panels)
+    _save(path, figure, panels)
+
+
+def draw_training(path: Path, family: str, training: Sequence[Training]) -> None:
+    """training.png: loss and label accuracy on held-out training tasks, by epoch."""
+    figure, panels = _figure(2, f"{family_name(family)}, pretraining")
+    for one in training:
+        label = _method_label(one.method, len(one.seeds))
+        _draw_band(panels[0], one.epochs, one.holdout_loss, one.method, label)
+        _draw_band(panels[1], one.epochs, 100 * one.holdout_accuracy, one.method, label)
+    panels[0].set_ylabel("hold-out loss (nats)")
+    panels[1].set_ylabel("hold-out label accuracy (%)")
+    for axes in panels:
+        _count_along(axes, "epoch")
+    _save(path, figure, panels)
+
+
+def _figure(n_panels: int, title: str) -> tuple[Figure, list[Axes]]:
+    width = 4.6 * n_panels if n_panels > 1 else 7.0
+    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    figure.suptitle(title, fontsize=12)
+    panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#E6E6E6", lw=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
+    """Means over seeds with one standard deviation, a dot a seed, references as lines."""
+    methods = [one for one in series if not one.is_reference]
+    for position, one in enumerate(methods):
+        numbers, color = one.statistics, _method_color(one.policy)
+        if numbers.n_seeds == 0:
+            axes.annotate("no entry", (position, 0), ha="center", va="bottom", fontsize=9)
+            continue
+        error: Any = numbers.std if numbers.n_seeds > 1 else None
+        axes.bar(position, numbers.mean, 0.62, yerr=error, color=color, capsize=5, ecolor="#222222")
+        per_seed = np.nanmean(one.headlines[~np.isnan(one.headlines).all(axis=1)], axis=1)
+        spread = position + np.linspace(-0.18, 0.18, len(per_seed))
+        axes.scatter(spread, per_seed, s=14, color="white", edgecolor="#222222", lw=0.8, zorder=3)
+        top = max(numbers.mean + numbers.std, per_seed.max())
+        axes.annotate(
+            f"{numbers.mean:.3g}",
+            (position, top),
+            (0, 6),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            zorder=4,
+        )
+    for one in series:
+        if one.is_reference and (numbers := one.statistics).n_seeds:
+            color, dashes = REFERENCE_STYLES.get(one.policy, OTHER_REFERENCE_STYLE)
+            name = _reference_label(one.policy)
+            axes.axhline(numbers.mean, color=color, linestyle=dashes, lw=1.6, label=name)
+    labels = [_method_label(one.policy, one.statistics.n_seeds) for one in methods]
+    axes.set_xticks(range(len(methods)), [label.replace(" (", "\n(") for label in labels])
+    axes.set_xlim(-0.6, len(methods) - 0.4)
+    axes.set_ylabel(METRIC_LABELS[series[0].measure.metric])
+
+
+def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
+    """Means over seeds with a band of one standard deviation, references as dashed lines."""
+    for one in series:
+        columns = np.arange(1, one.curves.shape[1] + 1)
+        if one.is_reference:
+            color, dashes = REFERENCE_STYLES.get(one.policy, OTHER_REFERENCE_STYLE)
+            mean, name = one.curves.mean(axis=0), _reference_label(one.policy)
+            axes.plot(columns, mean, color=color, linestyle=dashes, lw=1.6, label=name)
+        else:
+            name = _method_label(one.policy, len(one.seeds))
+            _draw_band(axes, columns, one.curves, one.policy, name)
+    measure = series[0].measure
+    _count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))
+    axes.set_ylabel(METRIC_LABELS[measure.metric])
+
+
+def _draw_band(
+    axes: Axes, columns: NDArray, curves: NDArray[np.float64], method: str, label: str
+) -> None:
+    """Mean line and band of one standard deviation over the (seeds, K) curves."""
+    mean, color = curves.mean(axis=0), _method_color(method)
+    marker = "o" if len(columns) <= FEW_POINTS else None
+    # SAD often runs along DPT*, its upper bound: a wide line below a narrow one shows both.
+    width, layer = {"SAD": (1.8, 5), "DPT*": (3.6, 3)}.get(method, (1.8, 4))
+    axes.plot(columns, mean, color=color, lw=width, marker=marker, ms=4, label=label, zorder=layer)
+    if len(curves) > 1:
+        std = curves.std(axis=0, ddof=1)
+        axes.fill_between(columns, mean - std, mean + std, color=color, alpha=0.2, lw=0, zorder=2)
+
+
+def _count_along(axes: Axes, label: str) -> None:
+    """A horizontal axis that counts from 1."""
+    axes.set_xlabel(label)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def _method_color(method: str) -> str:
+    return COLORS.get(method, OTHER_COLOR)
+
+
+def _method_label(method: str, n_seeds: int) -> str:
+    return f"{method} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+
+
+def _reference_label(name: str) -> str:
+    return REFERENCE_NAMES.get(name, name.replace("_", " "))
+
+
+def _share_height(panels: Sequence[Axes]) -> None:
+    """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole."""
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(-0.015 * top, top)
+
+
+def _save(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend below all panels, which show the same policies."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    if entries:
+        columns = min(len(entries), 3 if len(panels) == 1 else 5)
+        figure.legend(
+            list(entries.values()),
+            list(entries),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+        )
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)

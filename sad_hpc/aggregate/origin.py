@@ -1,0 +1,90 @@
+"""Where an experiment's numbers come from: code, machine and libraries of every stage."""
+
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.run import Run, StageFolder, provenance, read_json
+
+DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
+Element = tuple[str, int]
+
+
+def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> dict[str, Any]:
+    """The content of `provenance.json` in a results folder, as JSON values.
+
+    `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
+    the like; `missing` lists the (method, seed)s that the tables do not have.
+    """
+    own = provenance()
+    own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
+    recorded = read_json(run.path / "provenance.json") or {}
+    stages = {
+        f"{folder.stage}/{folder.path.name}": _portable(read_json(folder.path / "provenance.json"))
+        for folder in _folders(run, present)
+    }
+    return {
+        "experiment": run.experiment.name,
+        "command": _without_folders(recorded.get("command") or []),
+        "dataset_signature": run.experiment.data_signature(),
+        "seeds": run.experiment.seeds,
+        "missing": [{"method": method, "seed": seed} for method, seed in missing],
+        "stages": stages | {"aggregate": _portable(own)},
+    }
+
+
+def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
+    yield run.data()
+    for element in present:
+        yield run.checkpoint(*element)
+        yield run.evaluation(*element)
+
+
+def _portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A stage's provenance without the folders of the machine that it ran on."""
+    if record is None or "argv" not in record:
+        return record
+    return record | {"argv": _without_folders(record["argv"])}
+
+
+def _without_folders(arguments: Sequence[str]) -> list[str]:
+    return [Path(word).name if Path(word).is_absolute() else word for word in arguments]
+
+
+def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
+    """One row a stage: its name, commits, machines and library versions, each named once."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for title, record in provenances["stages"].items():
+        stages.setdefault(title.split("/")[0], []).append(record or {})
+    return [
+        [
+            stage,
+            _distinct(_commit(record) for record in records),
+            _distinct(_machine(record) for record in records),
+            _distinct(_versions(record) for record in records),
+        ]
+        for stage, records in stages.items()
+    ]
+
+
+def _distinct(texts: Iterator[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _commit(record: dict[str, Any]) -> str:
+    commit = record.get("commit")
+    if not commit:
+        return "unknown"
+    return commit[:12] + (" with uncommitted changes" if record.get("dirty") else "")
+
+
+def _machine(record: dict[str, Any]) -> str:
+    if not record.get("host"):
+        return "unknown"
+    return f"{record['host']} ({record.get('machine')}, {record.get('cpus')} processors)"
+
+
+def _versions(record: dict[str, Any]) -> str:
+    versions = {"python": record.get("python"), **(record.get("libraries") or {})}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)

@@ -1,0 +1,160 @@
+"""Reader of `result.h5`: what one (method, seed) reached on every test task."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import SadError
+
+FORMAT_VERSION = 1
+MODES = ("offline", "online")
+SUBSETS = ("all", "reward_seen")
+HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
+"""By metric."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the numbers of a mode mean."""
+
+    metric: str
+    """return, suboptimality or regret."""
+    axis: str
+    """What the K columns count: episode, context length or pull."""
+    headline: int
+    """The number in the tables is the mean over the last so many columns."""
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """One mode, offline or online, of one element."""
+
+    measure: Measure
+    values: NDArray[np.float32]
+    """(n_tasks, K)"""
+    context_rewards: NDArray[np.int32] | None
+    """(n_tasks, K): rewarded transitions in the context of each entry, where they were counted."""
+    references: dict[str, NDArray[np.float32]]
+    """(n_tasks, K) by name: what other policies reach on the same tasks."""
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The subsets that can be told apart."""
+        return SUBSETS[:1] if self.context_rewards is None else SUBSETS
+
+    def mask(self, subset: str) -> NDArray[np.bool_]:
+        """(n_tasks, K): which entries belong to `subset`."""
+        if subset == "all" or self.context_rewards is None:
+            return np.ones(self.values.shape, dtype=bool)
+        return self.context_rewards > 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One element's result file."""
+
+    path: Path
+    method: str
+    seed: int
+    task_family: str
+    modes: dict[str, ModeResult]
+
+
+def read_result(path: Path) -> Result:
+    """Reads and checks one result file.
+
+    Raises:
+        SadError: it is missing, is no HDF5, has another format or contradicts itself.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            _check_version(path, file)
+            return Result(
+                path=path,
+                method=str(file.attrs["method"]),
+                seed=int(file.attrs["seed"]),
+                task_family=str(file.attrs["task_family"]),
+                modes={mode: _read_mode(path, file, mode) for mode in MODES},
+            )
+    except OSError as error:
+        reason = " ".join(str(error).split())
+        raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
+    except KeyError as error:
+        raise _unusable(path, f"is incomplete ({error.args[0]})") from error
+
+
+def _unusable(path: Path, reason: str) -> SadError:
+    return SadError(f"{path} {reason}; remove its folder and run `sad-hpc evaluate` again")
+
+
+def _check_version(path: Path, file: Any) -> None:
+    version = file.attrs.get("format_version")
+    if version is None:
+        raise _unusable(path, "is no result file: it has no format_version")
+    if int(version) != FORMAT_VERSION:
+        raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is understood")
+
+
+def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
+    group = file[mode]
+    measure = Measure(
+        str(group.attrs["metric"]), str(group.attrs["axis"]), int(group.attrs["headline"])
+    )
+    counted = group["context_rewards"][()] if "context_rewards" in group else None
+    references = {
+        name: reference[mode][()]
+        for name, reference in file.get("references", {}).items()
+        if mode in reference
+    }
+    result = ModeResult(measure, group["values"][()], counted, references)
+    _check_measure(path, mode, measure, bool(group.attrs["higher_is_better"]))
+    _check_arrays(path, mode, result)
+    return result
+
+
+def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bool) -> None:
+    if measure.metric not in HIGHER_IS_BETTER:
+        valid = ", ".join(HIGHER_IS_BETTER)
+        raise _unusable(path, f"has an unknown {mode} metric {measure.metric!r} (valid: {valid})")
+    if HIGHER_IS_BETTER[measure.metric] != higher_is_better:
+        raise _unusable(path, f"says higher_is_better={higher_is_better} of {measure.metric}")
+
+
+def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
+    shape = result.values.shape
+    if len(shape) != 2 or 0 in shape:
+        raise _unusable(path, f"has {mode} values of shape {shape}, not (n_tasks, K)")
+    if not 1 <= result.measure.headline <= shape[1]:
+        raise _unusable(path, f"has headline={result.measure.headline} of {shape[1]} columns")
+    arrays: dict[str, NDArray[Any]] = {"values": result.values, **result.references}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise _unusable(path, f"has {mode} {name} that are not finite")
+    if result.context_rewards is not None:
+        arrays["context_rewards"] = result.context_rewards
+    for name, array in arrays.items():
+        if array.shape != shape:
+            raise _unusable(path, f"has {mode} {name} of shape {array.shape}, not {shape}")
+
+
+def check_alike(results: list[Result]) -> None:
+    """Checks that all results measure the same thing on as many tasks.
+
+    Raises:
+        SadError: two of them differ, so no mean over them has a meaning.
+    """
+    for result in results[1:]:
+        if _kind(result) != _kind(results[0]):
+            raise SadError(
+                f"{result.path} and {results[0].path} differ in task family, metric or shape; "
+                "remove the folder of the wrong one and run `sad-hpc evaluate` again"
+            )
+
+
+def _kind(result: Result) -> tuple[Any, ...]:
+    modes = tuple((result.modes[mode].measure, result.modes[mode].values.shape) for mode in MODES)
+    return (result.task_family, *modes)

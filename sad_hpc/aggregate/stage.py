@@ -1,0 +1,144 @@
+"""The last stage: from every element's result file to the tables and figures of an experiment."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from sad_hpc.aggregate.compare import write_comparisons
+from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
+from sad_hpc.aggregate.origin import Element, origin
+from sad_hpc.aggregate.read import Result, check_alike, read_result
+from sad_hpc.aggregate.report import empty_notes, missing_notes, write_readme
+from sad_hpc.aggregate.series import Series, make_series
+from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
+from sad_hpc.aggregate.training import Training, read_training
+from sad_hpc.errors import SadError
+from sad_hpc.methods import METHODS
+from sad_hpc.run import Run, atomic_path, write_json
+
+
+def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
+    """Writes tables, figures and README of an experiment to results/<experiment> and returns it.
+
+    Args:
+        run: the run whose evaluations are read.
+        results: the folder of all results.
+        allow_missing: makes the tables from the elements that are there; README and headline table
+            then name the others, and the stage is not marked as complete.
+
+    Raises:
+        SadError: an element has no result (unless allowed), none has one, or a file is unusable.
+    """
+    present, missing = find_elements(run)
+    if not present or (missing and not allow_missing):
+        raise SadError(_missing_message(run, missing))
+    read = [_read_element(run, element) for element in present]
+    check_alike(read)
+    folder = results / run.experiment.name
+    stage = run.aggregate()
+    stage.prepare({"name": run.experiment.name, "evaluations": _evaluation_folders(run)})
+    _copy_results(run, present, folder / "evaluations")
+    _write_config(run, folder)
+    _write_results(run, folder, read, missing)
+    if not missing:
+        stage.complete(elements=len(present))
+    return folder
+
+
+def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
+    """The (method, seed)s that have a result file, and those that have none."""
+    present: list[Element] = []
+    missing: list[Element] = []
+    for element in run.experiment.elements:
+        (present if _result_path(run, element).is_file() else missing).append(element)
+    return present, missing
+
+
+def _result_path(run: Run, element: Element) -> Path:
+    return run.evaluation(*element).path / "result.h5"
+
+
+def _missing_message(run: Run, missing: Sequence[Element]) -> str:
+    names = ", ".join(f"{method} seed {seed}" for method, seed in missing)
+    return (
+        f"{run.path}: no result of {names} ({len(missing)} of {len(run.experiment.elements)}); "
+        "run `sad-hpc launch CONFIG` for everything that is missing, or "
+        "`sad-hpc evaluate CONFIG` if the models are trained"
+    )
+
+
+def _read_element(run: Run, element: Element) -> Result:
+    """The element's result; a file that was put in another element's folder is refused."""
+    result = read_result(_result_path(run, element))
+    if (result.method, result.seed) != element:
+        raise SadError(
+            f"{result.path} is of {result.method} seed {result.seed}, not of {element[0]} seed "
+            f"{element[1]}; remove its folder and run `sad-hpc evaluate` again"
+        )
+    return result
+
+
+def _evaluation_folders(run: Run) -> list[str]:
+    return [run.evaluation(*element).path.name for element in run.experiment.elements]
+
+
+def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
+    """Copies the result files; copies of an earlier config's results do not stay beside them."""
+    copies = {
+        folder / f"{METHODS[method].slug}-seed{seed}.h5": _result_path(run, (method, seed))
+        for method, seed in present
+    }
+    for stale in set(folder.glob("*.h5")) - set(copies):
+        stale.unlink()
+    for copy, source in copies.items():
+        with atomic_path(copy) as temporary:
+            shutil.copyfile(source, temporary)
+
+
+def _write_config(run: Run, folder: Path) -> None:
+    """config.json for programs, and config.yaml, which `sad-hpc launch` reads back unchanged."""
+    config = run.experiment.model_dump(mode="json")
+    write_json(folder / "config.json", config)
+    with atomic_path(folder / "config.yaml") as temporary:
+        temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+
+
+def _write_results(
+    run: Run, folder: Path, read: Sequence[Result], missing: Sequence[Element]
+) -> None:
+    present = [(result.method, result.seed) for result in read]
+    family = read[0].task_family
+    series = make_series(read, run.experiment.methods)
+    training = read_training(run, present)
+    source = origin(run, present, missing)
+    summary = summary_table(family, series)
+    gaps = missing_notes(source["missing"])
+
+    write_json(folder / "provenance.json", source)
+    write_table(folder / "summary.csv", summary)
+    config = run.experiment.model_dump(mode="json")
+    attributes = {"task_family": family, "config": config, "provenance": source}
+    write_curves(folder / "summary.h5", series, training, attributes)
+    write_comparisons(folder, [summary], gaps)
+    _draw(folder, family, series, training)
+    notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
+    write_readme(folder, summary, source, notes)
+
+
+def _draw(
+    folder: Path, family: str, series: Sequence[Series], training: Sequence[Training]
+) -> None:
+    draw_offline(folder / "offline.png", family, series)
+    draw_online(folder / "online.png", family, series)
+    if training:
+        draw_training(folder / "training.png", family, training)
+    else:
+        (folder / "training.png").unlink(missing_ok=True)
+
+
+def _training_notes(present: Sequence[Element], training: Sequence[Training]) -> list[str]:
+    drawn = {(one.method, seed) for one in training for seed in one.seeds}
+    absent = [f"{method} seed {seed}" for method, seed in present if (method, seed) not in drawn]
+    return [f"No training metrics of {', '.join(absent)}."] if absent else []

@@ -1,0 +1,141 @@
+"""The summary of an experiment: one row a policy, mode and subset, and the curves behind it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.series import Series
+from sad_hpc.aggregate.tables import NOT_COMPUTED
+from sad_hpc.aggregate.training import Training
+from sad_hpc.hdf5 import write_file
+from sad_hpc.methods import METHODS
+from sad_hpc.run import atomic_path
+
+FORMAT_VERSION = 1
+COLUMNS = (
+    "task_family",
+    "method",
+    "mode",
+    "metric",
+    "subset",
+    "n_seeds",
+    "mean",
+    "std",
+    "iqm",
+    "ci_low",
+    "ci_high",
+)
+VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
+"""(mode, subset): the columns of a headline table."""
+DECIMALS = {"suboptimality": 4}
+"""By metric; two otherwise."""
+
+
+def summary_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
+    """One row a series, with COLUMNS; a reference policy stands in the column `method`."""
+    rows = [
+        {
+            "task_family": family,
+            "method": one.policy,
+            "mode": one.mode,
+            "metric": one.measure.metric,
+            "subset": one.subset,
+            **asdict(one.statistics),
+        }
+        for one in series
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Writes a table as CSV in one step."""
+    with atomic_path(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def headline_cells(summary: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the headline table: mean ± std over seeds of every policy.
+
+    The last column counts the seeds, column by column where the columns differ.
+    """
+    views = [view for view in VIEWS if len(_pick(summary, *view))]
+    header = ["method", *(_view_title(summary, *view) for view in views), "seeds"]
+    rows = []
+    for method in summary["method"].unique():
+        own = [_pick(summary[summary["method"] == method], *view) for view in views]
+        counts = [str(int(row["n_seeds"].iloc[0])) if len(row) else NOT_COMPUTED for row in own]
+        seeds = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
+        rows.append([method, *(_mean_and_std(row) for row in own), seeds])
+    return header, rows
+
+
+def headline_title(summary: pd.DataFrame) -> str:
+    """What the headline table is of."""
+    families = ", ".join(family_name(family) for family in summary["task_family"].unique())
+    return f"{families}: mean ± standard deviation over training seeds"
+
+
+def _pick(table: pd.DataFrame, mode: str, subset: str) -> pd.DataFrame:
+    return table[(table["mode"] == mode) & (table["subset"] == subset)]
+
+
+def _view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
+    metric = _pick(summary, mode, subset)["metric"].iloc[0]
+    return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
+
+
+def _mean_and_std(row: pd.DataFrame) -> str:
+    if row.empty:
+        return NOT_COMPUTED
+    digits = DECIMALS.get(row["metric"].iloc[0], 2)
+    mean, std = row["mean"].iloc[0], row["std"].iloc[0]
+    return "NaN" if np.isnan(mean) else f"{mean:.{digits}f} ± {std:.{digits}f}"
+
+
+def write_curves(
+    path: Path, series: Sequence[Series], training: Sequence[Training], attributes: dict[str, Any]
+) -> None:
+    """Writes `summary.h5`: the raw per-seed curves behind tables and figures.
+
+        <mode>/                                  attrs metric, axis, headline
+        <mode>/<subset>/methods/<slug>           (seeds, K) float64, attrs name, seeds
+        <mode>/<subset>/references/<name>        the same
+        training/<slug>/{epochs,holdout_loss,holdout_accuracy}    (E), (seeds, E), (seeds, E)
+
+    `attributes` become root attributes, as JSON where they are no text.
+    """
+
+    def fill(file: h5py.File) -> None:
+        file.attrs["format_version"] = FORMAT_VERSION
+        for name, value in attributes.items():
+            file.attrs[name] = value if isinstance(value, str) else json.dumps(value)
+        for one in series:
+            _write_series(file.require_group(one.mode), one)
+        for curves in training:
+            _write_training(file.create_group(f"training/{METHODS[curves.method].slug}"), curves)
+
+    write_file(path, fill)
+
+
+def _write_series(group: Any, series: Series) -> None:
+    group.attrs.update(asdict(series.measure))
+    kind = "references" if series.is_reference else "methods"
+    name = series.policy if series.is_reference else METHODS[series.policy].slug
+    dataset = group.create_dataset(f"{series.subset}/{kind}/{name}", data=series.curves)
+    dataset.attrs["name"] = series.policy
+    dataset.attrs["seeds"] = series.seeds
+
+
+def _write_training(group: Any, training: Training) -> None:
+    group.attrs["name"] = training.method
+    group.attrs["seeds"] = training.seeds
+    group["epochs"] = training.epochs
+    group["holdout_loss"] = training.holdout_loss
+    group["holdout_accuracy"] = training.holdout_accuracy

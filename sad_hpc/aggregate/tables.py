@@ -1,0 +1,30 @@
+"""Tables of text: Markdown, and columns aligned for a terminal."""
+
+from collections.abc import Sequence
+
+NOT_COMPUTED = "–"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; stars and bars in cells are escaped, so that DPT* stays DPT*."""
+    lines = [header, ["---"] * len(header), *rows]
+    escaped = [[_escape(cell) for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("*", "\\*")
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The first column to the left, the others to the right, a rule below the header."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "".join(_align(line, widths) + "\n" for line in lines)
+
+
+def _align(line: Sequence[str], widths: Sequence[int]) -> str:
+    first = line[0].ljust(widths[0])
+    others = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+    return "  ".join([first, *others])

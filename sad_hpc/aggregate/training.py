@@ -1,0 +1,71 @@
+"""Reader of `metrics.jsonl`: loss and label accuracy on held-out training tasks, epoch by epoch."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.run import Run
+
+
+@dataclass(frozen=True)
+class Training:
+    """One method's training curves."""
+
+    method: str
+    seeds: tuple[int, ...]
+    epochs: NDArray[np.int64]
+    """(E,): the epochs that every seed has, from 1."""
+    holdout_loss: NDArray[np.float64]
+    """(seeds, E), nats."""
+    holdout_accuracy: NDArray[np.float64]
+    """(seeds, E), fraction of labels."""
+
+
+def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Training]:
+    """The training curves of each method; a seed whose metrics are gone is left out of `seeds`."""
+    methods = dict.fromkeys(method for method, _ in elements)
+    read = [
+        _read_method(run, method, [seed for other, seed in elements if other == method])
+        for method in methods
+    ]
+    return [training for training in read if training is not None]
+
+
+def _read_method(run: Run, method: str, seeds: Sequence[int]) -> Training | None:
+    found = {
+        seed: epochs
+        for seed in seeds
+        if (epochs := read_epochs(run.checkpoint(method, seed).path / "metrics.jsonl"))
+    }
+    if not found:
+        return None
+    common = sorted(set.intersection(*(set(epochs) for epochs in found.values())))
+    curves = np.array([[epochs[epoch] for epoch in common] for epochs in found.values()])
+    curves = curves.reshape(len(found), len(common), 2)
+    return Training(method, tuple(found), np.array(common), curves[..., 0], curves[..., 1])
+
+
+def read_epochs(path: Path) -> dict[int, tuple[float, float]]:
+    """Hold-out loss and accuracy by epoch; empty if the file is missing.
+
+    Lines of another kind are passed over, and so is one that a stopped job left unfinished.  An
+    epoch that was repeated after a resume counts as it was last.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    epochs = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "holdout_loss" in record and "epoch" in record:
+            accuracy = record.get("holdout_accuracy", float("nan"))
+            epochs[int(record["epoch"])] = (float(record["holdout_loss"]), float(accuracy))
+    return epochs

@@ -1,0 +1,108 @@
+"""Runs with invented result files, whose means are known."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from sad_hpc.experiment import parse_experiment
+from sad_hpc.run import Run
+
+METHODS = ["SAD", "DPT", "DPT*"]
+N_TASKS = 20
+
+
+def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic") -> Run:
+    mapping = {
+        "name": name,
+        "task": {"family": "darkroom"},
+        "data": {"tasks": 24010, "trust_horizon": 7},
+        "methods": list(methods),
+        "seeds": list(seeds),
+        "pretrain": {"epochs": 3},
+    }
+    return Run(parse_experiment(mapping, "test"), folder / "runs")
+
+
+def write_mode(file, mode, values, metric="return", axis="episode", headline=1, seen=None):
+    group = file.create_group(mode)
+    group.attrs["metric"] = metric
+    group.attrs["higher_is_better"] = metric == "return"
+    group.attrs["axis"] = axis
+    group.attrs["headline"] = headline
+    group["values"] = np.asarray(values, dtype=np.float32)
+    if seen is not None:
+        group["context_rewards"] = np.asarray(seen, dtype=np.int32)
+
+
+def write_result(
+    run: Run, method, seed, offline, online, *, family="darkroom", references=None, **attributes
+) -> Path:
+    """`offline` and `online` are arguments of write_mode; `references` is {name: {mode: array}}."""
+    folder = run.evaluation(method, seed).path
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "result.h5", "w") as file:
+        stored = {
+            "format_version": 1,
+            "signature": folder.name[-12:],
+            "config": "{}",
+            "method": method,
+            "seed": seed,
+            "task_family": family,
+        }
+        for name, value in (stored | attributes).items():
+            file.attrs[name] = value
+        write_mode(file, "offline", **offline)
+        write_mode(file, "online", **online)
+        for name, modes in (references or {}).items():
+            for mode, values in modes.items():
+                file[f"references/{name}/{mode}"] = np.asarray(values, dtype=np.float32)
+        file["tasks/index"] = np.arange(len(offline["values"]))
+        file["tasks/parameters"] = np.zeros((len(offline["values"]), 2), np.int16)
+    return folder / "result.h5"
+
+
+def write_metrics(run: Run, method, seed, losses, accuracies) -> None:
+    folder = run.checkpoint(method, seed).path
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [{"step": 1, "train_loss": 9.0}]
+    for epoch, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True), start=1):
+        lines.append({"epoch": epoch, "train_loss": loss, "holdout_loss": loss})
+        lines[-1]["holdout_accuracy"] = accuracy
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text + '{"epoch": 99, "holdout_lo')
+
+
+def level(method: str, seed: int) -> float:
+    """The exact mean return of every element of `fill`."""
+    return {"SAD": 24.0, "DPT": 2.0, "DPT*": 32.0}[method] + seed
+
+
+def fill(run: Run, skip=(), n_tasks=N_TASKS) -> None:
+    """Results like Darkroom's: a method's mean is `level`; half of the contexts show a reward.
+
+    Offline, entries with a reward are 2 above the mean and the others 2 below.  Online, values
+    rise over 40 episodes and stay at the mean for the last 10.
+    """
+    seen = np.arange(n_tasks)[:, None] % 2
+    rise = np.minimum(np.arange(1, 41) / 31, 1)
+    noise = np.where(np.arange(n_tasks)[:, None] % 4 < 2, 1.0, -1.0)
+    for method, seed in run.experiment.elements:
+        if (method, seed) in skip:
+            continue
+        mean = level(method, seed)
+        online = mean * rise + noise
+        write_result(
+            run,
+            method,
+            seed,
+            {"values": mean + np.where(seen, 2, -2), "seen": seen},
+            {"values": online, "headline": 10},
+            references={
+                "optimal": {"offline": np.full((n_tasks, 1), 44.5), "online": 0 * online + 44.5},
+                "random": {"offline": np.full((n_tasks, 1), 1.0), "online": 0 * online + 1.0},
+            },
+        )
+        end = 0.1 * METHODS.index(method)
+        write_metrics(run, method, seed, [1.6, 1 + 0.1 * seed, 0.5 + end], [0.2, 0.5, 0.8 - end])

@@ -1,0 +1,120 @@
+import h5py
+import numpy as np
+import pytest
+
+from sad_hpc.aggregate.read import check_alike, read_result
+from sad_hpc.aggregate.training import read_training
+from sad_hpc.errors import SadError
+
+from .synthetic import make_run, write_metrics, write_result
+
+ONE = {"values": np.ones((4, 1))}
+MANY = {"values": np.ones((4, 6)), "headline": 2}
+
+
+@pytest.fixture
+def path(tmp_path):
+    references = {"optimal": {"offline": 2 * np.ones((4, 1))}}
+    return write_result(make_run(tmp_path), "DPT*", 1, ONE, MANY, references=references)
+
+
+def test_reads_back_what_was_written(path):
+    result = read_result(path)
+    assert (result.method, result.seed, result.task_family) == ("DPT*", 1, "darkroom")
+    assert result.modes["online"].measure.headline == 2
+    assert result.modes["online"].values.shape == (4, 6)
+    assert result.modes["offline"].references["optimal"].tolist() == [[2.0]] * 4
+    assert result.modes["online"].references == {}
+
+
+def test_subset_needs_counted_rewards(tmp_path):
+    seen = [[0], [1], [7], [0]]
+    path = write_result(make_run(tmp_path), "SAD", 0, {**ONE, "seen": seen}, MANY)
+    modes = read_result(path).modes
+    assert modes["offline"].mask("reward_seen").ravel().tolist() == [False, True, True, False]
+    assert modes["offline"].mask("all").all()
+    assert modes["online"].subsets == ("all",)
+
+
+def _set(name, value, group="/"):
+    def damage(file):
+        file[group].attrs[name] = value
+
+    return damage
+
+
+def _replace(name, value):
+    def damage(file):
+        del file[name]
+        file[name] = value
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_set("format_version", 2), "format 2"),
+        (lambda file: file.attrs.pop("format_version"), "no format_version"),
+        (lambda file: file.attrs.pop("method"), "incomplete"),
+        (lambda file: file.pop("online"), "incomplete"),
+        (lambda file: file.pop("offline/values"), "incomplete"),
+        (_set("metric", "score", "online"), "unknown online metric 'score'"),
+        (_set("higher_is_better", False, "online"), "higher_is_better=False"),
+        (_set("headline", 7, "online"), "headline=7"),
+        (_set("headline", 0, "online"), "headline=0"),
+        (_replace("offline/values", np.array([[1.0], [np.nan]])), "not finite"),
+        (_replace("offline/values", np.ones(4)), "shape"),
+        (_replace("references/optimal/offline", np.ones((3, 1))), "shape"),
+    ],
+)
+def test_unusable_file_is_named_with_reason_and_way_out(path, damage, reason):
+    with h5py.File(path, "a") as file:
+        damage(file)
+    with pytest.raises(SadError, match=reason) as caught:
+        read_result(path)
+    assert str(path) in str(caught.value)
+    assert "sad-hpc evaluate" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"no HDF5", b""])
+def test_file_that_is_not_hdf5(tmp_path, content):
+    path = tmp_path / "result.h5"
+    path.write_bytes(content)
+    with pytest.raises(SadError, match="cannot be read as HDF5"):
+        read_result(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"family": "darkroom_large"}, {"online": {**MANY, "headline": 3}}, {"offline": MANY}]
+)
+def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
+    run = make_run(tmp_path)
+    usual = {"offline": ONE, "online": MANY}
+    first = read_result(write_result(run, "SAD", 0, **usual))
+    same = read_result(write_result(run, "SAD", 1, **usual))
+    other = read_result(write_result(run, "SAD", 2, **(usual | change)))
+    check_alike([first, same])
+    with pytest.raises(SadError, match="differ"):
+        check_alike([first, same, other])
+
+
+def test_training_curves_pass_over_other_and_torn_lines(tmp_path):
+    run = make_run(tmp_path)
+    write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
+    write_metrics(run, "SAD", 2, [4.0, 3.0, 2.5], [0.3, 0.4, 0.5])
+    (training,) = read_training(run, run.experiment.elements)
+    assert (training.method, training.seeds) == ("SAD", (0, 2))
+    assert training.epochs.tolist() == [1, 2]
+    assert training.holdout_loss.tolist() == [[2.0, 1.0], [4.0, 3.0]]
+    assert training.holdout_accuracy.tolist() == [[0.1, 0.2], [0.3, 0.4]]
+
+
+def test_repeated_epoch_counts_as_it_was_last(tmp_path):
+    run = make_run(tmp_path)
+    write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
+    with (run.checkpoint("SAD", 0).path / "metrics.jsonl").open("a") as file:
+        file.write('\n{"epoch": 2, "holdout_loss": 0.5, "holdout_accuracy": 0.9}\n')
+    (training,) = read_training(run, [("SAD", 0)])
+    assert training.holdout_loss.tolist() == [[2.0, 0.5]]

@@ -1,0 +1,184 @@
+import json
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+
+from sad_hpc.aggregate import aggregate, headline_table
+from sad_hpc.aggregate.figures import COLORS
+from sad_hpc.aggregate.summary import write_curves
+from sad_hpc.errors import SadError
+from sad_hpc.experiment import load_experiment
+from sad_hpc.methods import METHODS
+
+from .synthetic import fill, level, make_run, write_result
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = make_run(tmp_path)
+    fill(run)
+    return run
+
+
+def test_results_folder_is_complete(run, tmp_path):
+    folder = aggregate(run, tmp_path / "results")
+    assert folder == tmp_path / "results" / "synthetic"
+    assert run.aggregate().done["elements"] == 9
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        *(f"compare_{m}.{s}" for m in ("offline", "online") for s in ("csv", "md", "tex")),
+        *("offline.png", "online.png", "training.png", "README.md", "evaluations"),
+        *("summary.csv", "summary.h5", "provenance.json", "config.json", "config.yaml"),
+    }
+    readme = (folder / "README.md").read_text()
+    for name in names - {"README.md"}:
+        assert f"]({name})" in readme
+    assert run.experiment.data_signature() in readme
+    assert "INCOMPLETE" not in readme
+    assert str(tmp_path) not in readme + (folder / "provenance.json").read_text()
+
+
+def test_aggregating_twice_gives_the_same_tables(run, tmp_path):
+    folder = aggregate(run, tmp_path / "results")
+    tables = {path: path.read_bytes() for path in folder.glob("*.csv")}
+    aggregate(run, tmp_path / "results")
+    assert tables == {path: path.read_bytes() for path in folder.glob("*.csv")}
+
+
+def test_stored_config_launches_the_same_experiment(run, tmp_path):
+    folder = aggregate(run, tmp_path / "results")
+    assert load_experiment(folder / "config.yaml") == run.experiment
+    assert json.loads((folder / "config.json").read_text()) == run.experiment.model_dump()
+
+
+def test_curves_and_copies_give_the_same_means(run, tmp_path):
+    folder = aggregate(run, tmp_path / "results")
+    with h5py.File(folder / "summary.h5") as file:
+        curves = file["online/all/methods/dpt_star"]
+        assert curves.attrs["name"] == "DPT*"
+        assert curves.attrs["seeds"].tolist() == [0, 1, 2]
+        assert file["online"].attrs["axis"] == "episode"
+        assert file["training/sad/holdout_loss"].shape == (3, 3)
+        assert file["offline/reward_seen/references/optimal"][:].tolist() == [[44.5]] * 3
+        assert json.loads(file.attrs["provenance"])["dataset_signature"]
+        for row, seed in zip(curves, curves.attrs["seeds"], strict=True):
+            with h5py.File(folder / "evaluations" / f"dpt_star-seed{seed}.h5") as copy:
+                assert row == pytest.approx(copy["online/values"][:].mean(axis=0), rel=1e-5)
+
+
+def test_many_seeds_do_not_outgrow_an_hdf5_attribute(tmp_path):
+    path = tmp_path / "summary.h5"
+    write_curves(path, [], [], {"provenance": {"stages": ["x" * 1000] * 200}})
+    with h5py.File(path) as file:
+        assert len(json.loads(file.attrs["provenance"])["stages"]) == 200
+
+
+def test_missing_elements_are_an_error_that_names_them(tmp_path):
+    run = make_run(tmp_path)
+    fill(run, skip={("SAD", 1), ("DPT*", 2)})
+    with pytest.raises(SadError, match=r"SAD seed 1, DPT\* seed 2 \(2 of 9\)") as caught:
+        aggregate(run, tmp_path / "results")
+    assert "sad-hpc launch" in str(caught.value)
+    assert "sad-hpc evaluate" in str(caught.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path):
+    run = make_run(tmp_path)
+    fill(run, skip={("SAD", 1)})
+    folder = aggregate(run, tmp_path / "results", allow_missing=True)
+    table = pd.read_csv(folder / "summary.csv")
+    row = table[(table["method"] == "SAD") & (table["mode"] == "online")].iloc[0]
+    assert row["n_seeds"] == 2
+    assert row["mean"] == pytest.approx((level("SAD", 0) + level("SAD", 2)) / 2)
+    pages = [path.read_text() for path in folder.iterdir() if path.suffix in (".md", ".tex")]
+    for text in [*pages, headline_table(folder)]:
+        assert "INCOMPLETE: no result yet of SAD seed 1" in text
+    assert run.aggregate().done is None
+    fill(run)
+    aggregate(run, tmp_path / "results")
+    assert run.aggregate().done
+    assert "INCOMPLETE" not in headline_table(folder)
+
+
+def test_nothing_at_all_is_an_error_even_if_gaps_are_allowed(tmp_path):
+    with pytest.raises(SadError, match="no result"):
+        aggregate(make_run(tmp_path), tmp_path / "results", allow_missing=True)
+
+
+def test_copies_of_other_results_do_not_stay(tmp_path):
+    fill(make_run(tmp_path))
+    aggregate(make_run(tmp_path), tmp_path / "results")
+    smaller = make_run(tmp_path, methods=["SAD"], seeds=[0])
+    folder = aggregate(smaller, tmp_path / "results")
+    assert [path.name for path in (folder / "evaluations").iterdir()] == ["sad-seed0.h5"]
+
+
+def test_result_in_the_wrong_folder_is_refused(run, tmp_path):
+    with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
+        file.attrs["method"] = "DPT"
+    with pytest.raises(SadError, match="is of DPT seed 0, not of SAD seed 0"):
+        aggregate(run, tmp_path / "results")
+
+
+def test_headline_table_has_a_line_a_method(run, tmp_path):
+    text = headline_table(aggregate(run, tmp_path / "results"))
+    (sad,) = [line for line in text.splitlines() if line.startswith("SAD")]
+    assert " ".join(sad.split()) == "SAD 25.00 ± 1.00 27.00 ± 1.00 25.00 ± 1.00 3"
+    widths = {len(line) for line in text.splitlines()[1:]}
+    assert len(widths) == 1
+
+
+def test_headline_table_of_no_results_folder(tmp_path):
+    with pytest.raises(SadError, match="sad-hpc aggregate"):
+        headline_table(tmp_path)
+
+
+def test_missing_metrics_leave_out_the_figure_and_say_so(run, tmp_path):
+    aggregate(run, tmp_path / "results")
+    for element in run.experiment.elements:
+        (run.checkpoint(*element).path / "metrics.jsonl").unlink()
+    folder = aggregate(run, tmp_path / "results")
+    assert not (folder / "training.png").exists()
+    assert "No training metrics of SAD seed 0" in (folder / "README.md").read_text()
+
+
+def test_every_method_has_a_color_of_its_own():
+    assert len(set(COLORS.values())) == len(COLORS)
+    assert set(METHODS) <= set(COLORS)
+
+
+def _share_of_color(image, color):
+    wanted = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return (np.abs(image[..., :3] - wanted).max(axis=-1) < 0.02).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "n_panels"), [("offline.png", 2), ("online.png", 1), ("training.png", 2)]
+)
+def test_every_panel_shows_every_method_in_its_color(run, tmp_path, name, n_panels):
+    image = imread(aggregate(run, tmp_path / "results") / name)
+    assert min(image.shape[:2]) > 300
+    above_legend = image[: int(0.85 * len(image))]
+    for panel in np.array_split(above_legend, n_panels, axis=1):
+        for method in run.experiment.methods:
+            assert _share_of_color(panel, COLORS[method]) > 2e-4, method
+
+
+def test_bandit_results_are_drawn_and_compared(tmp_path):
+    run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
+    lengths = np.arange(1, 51)
+    for method, seed in run.experiment.elements:
+        scale = {"SAD": 0.1, "DPT": 0.4}[method] * np.ones((20, 1))
+        offline = {"values": scale + 1 / lengths, "metric": "suboptimality"}
+        online = {"values": scale * lengths, "metric": "regret", "axis": "pull"}
+        offline["axis"] = "context length"
+        write_result(run, method, seed, offline, online, family="gaussian_bandit")
+    folder = aggregate(run, tmp_path / "results")
+    table = pd.read_csv(folder / "compare_online.csv").set_index("environment")
+    assert table.loc["Gaussian Bandits", "SAD vs DPT ours (%)"] == pytest.approx(300, rel=1e-5)
+    assert "Gaussian Bandits" in (folder / "README.md").read_text()
+    assert "0.1200 ± 0.0000" in headline_table(folder)
