@@ -20,6 +20,9 @@ from sad_hpc.experiment import parse_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.run import Run
 
+ERROR_PREFIX = "sad-hpc: error: "
+"""Begins the line that says why a job failed, as on the command line."""
+
 LAST_WORDS_SECONDS = 2.0
 """How long the other ranks may still report errors of their own before they are ended."""
 
@@ -51,7 +54,7 @@ class StageJob:
             # SystemExit passes through: submitit's requeue is one.
             if not isinstance(error, SadError):
                 traceback.print_exc()
-            print(f"sad-hpc: error: {error}", file=sys.stderr, flush=True)
+            print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
             sys.stdout.flush()
             _end_other_ranks()
             sys.exit(1)

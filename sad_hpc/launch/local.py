@@ -54,14 +54,15 @@ class LocalRunner:
 
     def run_stage(self, steps: list[Step], limit: int) -> None:
         """Runs the missing ones of `steps`, at most `limit` at a time."""
-        waiting = []
         for step in steps:
             if step.complete:
                 _say(f"{step.title}: complete, skipped")
-            elif broken := next((need for need in step.requires if not need.complete), None):
-                _say(f"{step.title}: not started, since {broken.title} is not complete")
-            else:
-                waiting.append(step)
+        missing = [step for step in steps if not step.complete]
+        waiting = [step for step in missing if all(need.complete for need in step.requires)]
+        if blocked := [step for step in missing if step not in waiting]:
+            reason = next(need for need in blocked[0].requires if not need.complete)
+            titles = ", ".join(step.folder.path.name for step in blocked)
+            _say(f"{blocked[0].stage} not started, since {reason.title} is not complete: {titles}")
         while waiting or self.running:
             while waiting and len(self.running) < limit:
                 self._start(waiting.pop(0))
@@ -116,7 +117,7 @@ class RunningStep:
         if self._step.complete:
             _say(f"{self._step.title}: complete after {took}")
         else:
-            _say(f"{self._step.title}: FAILED after {took}; the end of {self._record.log}:")
+            _say(f"{self._step.title}: FAILED after {took}; the end of its log")
             tqdm.write(self._record.log_tail())
         return False
 

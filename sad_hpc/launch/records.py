@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sad_hpc.launch.graph import Step
+from sad_hpc.launch.job import ERROR_PREFIX
 from sad_hpc.run import Run, read_json, write_json
 
 
@@ -38,12 +39,20 @@ class JobRecord:
         )
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of the log of rank 0."""
-        try:
-            text = Path(self.log).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return f"(no log at {self.log}: the job did not start)"
-        return "\n".join(text.splitlines()[-lines:])
+        """The end of the log that tells of the failure: a rank's that reports one, or rank 0's."""
+        first = Path(self.log)
+        others = sorted(first.parent.glob(f"{self.id}_*{first.suffix}"))
+        logs = {path: _last_lines(path, lines) for path in [first, *others]}
+        telling = next((path for path, text in logs.items() if ERROR_PREFIX in text), first)
+        return f"{telling}:\n{logs[telling] or '(empty: the job did not start)'}"
+
+
+def _last_lines(path: Path, lines: int) -> str:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def load_records(run: Run) -> dict[str, JobRecord]:

@@ -29,7 +29,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
         jobs = watch.look([records[title].id for title in open_titles if title in records])
         states = step_states(steps, records, jobs)
         for state in states:
-            if shown.get(state.step.title) != state.kind:
+            if shown.get(state.step.title, "queued") != state.kind:
                 shown[state.step.title] = state.kind
                 say(f"{state.step.title}: {state.text}")
         if not any(state.kind in ACTIVE for state in states):
@@ -45,7 +45,7 @@ def print_failure(state: StepState) -> None:
     """The last lines of a failed step's log."""
     print(f"---- {state.step.title}: {state.text}", flush=True)
     if state.job is not None:
-        print(f"     {state.job.log}\n{state.job.log_tail()}", flush=True)
+        print(state.job.log_tail(), flush=True)
 
 
 def say(text: str) -> None:

@@ -1,0 +1,22 @@
+#!/bin/bash
+# Collects one dataset with every task of this job as an MPI rank.  From the repository's root:
+#
+#   sbatch --ntasks=16 slurm/collect.sh configs/darkroom.yaml data.trust_horizon=10
+#
+# usage: collect.sh CONFIG [key=value ...] [options of `sad-hpc collect`]
+# SLURM_MPI_TYPE says how Slurm starts MPI processes (`srun --mpi=list` shows the choice).
+# Shards that exist are kept: submit it again after a time limit.
+#
+#SBATCH --job-name=collect
+#SBATCH --ntasks=2
+#SBATCH --cpus-per-task=1
+#SBATCH --mem-per-cpu=2G
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.log
+set -euo pipefail
+
+cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
+PATH=$PWD/.venv/bin:$PATH
+export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmi2} # what the MPICH wheel speaks
+export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK LP_NUM_THREADS=1
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 sad-hpc collect "$@"
