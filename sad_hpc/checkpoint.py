@@ -1,7 +1,7 @@
 """Checkpoints of a training run: saved by all ranks together, listed only when complete.
 
-    state/step-00001234/      what DeepSpeed writes (model, optimizer, position)
-    state/checkpoints.json    the complete ones, newest first, with a checksum of each file
+state/step-00001234/      what DeepSpeed writes (model, optimizer, position)
+state/checkpoints.json    the complete ones, newest first, with a checksum of each file
 """
 
 import hashlib

@@ -26,7 +26,12 @@ EXAMPLES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code is 0 only if it did all that it was asked."""
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    # argparse takes positional arguments in one run only; overrides may also follow an option.
+    options, rest = parser.parse_known_args(arguments)
+    if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "overrides")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.overrides += rest
     if options.command is None:
         parser.print_help()
         return 2

@@ -45,9 +45,7 @@ class Examples:
         """
         experiment = run.experiment
         folder = run.data().path / "train"
-        manifest = load_complete(
-            folder, experiment.data_signature(), experiment.data_config()
-        )
+        manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
         source = METHODS[method]
         names = {part: f"{source.context}/{part}" for part in CONTEXT_PARTS}
         names |= {"query_states": f"{source.labels}/query_states"}

@@ -30,9 +30,7 @@ class Inputs:
     @classmethod
     def of_family(cls, family: TabularFamily) -> "Inputs":
         """The inputs of a tabular family."""
-        return cls(
-            family.n_actions, family.config.horizon, family.state_center, family.state_scale
-        )
+        return cls(family.n_actions, family.config.horizon, family.state_center, family.state_scale)
 
     @property
     def width(self) -> int:
@@ -77,9 +75,7 @@ class Attention(nn.Module):
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
         dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=True
-        )
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
         mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
         return self.dropout(self.projection(mixed))

@@ -1,6 +1,7 @@
 """Writing: a shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
 
 import hashlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,7 @@ from sad_hpc.dataset.schema import (
 )
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
-from sad_hpc.run import atomic_path
-
-# Checksummed metadata as well as checksummed chunks.
-HDF5_VERSION = ("v110", "v110")
+from sad_hpc.hdf5 import file_image, write_bytes, write_file
 
 
 def write_shard(
@@ -32,16 +30,16 @@ def write_shard(
         SadError: the disk is full or the folder cannot be written.
         DatasetError: what was read back differs from what was written.
     """
+
+    def fill(file: h5py.File) -> None:
+        for name, array in block.arrays.items():
+            file.create_dataset(name, data=array, chunks=chunk_shape(array), fletcher32=True)
+        file.attrs.update(root_attributes(signature, config, family, block.transitions))
+
     path = folder / shard_name(number)
-    with atomic_path(path) as temporary:
-        with h5py.File(temporary, "w", libver=HDF5_VERSION) as file:
-            for name, array in block.arrays.items():
-                file.create_dataset(
-                    name, data=array, chunks=chunk_shape(array), fletcher32=True, track_times=False
-                )
-            file.attrs.update(root_attributes(signature, config, family, block.transitions))
-        _compare(temporary, path, block)
-        content = temporary.read_bytes()
+    content = file_image(fill)
+    _compare(content, path, block)
+    write_bytes(path, content)
     return ShardEntry(
         block=number,
         rows=len(block.arrays["tasks/index"]),
@@ -56,11 +54,11 @@ def checksum(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def _compare(temporary: Path, path: Path, block: Block) -> None:
-    with h5py.File(temporary, "r") as file:
+def _compare(content: bytes, path: Path, block: Block) -> None:
+    with h5py.File(io.BytesIO(content), "r") as file:
         for name, array in block.arrays.items():
             if not np.array_equal(file[name][...], array):
-                raise DatasetError(f"{path}: {name} reads back differently; check the file system")
+                raise DatasetError(f"{path}: {name} reads back differently; check this machine")
 
 
 def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None:
@@ -70,10 +68,8 @@ def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None
         layouts = {
             name: (first[name].shape[1:], first[name].dtype) for name in dataset_names(first)
         }
-    with (
-        atomic_path(folder / VIRTUAL) as temporary,
-        h5py.File(temporary, "w", libver=HDF5_VERSION) as file,
-    ):
+
+    def fill(file: h5py.File) -> None:
         for name, (row_shape, dtype) in layouts.items():
             layout = h5py.VirtualLayout((manifest.n_tasks, *row_shape), dtype)
             start = 0
@@ -86,6 +82,8 @@ def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None
         file.attrs.update(
             root_attributes(manifest.signature, manifest.config, family, manifest.transitions)
         )
+
+    write_file(folder / VIRTUAL, fill)
 
 
 def dataset_names(file: h5py.File) -> list[str]:

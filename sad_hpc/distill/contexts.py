@@ -52,9 +52,7 @@ def sample_transitions(
     states, actions = states.reshape(shape), actions.reshape(shape)
     next_states = np.empty(shape, np.uint16)
     rewards = np.empty(shape, np.float32)
-    _execute(
-        mdps.next_states, mdps.rewards, mdp_of_task, states, actions, next_states, rewards
-    )
+    _execute(mdps.next_states, mdps.rewards, mdp_of_task, states, actions, next_states, rewards)
     return Transitions(states, actions, rewards, next_states)
 
 

@@ -15,9 +15,10 @@ from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.examples import CONTEXT_PARTS
+from sad_hpc.hdf5 import write_file
 from sad_hpc.model import Context
 from sad_hpc.progress import Progress
-from sad_hpc.run import Run, atomic_path
+from sad_hpc.run import Run
 from sad_hpc.tasks import TabularFamily, TabularMDPs, make_family
 
 FORMAT_VERSION = 1
@@ -128,8 +129,8 @@ def _write(
         "seed": seed,
         "task_family": family.name,
     }
-    path = run.evaluation(method, seed).path / RESULT
-    with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
+
+    def fill(file: h5py.File) -> None:
         file.attrs.update(attributes)
         for name in ("tasks/index", "tasks/parameters"):
             file[name] = columns[name]
@@ -145,3 +146,5 @@ def _write(
             group["context_rewards"] = result.context_rewards
             for reference, values in result.references.items():
                 file[f"references/{reference}/{mode}"] = values
+
+    write_file(run.evaluation(method, seed).path / RESULT, fill)

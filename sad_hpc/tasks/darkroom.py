@@ -119,9 +119,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": []}
 
-    def __init__(
-        self, size: int = 7, horizon: int = 49, goal: tuple[int, int] = (6, 6)
-    ) -> None:
+    def __init__(self, size: int = 7, horizon: int = 49, goal: tuple[int, int] = (6, 6)) -> None:
         config = DarkroomConfig(size=size, horizon=horizon, train_goals=1)
         self._room = Darkroom(config)
         self._goal = np.array(goal, dtype=np.int64)
@@ -141,9 +139,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
         self._steps = 0
         return self._state.copy(), {}
 
-    def step(
-        self, action: np.int64
-    ) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         """Moves the agent; see gymnasium.Env.step."""
         self._state, reward = self._room.step(self._state, np.asarray(action), self._goal)
         self._steps += 1

@@ -1,0 +1,27 @@
+"""What all tests share: a tiny experiment, and one dataset of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Two DeepSpeed ranks or several tests at once must not fight for cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Results must not depend on the job in which the tests themselves run.
+for _name in [name for name in os.environ if name.startswith("SLURM_")]:
+    del os.environ[_name]
+
+from sad_hpc.collect import collect
+from sad_hpc.experiment import load_experiment
+from sad_hpc.run import Run
+
+ROOT = Path(__file__).parent.parent
+TINY = ROOT / "tests/configs/tiny.yaml"
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The tiny experiment with its dataset collected; tests must not change it."""
+    run = Run(load_experiment(TINY), tmp_path_factory.mktemp("runs"))
+    collect(run)
+    return run

@@ -1,0 +1,177 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from sad_hpc.cli import main
+from sad_hpc.collect import collect
+from sad_hpc.dataset.reader import load_complete, read_columns
+from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
+from sad_hpc.dataset.verify import inspect, verify
+from sad_hpc.distill.block import make_block
+from sad_hpc.errors import DatasetError
+from sad_hpc.experiment import load_experiment
+from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
+from tests.conftest import TINY
+
+
+@pytest.fixture
+def dataset(tiny_run: Run, tmp_path: Path) -> Path:
+    """A copy of the training split that a test may damage."""
+    folder = tmp_path / "train"
+    shutil.copytree(tiny_run.data().path / "train", folder)
+    return folder
+
+
+def test_what_is_read_is_what_the_kernels_made(tiny_run: Run):
+    experiment = tiny_run.experiment
+    family = make_family(experiment.task)
+    folder = tiny_run.data().path / "train"
+    manifest = Manifest.load(folder)
+    blocks = [make_block(family, experiment.data, "train", b) for b in range(manifest.n_blocks)]
+    names = list(blocks[0].arrays)
+    columns = read_columns(folder, manifest, names)
+    for name in names:
+        expected = np.concatenate([block.arrays[name] for block in blocks])
+        assert columns[name].dtype == expected.dtype
+        assert (columns[name] == expected).all()
+    assert manifest.transitions["labels_sad"] == sum(b.transitions["labels_sad"] for b in blocks)
+
+
+def test_a_file_has_the_groups_and_attributes_of_the_format(tiny_run: Run):
+    with h5py.File(tiny_run.data().path / "train/shard-00000.h5") as file:
+        assert set(file) == {"context", "episodes", "labels", "tasks"}
+        assert file["context/states"].shape == (100, 9, 2)
+        assert file["context/states"].dtype == file["context/rewards"].dtype == np.uint8
+        assert all(file[f"labels/{name}/actions"].fletcher32 for name in ("sad", "dpt", "dpt_star"))
+        assert file["context/states"].chunks[1:] == (9, 2)
+        attributes = dict(file.attrs)
+    assert attributes["format_version"] == FORMAT_VERSION
+    assert attributes["signature"] == tiny_run.experiment.data_signature()
+    assert json.loads(attributes["config"]) == tiny_run.experiment.data_config()
+    assert (attributes["horizon"], attributes["trust_horizon"]) == (9, 3)
+    assert attributes["transitions_context"] == 900
+
+
+def test_the_virtual_dataset_shows_all_shards_and_can_be_moved(tiny_run: Run, dataset: Path):
+    moved = dataset.rename(dataset.parent / "elsewhere")
+    columns = read_columns(moved, Manifest.load(moved), ["context/states", "tasks/index"])
+    with h5py.File(moved / "dataset.h5") as file:
+        assert file["context/states"].is_virtual
+        assert (file["context/states"][...] == columns["context/states"]).all()
+        assert (file["tasks/index"][...] == np.arange(600)).all()
+        assert file.attrs["transitions_context"] == 600 * 9
+
+
+def test_tasks_are_numbered_and_goals_are_of_the_right_split(tiny_run: Run):
+    family = make_family(tiny_run.experiment.task)
+    for split, count in (("train", 600), ("test", 300)):
+        folder = tiny_run.data().path / split
+        columns = read_columns(folder, Manifest.load(folder), ["tasks/index", "tasks/parameters"])
+        assert (columns["tasks/index"] == np.arange(count)).all()
+        assert {tuple(p) for p in columns["tasks/parameters"]} == {
+            tuple(goal) for goal in family.goals(split)
+        }
+
+
+def test_oracle_labels_are_optimal_and_random_ones_are_not(tiny_run: Run):
+    accuracy = inspect(tiny_run.data().path / "train")["label_accuracy"]
+    assert accuracy["dpt_star"] == 1
+    assert accuracy["dpt"] < accuracy["sad"] < 1
+
+
+def test_verify_finds_nothing_wrong_with_a_fresh_dataset(tiny_run: Run, capsys):
+    assert main(["verify", str(tiny_run.path)]) == 0
+    assert capsys.readouterr().out.count("ok") == 2
+
+
+def test_inspect_prints_json(tiny_run: Run, capsys):
+    assert main(["inspect", str(tiny_run.path), "--json"]) == 0
+    train, test = json.loads(capsys.readouterr().out)
+    assert (train["tasks"], test["tasks"]) == (600, 300)
+    assert train["transitions_per_task"]["context"] == 9
+
+
+@pytest.mark.parametrize("place", ["start", "middle", "end"])
+def test_one_flipped_bit_is_found(dataset: Path, place: str, capsys):
+    path = dataset / "shard-00002.h5"
+    content = bytearray(path.read_bytes())
+    content[{"start": 0, "middle": len(content) // 2, "end": -1}[place]] ^= 4
+    path.write_bytes(content)
+    assert main(["verify", str(dataset)]) == 1
+    assert "shard-00002.h5" in capsys.readouterr().err
+    with pytest.raises(DatasetError, match=r"shard-00002\.h5 is damaged"):
+        read_columns(dataset, Manifest.load(dataset), ["context/states"])
+
+
+def test_a_truncated_and_a_missing_shard_are_found(dataset: Path, capsys):
+    os.truncate(dataset / "shard-00001.h5", 1000)
+    (dataset / "shard-00003.h5").unlink()
+    assert main(["verify", str(dataset)]) == 1
+    errors = capsys.readouterr().err
+    assert "shard-00001.h5 has 1,000 bytes" in errors
+    assert "shard-00003.h5 is missing" in errors
+
+
+def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
+    dataset: Path, tmp_path: Path
+):
+    other = Run(load_experiment(TINY, ["data.seed=1"]), tmp_path / "runs")
+    collect(other)
+    foreign = other.data().path / "train"
+    shutil.copy(foreign / "shard-00000.h5", dataset / "shard-00000.h5")
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest["shards"][0] = json.loads((foreign / "manifest.json").read_text())["shards"][0]
+    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    assert "belongs to another dataset" in verify(dataset).faults[0]
+
+
+def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
+    from sad_hpc.dataset.writer import checksum
+
+    with h5py.File(dataset / "shard-00000.h5", "r+") as file:
+        file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
+    content = (dataset / "shard-00000.h5").read_bytes()
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest["shards"][0] |= {"bytes": len(content), "checksum": checksum(content)}
+    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    assert "breaks the dynamics" in verify(dataset).faults[0]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format_version": 1, "shards": [{}]}'])
+def test_a_damaged_manifest_is_one_line(dataset: Path, content: str):
+    (dataset / "manifest.json").write_text(content)
+    with pytest.raises(DatasetError, match="damaged"):
+        Manifest.load(dataset)
+
+
+def test_another_format_version_is_refused(dataset: Path):
+    manifest = json.loads((dataset / "manifest.json").read_text()) | {"format_version": 99}
+    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DatasetError, match="format version 99"):
+        Manifest.load(dataset)
+
+
+def test_a_dataset_of_another_config_is_refused_with_the_difference(dataset: Path):
+    other = load_experiment(TINY, ["data.trust_horizon=5"])
+    with pytest.raises(DatasetError, match=r"data\.trust_horizon: 3 -> 5"):
+        load_complete(dataset, other.data_signature(), other.data_config())
+
+
+def test_an_incomplete_dataset_is_refused(dataset: Path, tiny_run: Run):
+    manifest = Manifest.load(dataset)
+    del manifest.shards[2]
+    manifest.save(dataset)
+    experiment = tiny_run.experiment
+    with pytest.raises(DatasetError, match="5 of 6 shards"):
+        load_complete(dataset, experiment.data_signature(), experiment.data_config())
+
+
+def test_no_dataset_is_one_line(tmp_path: Path, capsys):
+    assert main(["verify", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("sad-hpc: error: no dataset at")

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from sad_hpc.distill.labels import LabelRule, distill_labels, optimal_labels
+from sad_hpc.distill.policy import policy_table
+from sad_hpc.distill.random import stream
+from sad_hpc.errors import SadError
+from sad_hpc.tasks import TabularMDPs, make_family
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from tests.distill.laws import algorithm_5_law, hitting_step_law
+
+FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
+GOAL = FAMILY.parameters("train", 0, 1)
+MDP = FAMILY.mdps(GOAL)
+UNIFORM = np.full(5, 0.2)
+N_TASKS = 60_000
+
+
+def rule(**changes) -> LabelRule:
+    values = dict(
+        trust_horizon=4,
+        episodes_per_action=1,
+        discount=0.9,
+        stop_at_reward=True,
+        return_threshold=1e-6,
+        random_ties=False,
+    )
+    return LabelRule(**(values | changes))
+
+
+def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, policy=None):
+    table = policy_table("uniform" if policy is None else list(policy), mdp.rewards.shape[2])
+    return distill_labels(mdp, np.zeros(n_tasks, np.int64), table, chosen, stream(0, 0, 0, "sad"))
+
+
+def assert_law(labels, joint, n_actions: int = 5):
+    counts = np.bincount(
+        labels.query_states.astype(int) * n_actions + labels.actions, minlength=joint.size
+    )
+    expected = joint.ravel() * counts.sum()
+    possible = expected > 0
+    assert counts[~possible].sum() == 0
+    # Rare outcomes are pooled: chi-square needs a few expected counts in each cell.
+    rare = possible & (expected < 10)
+    kept = possible & ~rare
+    observed = np.append(counts[kept], counts[rare].sum())
+    wanted = np.append(expected[kept], expected[rare].sum())
+    if not rare.any():
+        observed, wanted = observed[:-1], wanted[:-1]
+    assert stats.chisquare(observed, wanted).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("random_ties", [False, True])
+@pytest.mark.parametrize("policy", [UNIFORM, np.array([0.4, 0.1, 0.3, 0.1, 0.1])])
+def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, policy):
+    labels = sample(rule(random_ties=random_ties), policy=policy)
+    assert_law(labels, algorithm_5_law(MDP, policy, 4, random_ties))
+
+
+def test_algorithm_5_spends_the_expected_number_of_transitions():
+    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4)
+    steps_of_a_roll_out = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
+    accepted = 1 - law[:, :, -1].prod(axis=-1)
+    expected = steps_of_a_roll_out.mean() / accepted.mean()
+    labels = sample(rule())
+    assert labels.transitions / N_TASKS == pytest.approx(expected, rel=0.01)
+
+
+def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
+    """N_ep = 2 against the law by enumeration of both episodes' hitting steps."""
+    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 3)
+    payoff = np.append(0.9 ** np.arange(3), 0.0)
+    joint = np.zeros((16, 5))
+    # Distribution of an action's score: all pairs of outcomes, rounded to merge equal sums.
+    scores, index = np.unique(np.round(payoff[:, None] + payoff, 9), return_inverse=True)
+    index = index.reshape(-1)
+    for state in range(16):
+        chances = np.array(
+            [np.bincount(index, np.outer(law[state, a], law[state, a]).ravel()) for a in range(5)]
+        )
+        below = chances.cumsum(axis=1) - chances
+        for action in range(5):
+            win = chances[action].copy()
+            for other in range(5):
+                if other != action:
+                    win *= below[other] + (chances[other] if other > action else 0)
+            joint[state, action] = win[scores > 0].sum()
+    labels = sample(rule(trust_horizon=3, episodes_per_action=2))
+    assert_law(labels, joint / joint.sum())
+
+
+def test_algorithm_3_picks_the_largest_discounted_return_over_full_roll_outs():
+    """A dense chain whose returns can be enumerated: two states, two actions, N = 2."""
+    mdp = TabularMDPs(
+        np.array([[[0, 1], [0, 1]]], np.uint16), np.array([[[0.2, 0.0], [0.5, 1.0]]], np.float32)
+    )
+    chosen = rule(trust_horizon=2, stop_at_reward=False, return_threshold=0.6)
+    rewards = mdp.rewards[0].astype(float)
+    joint = np.zeros((2, 2))
+    for state in range(2):
+        for second_0 in range(2):
+            for second_1 in range(2):
+                returns = [
+                    rewards[state, a] + 0.9 * rewards[mdp.next_states[0, state, a], second]
+                    for a, second in ((0, second_0), (1, second_1))
+                ]
+                if max(returns) >= 0.6:
+                    joint[state, int(np.argmax(returns))] += 0.25
+    assert_law(sample(chosen, mdp), joint / joint.sum(), n_actions=2)
+
+
+def test_more_episodes_give_better_labels():
+    optimal = FAMILY.optimal_actions(GOAL)[0]
+    accuracy = [
+        optimal[labels.query_states, labels.actions].mean()
+        for labels in (sample(rule(episodes_per_action=n), n_tasks=4000) for n in (1, 8, 64))
+    ]
+    assert accuracy[0] < accuracy[1] < accuracy[2]
+    assert accuracy[2] > 0.95
+
+
+def test_a_threshold_that_nothing_reaches_is_an_error():
+    with pytest.raises(SadError, match="trust_horizon"):
+        sample(rule(stop_at_reward=False, return_threshold=1e9), n_tasks=1)
+
+
+@pytest.mark.parametrize("random_ties", [False, True])
+def test_optimal_labels_are_optimal_and_break_ties_as_asked(random_ties: bool):
+    optimal = FAMILY.optimal_actions(GOAL)
+    states = np.repeat(np.arange(16, dtype=np.uint16), 500)
+    labels = optimal_labels(
+        optimal, np.zeros(len(states), np.int64), states, random_ties, np.random.default_rng(0)
+    )
+    assert optimal[0, states, labels].all()
+    for state in range(16):
+        chosen = set(labels[states == state])
+        best = set(np.flatnonzero(optimal[0, state]))
+        assert chosen == (best if random_ties else {min(best)})

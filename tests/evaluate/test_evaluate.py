@@ -1,0 +1,211 @@
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from sad_hpc.dataset.reader import read_columns
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.distill.contexts import sample_transitions
+from sad_hpc.distill.policy import policy_table
+from sad_hpc.distill.random import stream
+from sad_hpc.errors import CheckpointError
+from sad_hpc.evaluate import evaluate
+from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
+from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
+from sad_hpc.evaluate.offline import offline_returns
+from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
+from sad_hpc.experiment import ModelConfig
+from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.darkroom import DarkroomConfig
+
+FAMILY = make_family(DarkroomConfig(size=4, horizon=10, train_goals=10))
+GOALS = FAMILY.parameters("test", 0, 12)
+MDPS = FAMILY.mdps(GOALS)
+N = len(GOALS)
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    torch.manual_seed(0)
+    # A large head makes answers differ from state to state.
+    network = Transformer(ModelConfig(dropout=0.0), Inputs.of_family(FAMILY)).eval()
+    torch.nn.init.normal_(network.head.weight, std=3.0)
+    return network
+
+
+def contexts() -> Context:
+    table = policy_table("uniform", 5)
+    drawn = sample_transitions(MDPS, np.arange(N), table, 10, stream(0, 1, 0, "context"))
+    return as_context(FAMILY, drawn)
+
+
+@torch.no_grad()
+def ask_from_scratch(network: Transformer, context: Context, states: np.ndarray) -> np.ndarray:
+    queries = torch.from_numpy(FAMILY.coordinates[states])
+    return network(queries, context)[:, -1].numpy()
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 512])
+def test_cached_answers_equal_those_from_scratch(model: Transformer, batch_size: int):
+    context = contexts()
+    policy = ContextPolicy(model, FAMILY, context, batch_size)
+    generator = np.random.default_rng(0)
+    for _ in range(8):
+        states = generator.integers(0, 16, N)
+        expected = ask_from_scratch(model, context, states)
+        assert np.allclose(policy.logits(states), expected, atol=1e-4)
+
+
+def test_offline_return_is_that_of_a_plain_greedy_loop(model: Transformer):
+    context = contexts()
+    states, returns = np.zeros(N, int), np.zeros(N)
+    for _ in range(10):
+        actions = ask_from_scratch(model, context, states).argmax(axis=1)
+        returns += MDPS.rewards[np.arange(N), states, actions]
+        states = MDPS.next_states[np.arange(N), states, actions]
+    assert (offline_returns(model, FAMILY, MDPS, context, 512)[:, 0] == returns).all()
+
+
+def test_online_episodes_are_those_of_a_plain_loop(model: Transformer):
+    returns, rewards = online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), 512)
+    generator = np.random.default_rng(5)
+    context, tasks = empty_context(FAMILY, N), np.arange(N)
+    for number in range(3):
+        uniforms = generator.random((10, N))
+        seen = (context.rewards.numpy() > 0).sum(axis=1)
+        history, states = [], np.zeros(N, int)
+        for step in range(10):
+            logits = ask_from_scratch(model, context, states)
+            actions = sampled(logits, uniforms[step])
+            after = MDPS.next_states[tasks, states, actions]
+            history.append((states, actions, MDPS.rewards[tasks, states, actions], after))
+            states = after
+        s, a, r, n = (np.stack(part, axis=1) for part in zip(*history, strict=True))
+        context = Context(
+            torch.from_numpy(FAMILY.coordinates[s]),
+            torch.from_numpy(a.astype(np.uint8)),
+            torch.from_numpy(r),
+            torch.from_numpy(FAMILY.coordinates[n]),
+        )
+        assert (returns[:, number] == r.sum(axis=1)).all()
+        assert (rewards[:, number] == seen).all()
+
+
+def test_sampled_actions_have_the_softmax_distribution():
+    logits = np.tile(np.array([[0.0, 1.0, -2.0, 3.0]], np.float32), (200_000, 1))
+    actions = sampled(logits, np.random.default_rng(0).random(200_000))
+    expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
+    assert np.allclose(np.bincount(actions) / 200_000, expected, atol=0.005)
+
+
+def test_sampled_never_leaves_the_range_of_actions():
+    logits = np.zeros((2, 3), np.float32)
+    assert (sampled(logits, np.array([0.0, np.nextafter(1.0, 0.0)])) == [0, 2]).all()
+
+
+def test_optimal_return_is_the_horizon_less_the_way():
+    distance = GOALS.astype(int).sum(axis=1)
+    # The step that enters the goal is already paid.
+    assert (optimal_returns(MDPS, 10, 0) == 10 - np.maximum(distance - 1, 0)).all()
+
+
+def test_playing_optimal_actions_reaches_the_optimal_return():
+    optimal = FAMILY.optimal_actions(GOALS)
+    episode = play_episode(
+        FAMILY, MDPS, lambda states, _: optimal[np.arange(N), states].argmax(axis=1)
+    )
+    assert (episode.rewards.sum(axis=1) == optimal_returns(MDPS, 10, 0)).all()
+
+
+def test_random_return_agrees_with_simulation():
+    expected = policy_returns(MDPS, 10, 0, np.full(5, 0.2))
+    generator = np.random.default_rng(0)
+    total = np.zeros(N)
+    for _ in range(4000):
+        episode = play_episode(FAMILY, MDPS, lambda s, _: generator.integers(0, 5, N))
+        total += episode.rewards.sum(axis=1)
+    assert np.allclose(total / 4000, expected, atol=0.1)
+
+
+@pytest.fixture
+def trained(tiny_run: Run, tmp_path: Path) -> Run:
+    """A run whose model has its first random weights."""
+    run = Run(tiny_run.experiment, tmp_path)
+    run.path.mkdir()
+    (run.path / "data").symlink_to(tiny_run.path / "data")
+    folder = run.checkpoint("SAD", 0)
+    folder.prepare({})
+    inputs = Inputs.of_family(make_family(run.experiment.task))
+    torch.manual_seed(0)
+    network = Transformer(run.experiment.model, inputs)
+    torch.save(network.state_dict(), folder.path / "weights.pt")
+    folder.complete()
+    return run
+
+
+def test_an_element_writes_returns_contexts_and_references(trained: Run):
+    evaluate(trained, "SAD", 0)
+    family = make_family(trained.experiment.task)
+    folder = trained.data().path / "test"
+    columns = read_columns(
+        folder, Manifest.load(folder), ["context/rewards", "tasks/parameters"], rows=20
+    )
+    with h5py.File(trained.evaluation("SAD", 0).path / "result.h5") as file:
+        assert (file.attrs["method"], file.attrs["seed"]) == ("SAD", 0)
+        assert file["offline/values"].shape == (20, 1)
+        assert file["online/values"].shape == (20, 3)
+        assert file["online"].attrs["headline"] == 2
+        seen = file["offline/context_rewards"][:, 0]
+        assert (seen == (columns["context/rewards"] > 0).sum(axis=1)).all()
+        assert (file["online/context_rewards"][:, 0] == 0).all()
+        best = file["references/optimal/offline"][...]
+        assert (file["offline/values"][...] <= best).all()
+        expected = optimal_returns(family.mdps(columns["tasks/parameters"]), 9, 0)
+        assert (best[:, 0] == expected).all()
+
+
+def test_equal_seeds_give_equal_results_and_a_finished_element_stays(trained: Run):
+    path = trained.evaluation("SAD", 0).path
+    evaluate(trained, "SAD", 0)
+    with h5py.File(path / "result.h5") as file:
+        first = file["online/values"][...]
+    before = (path / "result.h5").stat().st_mtime_ns
+    evaluate(trained, "SAD", 0)
+    assert (path / "result.h5").stat().st_mtime_ns == before
+    shutil.rmtree(path)
+    evaluate(trained, "SAD", 0)
+    with h5py.File(path / "result.h5") as file:
+        assert (file["online/values"][...] == first).all()
+
+
+def test_an_untrained_model_is_named_with_the_way_out(tiny_run: Run):
+    with pytest.raises(CheckpointError, match=r"DPT seed 1 is not trained.*sad-hpc pretrain"):
+        evaluate(tiny_run, "DPT", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None])
+def test_weights_that_are_damaged_or_of_another_model_are_refused(trained: Run, content):
+    path = trained.checkpoint("SAD", 0).path / "weights.pt"
+    if content is None:
+        torch.save({"head.weight": torch.zeros(2, 2)}, path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged or of another model"):
+        load_model(trained, "SAD", 0)
+
+
+def test_pickled_code_in_weights_is_not_run(trained: Run, tmp_path: Path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "executed",))
+
+    torch.save({"x": Evil()}, trained.checkpoint("SAD", 0).path / "weights.pt")
+    with pytest.raises(CheckpointError):
+        load_model(trained, "SAD", 0)
+    assert not (tmp_path / "executed").exists()

@@ -1,0 +1,90 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.collect import collect
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.run import Run
+from tests.conftest import TINY
+
+BIN = Path(sys.executable).parent
+
+
+def mpi_collect(ranks: int, runs: Path, *overrides: str, **environment: str):
+    command = [BIN / "mpiexec", "-n", str(ranks), BIN / "sad-hpc", "collect", TINY]
+    return subprocess.run(
+        [*map(str, command), "--runs", str(runs), *overrides],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
+
+
+def files(run: Run) -> dict[str, bytes]:
+    folder = run.data().path
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.name.startswith("shard-") or path.name == "manifest.json"
+    }
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("schedule", ["dynamic", "static"])
+def test_any_number_of_ranks_makes_the_same_files(
+    tiny_run: Run, tmp_path: Path, ranks: int, schedule: str
+):
+    done = mpi_collect(ranks, tmp_path, f"data.schedule={schedule}")
+    assert done.returncode == 0, done.stderr
+    assert files(Run(tiny_run.experiment, tmp_path)) == files(tiny_run)
+
+
+def test_progress_in_a_log_is_plain_lines(tmp_path: Path):
+    done = mpi_collect(2, tmp_path)
+    assert "6/6 blocks" in done.stderr
+    assert "\r" not in done.stderr and "\x1b" not in done.stderr
+
+
+def test_collecting_again_changes_nothing(tiny_run: Run):
+    before = {p: p.stat().st_mtime_ns for p in tiny_run.data().path.rglob("*")}
+    collect(tiny_run)
+    assert {p: p.stat().st_mtime_ns for p in tiny_run.data().path.rglob("*")} == before
+
+
+def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(
+    tiny_run: Run, tmp_path: Path
+):
+    run = Run(tiny_run.experiment, tmp_path)
+    collect(run)
+    folder = run.data().path
+    (folder / "done.json").unlink()
+    (folder / "train/shard-00001.h5").unlink()
+    os.truncate(folder / "train/shard-00002.h5", 10)
+    manifest = Manifest.load(folder / "train")
+    del manifest.shards[4]
+    manifest.save(folder / "train")
+    untouched = folder / "train/shard-00000.h5"
+    before = untouched.stat().st_mtime_ns
+    collect(run)
+    assert files(run) == files(tiny_run)
+    assert untouched.stat().st_mtime_ns == before
+
+
+def test_a_world_size_other_than_slurms_is_one_line(tmp_path: Path):
+    done = mpi_collect(2, tmp_path, SLURM_NTASKS="4")
+    assert done.returncode != 0
+    assert "MPI sees 2 rank(s) but SLURM_NTASKS=4" in done.stderr
+    assert "--mpi=pmi2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_on_one_rank_ends_all_of_them(tmp_path: Path):
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    done = mpi_collect(3, tmp_path / "runs")
+    assert done.returncode != 0
+    assert "sad-hpc: error: cannot write" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,216 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sad_hpc.checkpoint import Checkpoints
+from sad_hpc.dataset.reader import read_columns
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.errors import CheckpointError
+from sad_hpc.examples import Examples
+from sad_hpc.experiment import PretrainConfig, load_experiment
+from sad_hpc.pretrain import action_loss, deepspeed_config
+from sad_hpc.run import Run
+from tests.conftest import TINY
+
+BIN = Path(sys.executable).parent
+# Batches of 4 make 134 steps an epoch: time enough to be killed between two checkpoints.
+OVERRIDES = ["pretrain.batch_size=4", "pretrain.epochs=3", "pretrain.checkpoint_minutes=0.0"]
+
+
+def command(run: Run, *overrides: str, ranks: int = 1) -> list[str]:
+    launcher = [str(BIN / "mpiexec"), "-n", str(ranks)] if ranks > 1 else []
+    stage = [str(BIN / "sad-hpc"), "pretrain", str(TINY), *OVERRIDES, *overrides]
+    return [*launcher, *stage, "--runs", str(run.runs), "--method", "SAD", "--seed", "0"]
+
+
+def train(run: Run, *overrides: str, ranks: int = 1) -> None:
+    done = subprocess.run(
+        command(run, *overrides, ranks=ranks), capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def make_run(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory):
+    """A run with the tiny dataset, in a folder of its own."""
+
+    def make(*overrides: str) -> Run:
+        run = Run(load_experiment(TINY, [*OVERRIDES, *overrides]), tmp_path_factory.mktemp("r"))
+        run.path.mkdir()
+        (run.path / "data").symlink_to(tiny_run.path / "data")
+        return run
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make_run) -> Run:
+    run = make_run()
+    train(run)
+    return run
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return torch.load(run.checkpoint("SAD", 0).path / "weights.pt", weights_only=True)
+
+
+def metrics(run: Run) -> list[dict[str, float]]:
+    path = run.checkpoint("SAD", 0).path / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def assert_same_weights(run: Run, other: Run) -> None:
+    for name, weight in weights(run).items():
+        assert torch.allclose(weight, weights(other)[name], rtol=0, atol=1e-6), name
+
+
+def assert_same_losses(run: Run, other: Run, tolerance: float = 1e-6) -> None:
+    for mine, theirs in zip(metrics(run), metrics(other), strict=True):
+        for key in ("epoch", "step", "train_loss", "holdout_loss"):
+            assert mine[key] == pytest.approx(theirs[key], abs=tolerance), key
+
+
+def test_training_leaves_metrics_weights_and_a_marker(undisturbed: Run):
+    folder = undisturbed.checkpoint("SAD", 0)
+    assert [line["epoch"] for line in metrics(undisturbed)] == [1, 2, 3]
+    assert folder.done is not None
+    assert folder.done["holdout_loss"] == metrics(undisturbed)[-1]["holdout_loss"]
+    assert list((folder.path / "tensorboard").iterdir())
+    assert metrics(undisturbed)[-1]["train_loss"] < metrics(undisturbed)[0]["train_loss"]
+
+
+def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
+    run = make_run()
+    index = run.checkpoint("SAD", 0).path / "state/checkpoints.json"
+    process = subprocess.Popen(command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    step = 0
+    while process.poll() is None and step % 134 == 0:
+        time.sleep(0.002)
+        if index.exists():
+            step = int(json.loads(index.read_text())[0]["tag"].removeprefix("step-"))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert run.checkpoint("SAD", 0).done is None, "it was killed too late to test anything"
+    assert step % 134, "it was killed at the end of an epoch"
+    train(run)
+    assert_same_weights(run, undisturbed)
+    assert_same_losses(run, undisturbed)
+
+
+def test_two_ranks_train_like_one_without_dropout(make_run):
+    alone, together = make_run("model.dropout=0.0"), make_run("model.dropout=0.0")
+    train(alone, "model.dropout=0.0")
+    train(together, "model.dropout=0.0", ranks=2)
+    assert together.checkpoint("SAD", 0).done["ranks"] == 2
+    # Sums of gradients differ in rounding, which hundreds of steps amplify (most of all in key
+    # biases, whose gradient is nothing but rounding): the losses stay close, not the weights.
+    assert_same_losses(alone, together, tolerance=1e-4)
+
+
+def test_training_again_does_nothing(undisturbed: Run):
+    folder = undisturbed.checkpoint("SAD", 0).path
+    before = (folder / "weights.pt").stat().st_mtime_ns
+    train(undisturbed)
+    assert (folder / "weights.pt").stat().st_mtime_ns == before
+
+
+def test_a_checkpoint_of_another_model_is_refused(undisturbed: Run):
+    folder = undisturbed.checkpoint("SAD", 0).path
+    with pytest.raises(CheckpointError, match="another model"):
+        Checkpoints(folder, "0" * 12, 0, 1).load(engine=None)
+
+
+def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run):
+    folder = undisturbed.checkpoint("SAD", 0).path
+    newest, older = json.loads((folder / "state/checkpoints.json").read_text())
+    path = folder / "state" / newest["tag"] / "mp_rank_00_model_states.pt"
+    content = path.read_bytes()
+
+    class Engine:
+        loaded = ""
+
+        def load_checkpoint(self, folder, tag):
+            self.loaded = tag
+            return folder, {"position": {}}
+
+        def zero_optimization_stage(self):
+            return 0
+
+    signature = undisturbed.experiment.pretrain_signature("SAD", 0)
+    engine = Engine()
+    try:
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        Checkpoints(folder, signature, 0, 1).load(engine)
+    finally:
+        path.write_bytes(content)
+    assert engine.loaded == older["tag"]
+    Checkpoints(folder, signature, 0, 1).load(engine)
+    assert engine.loaded == newest["tag"]
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (["data.seed=5"], "no dataset at"),
+        (["pretrain.batch_size=3"], "does not divide over 2 ranks"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], words: str):
+    done = subprocess.run(
+        command(make_run(*overrides), *overrides, ranks=2), capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_examples_are_those_of_the_dataset_and_the_last_are_held_out(tiny_run: Run):
+    examples = Examples.load(tiny_run, "SAD", torch.device("cpu"))
+    folder = tiny_run.data().path / "train"
+    columns = read_columns(
+        folder, Manifest.load(folder), ["context/actions", "labels/sad/actions"]
+    )
+    assert (examples.n_train, examples.n_holdout) == (600 - 64, 64)
+    batch = examples.batch(torch.tensor([3, 599]))
+    assert (batch.context.actions.numpy() == columns["context/actions"][[3, 599]]).all()
+    assert (batch.labels.numpy() == columns["labels/sad/actions"][[3, 599]]).all()
+    shares = [examples.holdout_rows(rank, 3) for rank in range(3)]
+    assert sorted(torch.cat(shares).tolist()) == list(range(536, 600))
+
+
+def test_every_epoch_uses_every_example_once_in_an_order_of_its_own(tiny_run: Run):
+    examples = Examples.load(tiny_run, "DPT", torch.device("cpu"))
+    first, second = examples.order(0, 0), examples.order(0, 1)
+    assert sorted(first.tolist()) == list(range(536))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, examples.order(0, 0))
+    assert not torch.equal(first, examples.order(1, 0))
+
+
+def test_the_loss_is_the_mean_over_all_context_lengths():
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 4, 5)))
+    labels = torch.tensor([0, 2, 4])
+    expected = torch.stack(
+        [-F.log_softmax(logits[b, t].float(), 0)[labels[b]] for b in range(3) for t in range(4)]
+    ).mean()
+    assert action_loss(logits, labels).item() == pytest.approx(expected.item())
+
+
+def test_deepspeeds_dictionary_follows_the_config():
+    config = PretrainConfig(epochs=1, batch_size=64, zero_stage=1, gradient_clipping=0.5)
+    made = deepspeed_config(config, world_size=4, on_gpu=True)
+    assert made["train_batch_size"] == 64
+    assert made["train_micro_batch_size_per_gpu"] == 16
+    assert made["zero_optimization"] == {"stage": 1}
+    assert made["bf16"] == {"enabled": True}
+    assert deepspeed_config(config, 4, on_gpu=False)["bf16"] == {"enabled": False}
+
+
