@@ -20,6 +20,9 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.run import Run
 
+MAX_TIMEOUTS = 10
+"""Times that a job may reach its time limit and be queued again, before it counts as failed."""
+
 
 def log_folder(run: Run, stage: str) -> Path:
     """Where a stage's jobs keep logs, scripts and pickles, each name beginning with the job's id.
@@ -71,7 +74,7 @@ class StageExecutor(SlurmExecutor):
     def __init__(
         self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
     ) -> None:
-        super().__init__(folder=log_folder(run, stage))
+        super().__init__(folder=log_folder(run, stage), max_num_timeout=MAX_TIMEOUTS)
         self.update_parameters(**sbatch_parameters(cluster, stage, name, dependency))
 
     @classmethod

@@ -1,0 +1,63 @@
+"""The whole pipeline on a real Slurm: sbatch slurm/full_pipeline.sh, from a job to the tables."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTES = 10
+Env = dict[str, str]
+
+
+def submit_and_wait(env: Env, folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and log of slurm/full_pipeline.sh, submitted from the repository's root."""
+    log = folder / "driver.log"
+    log.unlink(missing_ok=True)
+    command = ["sbatch", "--wait", f"--output={log}", "slurm/full_pipeline.sh", *arguments]
+    command += ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60 * MINUTES
+    )
+    return done.returncode, log.read_text() if log.exists() else done.stderr
+
+
+def job_states(env: Env, ids: set[str]) -> dict[str, str]:
+    """State of each job and array element, once none of them is on its way out."""
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+    for _ in range(60):
+        text = subprocess.check_output([*command, f"--jobs={','.join(ids)}"], env=env, text=True)
+        states = dict(line.split("|") for line in text.splitlines())
+        if not {"RUNNING", "COMPLETING", "PENDING"} & set(states.values()):
+            break
+        time.sleep(1)
+    return states
+
+
+def test_full_pipeline(dev_cluster: Env, tmp_path: Path) -> None:
+    code, log = submit_and_wait(dev_cluster, tmp_path, "tests/configs/tiny.yaml", "--wait")
+    assert code == 0, log
+    assert (tmp_path / "results" / "tiny" / "summary.csv").exists()
+    jobs = json.loads((tmp_path / "runs" / "tiny" / "jobs.json").read_text())
+    states = job_states(dev_cluster, {job["id"].partition("_")[0] for job in jobs.values()})
+    assert set(states) == {job["id"] for job in jobs.values()}
+    assert set(states.values()) == {"COMPLETED"}, states
+
+    # Again: everything is complete, nothing is submitted.
+    code, log = submit_and_wait(dev_cluster, tmp_path, "tests/configs/tiny.yaml", "--wait")
+    assert code == 0, log
+    assert json.loads((tmp_path / "runs" / "tiny" / "jobs.json").read_text()) == jobs
+    assert f"{len(jobs)} of {len(jobs)} steps are complete and skipped" in log
+
+
+def test_failure_ends_with_an_exit_code_and_the_reason(dev_cluster: Env, tmp_path: Path) -> None:
+    # Without a process manager for MPI every rank would be a world of its own.
+    arguments = ["tests/configs/tiny.yaml", "cluster.mpi=none", "--wait"]
+    code, log = submit_and_wait(dev_cluster, tmp_path, *arguments)
+    assert code != 0
+    assert "sad-hpc: error: MPI sees 1 rank(s) but SLURM_NTASKS=2" in log
+    assert "aggregate" in log and "stuck behind collect" in log

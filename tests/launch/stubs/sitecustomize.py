@@ -1,0 +1,53 @@
+"""Stand-ins for the stages, in every Python process that finds this file on its path.
+
+Each notes that it ran in <run>/calls.txt and completes its folder.  STUB_FAILS names the folder, or
+the beginning of its name, of a step that shall fail.
+"""
+
+import os
+import sys
+import types
+from pathlib import Path
+
+
+def _work(run, folder, line, rank=0):
+    from sad_hpc.errors import SadError
+
+    if f"{folder.stage}/{folder.path.name}".startswith(os.environ.get("STUB_FAILS", "none")):
+        raise SadError("told to fail")
+    if rank == 0:
+        folder.prepare({})
+        with (run.path / "calls.txt").open("a") as calls:
+            calls.write(line + "\n")
+        folder.complete()
+
+
+def collect(run):
+    from sad_hpc.distributed import world
+
+    communicator = world()
+    threads = os.environ["OMP_NUM_THREADS"]
+    line = f"collect ranks={communicator.Get_size()} threads={threads}"
+    _work(run, run.data(), line, communicator.Get_rank())
+
+
+def pretrain(run, method, seed):
+    from sad_hpc.distributed import torch_process
+
+    process = torch_process()
+    line = f"pretrain {method} {seed} ranks={process.world_size}"
+    _work(run, run.checkpoint(method, seed), line, process.rank)
+
+
+def evaluate(run, method, seed):
+    _work(run, run.evaluation(method, seed), f"evaluate {method} {seed}")
+
+
+def aggregate(run, results: Path):
+    _work(run, run.aggregate(), f"aggregate {results.name}")
+
+
+for _stage in (collect, pretrain, evaluate, aggregate):
+    _module = types.ModuleType(f"sad_hpc.{_stage.__name__}")
+    setattr(_module, _stage.__name__, _stage)
+    sys.modules[_module.__name__] = _module

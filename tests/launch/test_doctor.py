@@ -1,0 +1,44 @@
+"""doctor: what it asks for, and what it says about a miss."""
+
+from pathlib import Path
+
+import pytest
+
+from sad_hpc import doctor
+from sad_hpc.launch.cluster import ClusterConfig, load_cluster
+
+
+def test_slurm_is_only_needed_by_slurm_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert doctor._slurm(needed=False).verdict == "skip"
+    check = doctor._slurm(needed=True)
+    assert check.verdict == "miss" and "dev_cluster.sh up" in check.detail
+
+
+def test_mpi_sees_two_ranks() -> None:
+    assert doctor._mpi().verdict == "ok"
+
+
+def test_folder_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "not" / "yet"
+    assert doctor._locking(runs, ClusterConfig()).verdict == "ok"
+    monkeypatch.setattr(doctor, "FREE_DISK_GIB", 10**9)
+    check = doctor._disk(runs)
+    assert check.verdict == "miss" and str(tmp_path) in check.detail
+    assert not runs.exists()
+
+
+def test_locking_switched_off(tmp_path: Path) -> None:
+    cluster = load_cluster("slurm", ["hdf5_file_locking=false"])
+    assert doctor._locking(tmp_path, cluster).verdict == "skip"
+
+
+def test_exit_code_and_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("_mpi", "_deepspeed", "_compiler", "_gl", "_shared_memory"):
+        monkeypatch.setattr(doctor, name, lambda: doctor.Check("it", "ok", "fine"))
+    monkeypatch.setattr(doctor, "_gpu", lambda cluster: doctor.Check("GPU", "miss", "buy one"))
+    assert doctor.doctor(ClusterConfig(), tmp_path) == 1
+    printed = capsys.readouterr().out
+    assert "miss  GPU             buy one\n" in printed and "missing: GPU" in printed

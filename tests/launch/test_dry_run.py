@@ -1,0 +1,91 @@
+"""--dry-run: every submission script, on a machine without Slurm."""
+
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.launch import launch
+from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.run import Run
+from tests.launch.conftest import complete, steps_of
+
+
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def scripts(run: Run, cluster: str, overrides: list[str]) -> dict[str, str]:
+    config = load_cluster(cluster, overrides)
+    assert (
+        launch(run, Path("x.yaml"), ["data.tasks=900"], Path("results"), config, True, False) == 0
+    )
+    return {path.stem: path.read_text() for path in (run.path / "submit").glob("*.sh")}
+
+
+def test_resources_and_dependencies(run: Run) -> None:
+    overrides = ["partition=cpu", "account=lab", "collect.tasks=6", "collect.nodes=3", "mpi=pmix"]
+    overrides += ["setup=[module load hdf5]", "hdf5_file_locking=false", "array_parallelism=2"]
+    overrides += ["sbatch.constraint=ib", "collect.cpus_per_task=2", "collect.memory_gb=3"]
+    text = scripts(run, "slurm", overrides)
+    assert len(text) == 7
+    for script in text.values():
+        for line in (
+            "#SBATCH --partition=cpu",
+            "#SBATCH --account=lab",
+            "#SBATCH --constraint=ib",
+            "export HDF5_USE_FILE_LOCKING=FALSE",
+            "module load hdf5",
+        ):
+            assert f"{line}\n" in script
+    collect = text["collect"]
+    assert "#SBATCH --ntasks=6\n" in collect and "#SBATCH --nodes=3\n" in collect
+    assert "#SBATCH --cpus-per-task=2\n" in collect and "#SBATCH --mem-per-cpu=1536M\n" in collect
+    assert "--mpi=pmix" in collect and "export OMP_NUM_THREADS=2\n" in collect
+    assert "--dependency" not in collect
+    assert "#SBATCH --dependency='afterok:<collect>'\n" in text["pretrain-sad-seed0"]
+    assert "--mpi=none" in text["pretrain-sad-seed0"]
+    assert "#SBATCH --array=0-3%2\n" in text["evaluate"]
+    assert "--dependency='afterok:<collect>,afterany:<pretrain-sad-seed0>:" in text["evaluate"]
+    assert "#SBATCH --dependency='afterok:<evaluate>'\n" in text["aggregate"]
+    assert "#SBATCH --kill-on-invalid-dep=yes\n" in text["aggregate"]
+
+
+def test_nodes_are_left_to_slurm(run: Run) -> None:
+    text = scripts(run, "slurm", [])
+    assert "--nodes" not in text["collect"] and "--nodes" not in text["pretrain-sad-seed0"]
+
+
+def test_gpus(run: Run) -> None:
+    text = scripts(run, "slurm-gpu", ["pretrain.tasks=4"])
+    assert "#SBATCH --gpus-per-task=1\n" in text["pretrain-sad-seed0"]
+    assert "--gpu-bind=none" in text["pretrain-sad-seed0"]
+    assert "--gpu" not in text["collect"]
+
+
+def test_setup_comes_after_our_exports(run: Run) -> None:
+    script = scripts(run, "slurm", ["setup=[export OMP_NUM_THREADS=7]"])["collect"]
+    assert script.index("OMP_NUM_THREADS=1") < script.index("OMP_NUM_THREADS=7")
+    assert script.index("OMP_NUM_THREADS=7") < script.index("srun")
+
+
+def test_only_what_is_missing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts(run, "slurm", [])
+    complete(*steps_of(run, "collect"), *steps_of(run, "pretrain"))
+    assert sorted(scripts(run, "slurm", [])) == ["aggregate", "evaluate"]
+    printed = capsys.readouterr().out
+    assert "submit/evaluate.sh\n#!/bin/bash" in printed
+    assert "5 of 10 steps are complete and skipped" in printed
+
+
+def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:
+    text = scripts(run, "local", [])
+    command = f"sad-hpc collect x.yaml data.tasks=900 --runs {run.runs} --results results"
+    assert f"mpiexec -n 2 {command}\n" in text["collect"]
+    assert "--method 'DPT*' --seed 1\n" in text["pretrain-dpt_star-seed1"]
+    assert text["evaluate"].count("\nsad-hpc evaluate") == 4
+
+
+def test_nothing_is_recorded(run: Run) -> None:
+    scripts(run, "slurm", [])
+    assert not (run.path / "jobs.json").exists()

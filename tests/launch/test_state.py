@@ -1,0 +1,170 @@
+"""States from made-up folders, records and queues."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.queue import QueueEntry, sacct, squeue
+from sad_hpc.launch.records import JobRecord, save_records
+from sad_hpc.launch.state import StepState, duration, progress_text, step_states
+from sad_hpc.launch.status import show_status
+from sad_hpc.run import Run, write_json
+from tests.launch.conftest import FakeSlurm, complete, steps_of
+
+
+def record(id: str, executor: str = "slurm", age: float = 500) -> JobRecord:
+    return JobRecord(
+        id, executor, time.time() - age, f"/logs/{id}_0_log.out", socket.gethostname(), 0
+    )
+
+
+def first(run: Run, *arguments: object) -> StepState:
+    return step_states(graph(run), *arguments)[0]  # type: ignore[arg-type]
+
+
+def test_new_run(run: Run) -> None:
+    assert {state.kind for state in step_states(graph(run), {}, {})} == {"not started"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (QueueEntry("PENDING", reason="Resources"), "queued (Resources)"),
+        (QueueEntry("PENDING", reason="DependencyNeverSatisfied"), "failed (DependencyNever"),
+        (QueueEntry("RUNNING"), "running"),
+        (QueueEntry("OUT_OF_MEMORY"), "failed (OUT_OF_MEMORY)"),
+        (QueueEntry("COMPLETED", end=time.time()), "running (finishing)"),
+        (QueueEntry("COMPLETED", end=1.0), "failed (no completion marker)"),
+    ],
+)
+def test_slurm_states(run: Run, entry: QueueEntry, text: str) -> None:
+    title = graph(run)[0].title
+    assert first(run, {title: record("5")}, {"5": entry}).text.startswith(text)
+
+
+def test_marker_counts_more_than_slurm(run: Run) -> None:
+    collect = graph(run)[0]
+    complete(collect)
+    state = first(run, {collect.title: record("5")}, {"5": QueueEntry("FAILED")})
+    assert state.kind == "complete"
+
+
+def test_job_unknown_to_slurm(run: Run) -> None:
+    title = graph(run)[0].title
+    assert first(run, {title: record("5")}, {}).text == "failed (the job is gone)"
+    assert first(run, {title: record("5", age=1)}, {}).kind == "queued"
+
+
+def test_heartbeat_without_a_job(run: Run) -> None:
+    collect = graph(run)[0]
+    collect.folder.prepare({})
+    collect.folder.heartbeat(30, 40, "blocks")
+    assert first(run, {}, {}).text == "running 75 % 30/40 blocks"
+    beat = {**(collect.folder.progress or {}), "time": time.time() - 1000}
+    write_json(collect.folder.path / "progress.json", beat)
+    assert first(run, {}, {}).text == "failed (stopped at 75 % 30/40 blocks)"
+
+
+def test_heartbeat_of_a_process_that_is_no_more(run: Run) -> None:
+    collect = graph(run)[0]
+    collect.folder.prepare({})
+    collect.folder.heartbeat(1, 2, "blocks")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    write_json(
+        collect.folder.path / "progress.json", {**(collect.folder.progress or {}), "pid": child}
+    )
+    assert first(run, {}, {}).kind == "failed"
+
+
+def test_local_process(run: Run) -> None:
+    title = graph(run)[0].title
+    alive = record(str(os.getpid()), "local", age=0)
+    assert first(run, {title: alive}, {}).kind == "running"
+    # The number belongs to a later process by now.
+    assert first(run, {title: record(str(os.getpid()), "local", age=1e6)}, {}).kind == "failed"
+
+
+def test_stuck_steps_name_the_first_failure(run: Run) -> None:
+    complete(*steps_of(run, "collect"))
+    failed = steps_of(run, "pretrain")[0]
+    states = step_states(graph(run), {failed.title: record("6")}, {"6": QueueEntry("TIMEOUT")})
+    assert states[5].text == states[9].text == f"stuck behind {failed.title}"
+    assert states[6].kind == "not started"
+
+
+def test_progress() -> None:
+    beat = {"done": 900, "total": 2000, "unit": "blocks", "time": 1060.0}
+    assert progress_text(beat, 1000, 300) == "45 % 900/2,000 blocks, 2 min left"
+    assert progress_text(None, 0, 0) == ""
+    assert duration(7260) == "2 h 01 min"
+
+
+def test_status_text(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.runs.parent)
+    run.prepare(["test"])
+    collect, pretrain = steps_of(run, "collect")[0], steps_of(run, "pretrain")[0]
+    complete(collect)
+    save_records(run, {pretrain.title: log_record(run, pretrain)})
+    slurm.queue(j12="RUNNING")
+    pretrain.folder.prepare({})
+    pretrain.folder.heartbeat(5, 10, "steps")
+    assert show_status(run.path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [*collect.title.split(), "complete"]
+    assert "running 50 % 5/10 steps" in lines[1]
+    assert lines[1].endswith("job 12  runs/made-up/logs/pretrain/12_0_log.out")
+    assert lines[-1] == "10 steps: 1 complete, 1 running, 8 not started"
+
+
+def log_record(run: Run, step: Step) -> JobRecord:
+    log = str(run.logs / step.stage / "12_0_log.out")
+    return JobRecord("12", "slurm", time.time() - 60, log, "node", 0)
+
+
+def test_status_goes_on_without_slurm(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.prepare(["test"])
+    step = steps_of(run, "collect")[0]
+    save_records(run, {step.title: log_record(run, step)})
+    monkeypatch.setenv("PATH", "/nowhere")
+    show_status(run.path)
+    assert "without Slurm's word: squeue is not on the PATH" in capsys.readouterr().out
+
+
+def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(SadError, match="no run's folder"):
+        show_status(tmp_path)
+    run.prepare(["test"])
+    run.path.rename(run.runs / "other")
+    with pytest.raises(SadError, match="rename the folder to made-up"):
+        show_status(run.runs / "other")
+
+
+def test_queue_programs(slurm: FakeSlurm) -> None:
+    (slurm.folder / "queue").write_text("12_3|PENDING|N/A|N/A|(null) a|b\n")
+    assert squeue() == {"12_3": QueueEntry("PENDING", None, None, "(null) a|b")}
+    assert sacct(["12"]) == {}  # no accounting
+    slurm._program(
+        "sacct",
+        "echo '12_3|CANCELLED by 0|2024-01-01T00:00:00|Unknown'; echo '12_4|FAILED|None|None'",
+    )
+    entry = sacct(["12_3"])["12_3"]
+    assert (entry.state, entry.end, entry.is_active) == ("CANCELLED", None, False)
+
+
+def test_failing_rank_is_shown(tmp_path: Path) -> None:
+    for rank, text in enumerate(["waiting\n", "sad-hpc: error: no space\n"]):
+        (tmp_path / f"8_{rank}_log.out").write_text(text)
+    job = JobRecord("8", "slurm", 0.0, str(tmp_path / "8_0_log.out"), "node", 0)
+    assert job.log_tail() == f"{tmp_path}/8_1_log.out:\nsad-hpc: error: no space"

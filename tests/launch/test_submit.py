@@ -1,0 +1,111 @@
+"""Submission and recording, with a Slurm made of shell scripts."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch import launch
+from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.executor import submission_environment
+from sad_hpc.launch.graph import graph
+from sad_hpc.launch.records import load_records
+from sad_hpc.run import Run
+from tests.launch.conftest import FakeSlurm, complete, steps_of
+
+
+def submit(run: Run) -> int:
+    cluster = load_cluster("slurm", [])
+    return launch(run, Path("x.yaml"), [], Path("results"), cluster, dry_run=False, wait=False)
+
+
+def queue_everything(run: Run, slurm: FakeSlurm) -> None:
+    slurm.queue(**{f"j{record.id}": "PENDING" for record in load_records(run).values()})
+
+
+def test_ids_are_recorded_and_used(run: Run, slurm: FakeSlurm) -> None:
+    assert submit(run) == 0
+    records = load_records(run)
+    assert [records[step.title].id for step in graph(run)] == [
+        *("100", "101", "102", "103", "104"),
+        *("105_0", "105_1", "105_2", "105_3", "106"),
+    ]
+    assert "afterany:101:102:103:104" in slurm.scripts()["105"]
+    assert "afterok:105_0:105_1:105_2:105_3" in slurm.scripts()["106"]
+    assert records[graph(run)[0].title].log == str(run.logs / "collect/100_0_log.out")
+
+
+def test_jobs_are_pickled_with_the_resolved_experiment(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    job = pickle.loads((run.logs / "evaluate/105_2_submitted.pkl").read_bytes()).function
+    assert job.title == steps_of(run, "evaluate")[2].title
+    assert job.experiment == run.experiment.model_dump(mode="json")
+    assert Path(job.runs).is_absolute() and Path(job.results).is_absolute()
+
+
+def test_queued_jobs_are_not_submitted_again(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    queue_everything(run, slurm)
+    before = load_records(run)
+    submit(run)
+    assert load_records(run) == before and len(slurm.scripts()) == 7
+
+
+def test_resume_depends_on_what_still_runs(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    complete(*steps_of(run, "collect"), *steps_of(run, "pretrain"))
+    complete(*steps_of(run, "evaluate")[:2])
+    # Of the evaluations one still runs and one has failed; aggregate was ended with it.
+    slurm.queue(j105_2="RUNNING", j105_3="FAILED", j106="CANCELLED")
+    submit(run)
+    assert sorted(slurm.scripts())[7:] == ["107", "108"]
+    assert "--array" not in slurm.scripts()["107"]
+    assert "--dependency=afterok:105_2:107\n" in slurm.scripts()["108"]
+
+
+def test_jobs_that_wait_in_vain_are_cancelled(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    complete(*steps_of(run, "collect"))
+    queue_everything(run, slurm)
+    slurm.queue(j102="RUNNING", j103="RUNNING", j104="RUNNING", j105_0="PENDING", j106="PENDING")
+    submit(run)
+    assert {"105_0", "106"} <= set(slurm.cancelled)
+    assert not {"102", "103", "104"} & set(slurm.cancelled)
+
+
+def test_refusal_is_one_line_and_keeps_what_was_submitted(run: Run, slurm: FakeSlurm) -> None:
+    slurm.refuse()
+    with pytest.raises(SadError, match=r"refused collect: invalid partition .*cluster\.partition"):
+        submit(run)
+    assert load_records(run) == {}
+
+
+def test_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SadError, match=r"--cluster local.*dev_cluster\.sh up"):
+        submit(run)
+
+
+def test_one_launcher_at_a_time(run: Run, slurm: FakeSlurm) -> None:
+    from filelock import FileLock
+
+    run.path.mkdir(parents=True)
+    with (
+        FileLock(run.path / ".launch.lock"),
+        pytest.raises(SadError, match="another `sad-hpc launch`"),
+    ):
+        submit(run)
+
+
+def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    monkeypatch.delenv("LP_NUM_THREADS", raising=False)
+    with submission_environment({"LP_NUM_THREADS": "1"}):
+        assert "SLURM_JOB_ID" not in os.environ
+        assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
+        assert os.environ["SBATCH_ACCOUNT"] == "lab" and os.environ["LP_NUM_THREADS"] == "1"
+    assert os.environ["SLURM_JOB_ID"] == "7" and "LP_NUM_THREADS" not in os.environ
