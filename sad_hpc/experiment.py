@@ -36,7 +36,7 @@ class DataConfig(Section):
     return_threshold: float = 1e-6
     """R of Algorithm 3; unused where rewards are sparse (Algorithm 5)."""
     tie_break: Literal["lowest", "random"] = "lowest"
-    """Which of several best actions becomes the label."""
+    """Which of several equally good roll-outs names SAD's label; the oracle's is always random."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label roll-outs."""
     block_tasks: int = Field(2048, ge=1)

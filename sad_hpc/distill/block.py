@@ -67,7 +67,6 @@ def make_block(family: TabularFamily, data: DataConfig, split: str, block: int) 
         family.optimal_actions(distinct),
         mdp_of_task,
         star_states,
-        data.tie_break == "random",
         np.random.default_rng(streams["dpt_star"]),
     )
     labels = {

@@ -110,22 +110,21 @@ def optimal_labels(
     optimal: NDArray[np.bool_],
     mdp_of_task: NDArray[np.int64],
     query_states: NDArray[np.uint16],
-    random_ties: bool,
     generator: np.random.Generator,
 ) -> NDArray[np.uint8]:
-    """(n,): an optimal action of each query state, the lowest or any with equal chance.
+    """(n,): an optimal action of each query state, any of them with equal chance.
+
+    Always the lowest one would be a policy of its own (in Darkroom: first x, then y) whose greedy
+    copy was measured to be worse: it must know the goal's column exactly along the whole way.
 
     Args:
         optimal: (M, S, A) whether an action is optimal.
         mdp_of_task: (n,) in 0..M-1.
         query_states: (n,).
-        random_ties: choose at random among several optimal actions.
-        generator: used only for that.
+        generator: of the choice.
     """
-    candidates = optimal[mdp_of_task, query_states].astype(np.float64)
-    if random_ties:
-        candidates *= 1 + generator.random(candidates.shape)
-    return candidates.argmax(axis=1).astype(np.uint8)
+    candidates = optimal[mdp_of_task, query_states]
+    return (candidates * (1 + generator.random(candidates.shape))).argmax(axis=1).astype(np.uint8)
 
 
 @njit(cache=True, nogil=True)

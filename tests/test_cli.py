@@ -1,0 +1,79 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.cli import EXAMPLES, main
+from tests.conftest import ROOT, TINY
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("command", sorted(EXAMPLES))
+def test_every_command_has_help_with_an_example_that_parses(command: str, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"sad-hpc {command}" in capsys.readouterr().out.split("example:")[1]
+
+
+@pytest.mark.parametrize("command", sorted(EXAMPLES))
+def test_examples_name_files_that_exist(command: str):
+    for word in EXAMPLES[command].split():
+        if word.startswith("configs/"):
+            assert (ROOT / word).is_file(), word
+
+
+def test_no_command_prints_help(capsys):
+    assert main([]) == 2
+    assert "COMMAND" in capsys.readouterr().out
+
+
+def test_an_error_is_one_line_without_traceback(tmp_path: Path):
+    done = subprocess.run(
+        [BIN / "sad-hpc", "collect", TINY, "--runs", tmp_path, "data.taskz=3"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sad-hpc: error: ") and "did you mean 'tasks'" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_debug_shows_the_traceback(capsys):
+    assert main(["collect", str(TINY), "--debug", "data.taskz=3"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--seed", "7"], "seeds 0, 1"),
+        (["--method", "AD"], "methods SAD, DPT"),
+        (["--element", "4"], "0 to 3"),
+    ],
+)
+def test_an_element_that_is_not_in_the_config_is_named(arguments: list[str], words: str, capsys):
+    assert main(["pretrain", str(TINY), *arguments]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_words_that_are_no_overrides_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["verify", "somewhere", "--colour"])
+    assert "--colour" in capsys.readouterr().err
+
+
+def test_missing_evaluations_are_named(tmp_path: Path, capsys):
+    assert main(["aggregate", str(TINY), "--runs", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "SAD" in error and "DPT" in error and "sad-hpc" in error
+
+
+def test_collect_starts_without_loading_torch():
+    code = "import sys, sad_hpc.collect, sad_hpc.cli; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
