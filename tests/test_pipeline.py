@@ -1,0 +1,86 @@
+"""The whole way on one machine: MPI, DeepSpeed, evaluation and tables through submitit."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY
+
+BIN = Path(sys.executable).parent
+
+
+def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [BIN / "sad-hpc", "launch", TINY, "--cluster", "local", *arguments]
+    return subprocess.run(
+        [*map(str, command), "--runs", str(folder / "runs"), "--results", str(folder / "results")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("pipeline")
+    done = launch(folder, "seeds=[0]")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+def test_it_ends_with_the_table(finished: tuple[Path, str]):
+    _, output = finished
+    assert "SAD" in output and "DPT" in output and "offline return" in output
+
+
+def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]):
+    folder, _ = finished
+    with (folder / "results/tiny/summary.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert list(rows[0]) == [
+        "task_family", "method", "mode", "metric", "subset", "n_seeds", "mean", "std", "iqm",
+        "ci_low", "ci_high",
+    ]  # fmt: skip
+    found = {(row["method"], row["mode"], row["subset"]) for row in rows}
+    for method in ("SAD", "DPT", "optimal", "random"):
+        for mode in ("offline", "online"):
+            assert {(method, mode, "all"), (method, mode, "reward_seen")} <= found
+
+
+def test_two_ranks_collected_and_trained(finished: tuple[Path, str]):
+    folder, _ = finished
+    run = folder / "runs/tiny"
+    markers = [*run.glob("data/*/done.json"), *run.glob("checkpoints/*/done.json")]
+    assert len(markers) == 3
+    assert all(json.loads(marker.read_text())["ranks"] == 2 for marker in markers)
+
+
+def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: tuple[Path, str]):
+    folder, _ = finished
+    before = {
+        path: path.stat().st_mtime_ns for path in (folder / "runs/tiny").rglob("weights.pt")
+    }
+    again = launch(folder, "seeds=[0]", "--wait")
+    assert again.returncode == 0
+    assert "started" not in again.stdout + again.stderr
+    more = launch(folder, "seeds=[0, 1]", "methods=[SAD]")
+    assert more.returncode == 0, more.stdout + more.stderr
+    output = more.stdout + more.stderr
+    assert "sad-seed1" in output and "dpt-seed1" not in output
+    for path, time in before.items():
+        assert path.stat().st_mtime_ns == time
+
+
+def test_status_shows_every_stage_as_complete(finished: tuple[Path, str]):
+    folder, _ = finished
+    done = subprocess.run(
+        [BIN / "sad-hpc", "status", folder / "runs/tiny"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    for stage in ("collect", "pretrain", "evaluate", "aggregate"):
+        assert f"\n{stage} " in "\n" + done.stdout
+    assert "failed" not in done.stdout
