@@ -11,9 +11,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in [name for name in os.environ if name.startswith("SLURM_")]:
     del os.environ[_name]
 
-from sad_hpc.collect import collect
-from sad_hpc.experiment import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.collect import collect  # noqa: E402 (the environment is read at import)
+from sad_hpc.experiment import load_experiment  # noqa: E402
+from sad_hpc.run import Run  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests/configs/tiny.yaml"

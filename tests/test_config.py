@@ -8,7 +8,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import load_experiment, parse_experiment
 from tests.conftest import ROOT, TINY
 
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs/paper").glob("*.yaml"))
+CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "configs/paper").glob("*"))]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))

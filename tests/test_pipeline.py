@@ -61,9 +61,7 @@ def test_two_ranks_collected_and_trained(finished: tuple[Path, str]):
 
 def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: tuple[Path, str]):
     folder, _ = finished
-    before = {
-        path: path.stat().st_mtime_ns for path in (folder / "runs/tiny").rglob("weights.pt")
-    }
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs/tiny").rglob("weights.pt")}
     again = launch(folder, "seeds=[0]", "--wait")
     assert again.returncode == 0
     assert "started" not in again.stdout + again.stderr

@@ -175,9 +175,7 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
 def test_examples_are_those_of_the_dataset_and_the_last_are_held_out(tiny_run: Run):
     examples = Examples.load(tiny_run, "SAD", torch.device("cpu"))
     folder = tiny_run.data().path / "train"
-    columns = read_columns(
-        folder, Manifest.load(folder), ["context/actions", "labels/sad/actions"]
-    )
+    columns = read_columns(folder, Manifest.load(folder), ["context/actions", "labels/sad/actions"])
     assert (examples.n_train, examples.n_holdout) == (600 - 64, 64)
     batch = examples.batch(torch.tensor([3, 599]))
     assert (batch.context.actions.numpy() == columns["context/actions"][[3, 599]]).all()
@@ -212,5 +210,3 @@ def test_deepspeeds_dictionary_follows_the_config():
     assert made["zero_optimization"] == {"stage": 1}
     assert made["bf16"] == {"enabled": True}
     assert deepspeed_config(config, 4, on_gpu=False)["bf16"] == {"enabled": False}
-
-

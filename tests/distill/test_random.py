@@ -111,6 +111,11 @@ def test_a_policy_that_is_no_distribution_is_refused(policy: list[float]):
 
 
 def test_streams_differ_by_each_of_their_keys():
-    keys = [(0, 0, 0, "sad"), (1, 0, 0, "sad"), (0, 1, 0, "sad"), (0, 0, 1, "sad"),
-            (0, 0, 0, "dpt")]
+    keys = [
+        (0, 0, 0, "sad"),
+        (1, 0, 0, "sad"),
+        (0, 1, 0, "sad"),
+        (0, 0, 1, "sad"),
+        (0, 0, 0, "dpt"),
+    ]
     assert len({tuple(stream(*key)) for key in keys}) == len(keys)

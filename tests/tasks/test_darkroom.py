@@ -27,9 +27,7 @@ def test_tables_agree_with_the_environment_in_every_state_action_and_goal():
             for action in range(family.n_actions):
                 env.reset(options={"state": cell})
                 after, reward, terminated, _, _ = env.step(action)
-                assert (
-                    family.coordinates[mdps.next_states[number, state, action]] == after
-                ).all()
+                assert (family.coordinates[mdps.next_states[number, state, action]] == after).all()
                 assert mdps.rewards[number, state, action] == reward == (after == goal).all()
                 assert not terminated
 
