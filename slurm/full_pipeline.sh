@@ -2,13 +2,14 @@
 # The whole pipeline from one batch job: submits collect, pretrain, evaluate and aggregate as jobs
 # of their own, each after what it reads.  Submit it from the repository's root:
 #
-#   sbatch slurm/full_pipeline.sh                                   configs/quickstart.yaml
+#   sbatch slurm/full_pipeline.sh                    (configs/quickstart.yaml)
 #   sbatch slurm/full_pipeline.sh configs/darkroom.yaml 'seeds=[0,1]' cluster.partition=cpu
 #   sbatch --time=1-0 slurm/full_pipeline.sh configs/darkroom.yaml --wait
 #
 # usage: full_pipeline.sh [CONFIG] [key=value ...] [options of `sad-hpc launch`]
-# With --wait the job lives as long as the pipeline and ends with its exit code; without, it ends
-# once everything is submitted.  Submitting it again runs only what is missing.
+# With --wait the job lives as long as the pipeline and ends with its exit code, so it needs that
+# time and a CPU that the stages cannot use; without, it ends once everything is submitted.
+# Submitting it again runs only what is missing.
 # Partition, account and the like of the stages are cluster.* settings (configs/cluster/), those of
 # this job are sbatch's options.
 #

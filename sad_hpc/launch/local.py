@@ -104,7 +104,7 @@ class RunningStep:
         self._printed = time.monotonic()
         self._bar: tqdm[Any] | None = None
         if sys.stderr.isatty():
-            self._bar = tqdm(desc=step.title, leave=False, bar_format="{desc}: {bar} {postfix}")
+            self._bar = tqdm(desc=step.title, leave=False, bar_format="{desc}: {bar}{postfix}")
 
     def still_runs(self) -> bool:
         """Shows progress; once the job has ended, shows how and returns False."""
