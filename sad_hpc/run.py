@@ -207,7 +207,7 @@ def _git_state() -> dict[str, Any]:
             return None
 
     commit = git("rev-parse", "HEAD")
-    changes = git("status", "--porcelain")
+    changes = git("status", "--porcelain", "--untracked-files=no")
     dirty = None if changes is None else changes != ""
     return {"commit": commit and commit.strip(), "dirty": dirty}
 
