@@ -9,8 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
+from sad_hpc.engine import on_first_rank
 from sad_hpc.errors import CheckpointError
 from sad_hpc.run import read_json, write_error, write_json
 
@@ -21,10 +20,10 @@ KEPT = 2
 class Checkpoints:
     """The checkpoints of one (method, seed)."""
 
-    def __init__(self, folder: Path, signature: str, rank: int, world_size: int) -> None:
+    def __init__(self, folder: Path, signature: str, world_size: int) -> None:
         self._state = folder / "state"
         self._index = self._state / "checkpoints.json"
-        self._signature, self._rank, self._world_size = signature, rank, world_size
+        self._signature, self._world_size = signature, world_size
 
     def save(self, engine: Any, position: dict[str, Any]) -> None:
         """Saves model, optimizer and position; every rank must call it at the same step.
@@ -34,9 +33,7 @@ class Checkpoints:
         """
         tag = f"step-{position['step']:08d}"
         temporary = f"tmp-{tag}"
-        if self._rank == 0:
-            shutil.rmtree(self._state / temporary, ignore_errors=True)
-        dist.barrier()
+        on_first_rank(lambda: shutil.rmtree(self._state / temporary, ignore_errors=True))
         client_state = {"position": position, "signature": self._signature}
         try:
             engine.save_checkpoint(
@@ -46,13 +43,24 @@ class Checkpoints:
             if not isinstance(error, OSError):
                 error = OSError(" ".join(str(error).split()))
             raise write_error(self._state / tag, error) from error
-        dist.barrier()
-        if self._rank == 0:
-            self._publish(temporary, tag)
-        dist.barrier()
+        on_first_rank(lambda: self._publish(temporary, tag))
 
     def load(self, engine: Any) -> dict[str, Any] | None:
         """Restores the newest checkpoint that is whole; returns its position, or None.
+
+        Every rank must call it.
+
+        Raises:
+            CheckpointError: see `newest`.
+        """
+        tag = on_first_rank(lambda: self.newest(engine.zero_optimization_stage()))
+        if tag is None:
+            return None
+        _, client_state = engine.load_checkpoint(str(self._state), tag=tag)
+        return client_state["position"]
+
+    def newest(self, zero_stage: int) -> str | None:
+        """The tag of the newest checkpoint that is whole, or None.
 
         Raises:
             CheckpointError: it belongs to another model, or was saved by another number of ranks
@@ -66,14 +74,13 @@ class Checkpoints:
                     f"{self._state / entry['tag']} is a checkpoint of another model or config "
                     f"({entry['signature']}, not {self._signature}); remove {self._state}"
                 )
-            if entry["world_size"] != self._world_size and engine.zero_optimization_stage() > 0:
+            if entry["world_size"] != self._world_size and zero_stage > 0:
                 raise CheckpointError(
                     f"{self._state / entry['tag']} was saved by {entry['world_size']} ranks, this "
                     f"job has {self._world_size}: start as many, or train with "
                     "pretrain.zero_stage=0, which resumes on any number"
                 )
-            _, client_state = engine.load_checkpoint(str(self._state), tag=entry["tag"])
-            return client_state["position"]
+            return entry["tag"]
         return None
 
     def _publish(self, temporary: str, tag: str) -> None:

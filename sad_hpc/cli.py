@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except SadError as error:
         report_error(error, options.debug)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        report_error(SadError(f"{where}{error.strerror or error}"), options.debug)
     except KeyboardInterrupt:
         print("sad-hpc: interrupted", file=sys.stderr)
     except Exception as error:

@@ -4,25 +4,21 @@ Every random choice is a function of (seed, epoch, step, rank), so that nothing 
 needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
 """
 
-import json
-import logging
-import os
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
+from sad_hpc.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.errors import ConfigError
 from sad_hpc.examples import Examples
 from sad_hpc.experiment import PretrainConfig
+from sad_hpc.metrics import MetricsLog
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run, atomic_path
@@ -41,13 +37,17 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         ConfigError: the global batch does not divide over the ranks.
     """
     folder = run.checkpoint(method, seed)
-    if folder.done is not None:
-        return
     process = torch_process()
-    if process.is_first:
-        folder.prepare(run.experiment.pretrain_config(method, seed))
     _check_batch(run.experiment.pretrain, process)
-    Trainer(run, method, seed, process).train()
+    join_process_group(process)
+
+    def begin() -> bool:
+        if folder.done is None:
+            folder.prepare(run.experiment.pretrain_config(method, seed))
+        return folder.done is None
+
+    if on_first_rank(begin):
+        Trainer(run, method, seed, process).train()
 
 
 def _check_batch(config: PretrainConfig, process: Process) -> None:
@@ -56,56 +56,6 @@ def _check_batch(config: PretrainConfig, process: Process) -> None:
             f"pretrain.batch_size={config.batch_size} does not divide over "
             f"{process.world_size} ranks: change one of them"
         )
-
-
-def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
-    """DeepSpeed's own dictionary; the experiment's config is the only source."""
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
-    return {
-        "train_batch_size": config.batch_size,
-        "train_micro_batch_size_per_gpu": config.batch_size // world_size,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": config.gradient_clipping,
-        "zero_optimization": {"stage": config.zero_stage},
-        "bf16": {"enabled": bf16},
-        "steps_per_print": 10**12,
-    }
-
-
-def make_engine(model: Transformer, config: PretrainConfig, process: Process) -> Any:
-    """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
-    on_gpu = torch.cuda.is_available()
-    if not on_gpu:
-        os.environ["DS_ACCELERATOR"] = "cpu"
-        _use_available_cores(process)
-    import deepspeed  # takes seconds
-
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
-    # compiler); for a model this small gloo is as fast.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    if on_gpu:
-        torch.cuda.set_device(process.local_rank)
-    if not dist.is_initialized():
-        deepspeed.init_distributed(
-            dist_backend="nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False
-        )
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        optimizer=optimizer,
-        config=deepspeed_config(config, process.world_size, on_gpu),
-    )
-    return engine
-
-
-def _use_available_cores(process: Process) -> None:
-    """Shares the cores among the ranks, unless the launcher said how many threads to use."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        cores = len(os.sched_getaffinity(0))
-        torch.set_num_threads(max(1, cores // process.world_size))
 
 
 def action_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -128,9 +78,7 @@ class Trainer:
         self._config, self._seed, self._process = run.experiment.pretrain, seed, process
         self._folder = run.checkpoint(method, seed)
         signature = run.experiment.pretrain_signature(method, seed)
-        self._checkpoints = Checkpoints(
-            self._folder.path, signature, process.rank, process.world_size
-        )
+        self._checkpoints = Checkpoints(self._folder.path, signature, process.world_size)
         torch.manual_seed(seed)
         model = Transformer(
             run.experiment.model, Inputs.of_family(make_family(run.experiment.task))
@@ -165,7 +113,7 @@ class Trainer:
             self._step = position["step"]
             self._loss_sum.fill_(position["loss_sum"])
 
-    def _epochs(self, progress: Progress | None, log: "MetricsLog | None") -> None:
+    def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
         saved = time.monotonic()
         for epoch in range(self._step // self._batches, self._config.epochs):
             order = self._examples.order(self._seed, epoch)
@@ -197,9 +145,7 @@ class Trainer:
         self._loss_sum += loss.detach()
         self._step += 1
 
-    def _finish_epoch(
-        self, epoch: int, steps: int, seconds: float, log: "MetricsLog | None"
-    ) -> None:
+    def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
         holdout_loss, holdout_accuracy, train_loss = self._measure()
         self._loss_sum.zero_()
         if log is not None:
@@ -250,41 +196,3 @@ class Trainer:
 def _seed_dropout(seed: int, step: int, rank: int) -> None:
     state = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(state))
-
-
-class MetricsLog:
-    """`metrics.jsonl` and TensorBoard, one line an epoch; a resumed run drops what it redoes."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        self._path = folder / "metrics.jsonl"
-        self.last: dict[str, float] = {}
-        self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= step]
-        with atomic_path(self._path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept))
-        if kept:
-            self.last = json.loads(kept[-1])
-
-    def write(self, metrics: dict[str, float]) -> None:
-        """Adds a line, and a point to each TensorBoard curve."""
-        self.last = metrics
-        with self._path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(metrics) + "\n")
-        for name, value in metrics.items():
-            if name not in ("epoch", "step"):
-                self._tensorboard.add_scalar(name, value, int(metrics["step"]))
-        self._tensorboard.flush()
-        print(
-            f"epoch {metrics['epoch']}: train loss {metrics['train_loss']:.4f}, held-out loss "
-            f"{metrics['holdout_loss']:.4f}, label accuracy {metrics['holdout_accuracy']:.3f}, "
-            f"{metrics['tokens_per_second']:,.0f} tokens/s",
-            flush=True,
-        )
-
-
-def _step_of(line: str) -> float:
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError):
-        return float("inf")

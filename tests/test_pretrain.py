@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
+from sad_hpc.engine import deepspeed_config
 from sad_hpc.errors import CheckpointError
 from sad_hpc.examples import Examples
 from sad_hpc.experiment import PretrainConfig, load_experiment
-from sad_hpc.pretrain import action_loss, deepspeed_config
+from sad_hpc.pretrain import action_loss
 from sad_hpc.run import Run
 from tests.conftest import TINY
 
@@ -125,7 +126,15 @@ def test_training_again_does_nothing(undisturbed: Run):
 def test_a_checkpoint_of_another_model_is_refused(undisturbed: Run):
     folder = undisturbed.checkpoint("SAD", 0).path
     with pytest.raises(CheckpointError, match="another model"):
-        Checkpoints(folder, "0" * 12, 0, 1).load(engine=None)
+        Checkpoints(folder, "0" * 12, 1).newest(zero_stage=0)
+
+
+def test_a_sharded_optimizer_is_refused_on_another_number_of_ranks(undisturbed: Run):
+    signature = undisturbed.experiment.pretrain_signature("SAD", 0)
+    checkpoints = Checkpoints(undisturbed.checkpoint("SAD", 0).path, signature, 2)
+    assert checkpoints.newest(zero_stage=0)
+    with pytest.raises(CheckpointError, match="saved by 1 ranks"):
+        checkpoints.newest(zero_stage=1)
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run):
@@ -134,26 +143,14 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run):
     path = folder / "state" / newest["tag"] / "mp_rank_00_model_states.pt"
     content = path.read_bytes()
 
-    class Engine:
-        loaded = ""
-
-        def load_checkpoint(self, folder, tag):
-            self.loaded = tag
-            return folder, {"position": {}}
-
-        def zero_optimization_stage(self):
-            return 0
-
     signature = undisturbed.experiment.pretrain_signature("SAD", 0)
-    engine = Engine()
+    checkpoints = Checkpoints(folder, signature, 1)
+    assert checkpoints.newest(zero_stage=0) == newest["tag"]
     try:
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        Checkpoints(folder, signature, 0, 1).load(engine)
+        assert checkpoints.newest(zero_stage=0) == older["tag"]
     finally:
         path.write_bytes(content)
-    assert engine.loaded == older["tag"]
-    Checkpoints(folder, signature, 0, 1).load(engine)
-    assert engine.loaded == newest["tag"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class StepState:
 
     step: Step
     kind: str
-    """complete, running, queued, failed, stuck or not started."""
+    """complete, running, queued, submitted, failed, stuck or not started."""
     detail: str = ""
     job: JobRecord | None = None
 
@@ -39,20 +39,22 @@ class StepState:
 
 
 def step_states(
-    steps: list[Step], records: Mapping[str, JobRecord], jobs: Mapping[str, QueueEntry]
+    steps: list[Step], records: Mapping[str, JobRecord], jobs: Mapping[str, QueueEntry] | None
 ) -> list[StepState]:
     """The state of every step, in the order of work.
 
     Args:
         steps: of `graph(run)`.
         records: of jobs.json.
-        jobs: what Slurm says, by job id; empty where there is no Slurm.
+        jobs: what Slurm says, by job id; None if it does not answer.
     """
     states: dict[str, StepState] = {}
     for step in steps:
         record = records.get(step.title)
-        entry = jobs.get(record.id) if record and record.executor == "slurm" else None
+        entry = (jobs or {}).get(record.id) if record and record.executor == "slurm" else None
         kind, detail = _own_state(step, record, entry)
+        if kind == "failed" and jobs is None and record and record.executor == "slurm":
+            kind, detail = "submitted", ""
         if kind in ("failed", "not started", "queued"):
             upstream = [states[required.title] for required in step.requires]
             broken = next((state for state in upstream if state.kind in ENDED_BADLY), None)

@@ -52,15 +52,15 @@ def load_run(run_path: Path) -> Run:
     return run
 
 
-def ask_slurm(records: dict[str, JobRecord]) -> tuple[dict[str, QueueEntry], str]:
-    """What Slurm says about the recorded jobs, and a line to print if it does not answer."""
+def ask_slurm(records: dict[str, JobRecord]) -> tuple[dict[str, QueueEntry] | None, str]:
+    """What Slurm says about the recorded jobs, or None and a line that says why it is silent."""
     ids = [record.id for record in records.values() if record.executor == "slurm"]
     if not ids:
         return {}, ""
     try:
         return find_jobs(ids), ""
     except SadError as error:
-        return {}, f"without Slurm's word: {error}"
+        return None, f"without Slurm's word: {error}"
 
 
 def state_lines(states: list[StepState]) -> list[str]:

@@ -54,6 +54,13 @@ def test_marker_counts_more_than_slurm(run: Run) -> None:
     assert state.kind == "complete"
 
 
+def test_a_job_is_not_called_failed_because_slurm_does_not_answer(run: Run) -> None:
+    title = graph(run)[0].title
+    states = step_states(graph(run), {title: record("5")}, None)
+    assert states[0].kind == "submitted"
+    assert {state.kind for state in states[1:]} == {"not started"}
+
+
 def test_job_unknown_to_slurm(run: Run) -> None:
     title = graph(run)[0].title
     assert first(run, {title: record("5")}, {}).text == "failed (the job is gone)"

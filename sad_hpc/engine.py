@@ -1,0 +1,90 @@
+"""The DeepSpeed engine and the process group under it: gloo on CPUs, nccl on GPUs, by detection."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from sad_hpc.distributed import Process
+from sad_hpc.errors import SadError
+from sad_hpc.experiment import PretrainConfig
+from sad_hpc.model import Transformer
+
+T = TypeVar("T")
+
+
+def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
+    """DeepSpeed's own dictionary; the experiment's config is the only source."""
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    return {
+        "train_batch_size": config.batch_size,
+        "train_micro_batch_size_per_gpu": config.batch_size // world_size,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.gradient_clipping,
+        "zero_optimization": {"stage": config.zero_stage},
+        "bf16": {"enabled": bf16},
+        "steps_per_print": 10**12,
+    }
+
+
+def join_process_group(process: Process) -> None:
+    """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo."""
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        _use_available_cores(process)
+    import deepspeed  # takes seconds
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
+    # compiler); for a model this small gloo is as fast.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if on_gpu:
+        torch.cuda.set_device(process.local_rank)
+    if not dist.is_initialized():
+        deepspeed.init_distributed(
+            dist_backend="nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False
+        )
+
+
+def on_first_rank(work: Callable[[], T]) -> T:
+    """The result of `work`, done by rank 0 alone; its failure is every rank's failure.
+
+    Files may look different from node to node for a while: what one rank saw is what counts.
+    """
+    answer: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            answer[0] = work()
+        except SadError as error:
+            answer[1] = error
+    dist.broadcast_object_list(answer, src=0)
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
+
+
+def make_engine(model: Transformer, config: PretrainConfig, process: Process) -> Any:
+    """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
+    import deepspeed
+
+    on_gpu = torch.cuda.is_available()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=optimizer,
+        config=deepspeed_config(config, process.world_size, on_gpu),
+    )
+    return engine
+
+
+def _use_available_cores(process: Process) -> None:
+    """Shares the cores among the ranks, unless the launcher said how many threads to use."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        cores = len(os.sched_getaffinity(0))
+        torch.set_num_threads(max(1, cores // process.world_size))
