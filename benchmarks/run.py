@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sad_hpc.distill.block import label_rule, make_block
+from sad_hpc.distill import make_block
+from sad_hpc.distill.tabular import label_rule
 from sad_hpc.experiment import load_experiment
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import Darkroom

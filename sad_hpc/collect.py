@@ -11,12 +11,12 @@ from typing import Any
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
-from sad_hpc.distill.block import make_block
+from sad_hpc.distill import make_block
 from sad_hpc.distributed import SharedCounter, world
 from sad_hpc.errors import DatasetError
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run, StageFolder
-from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS
 
 SAVE_SECONDS = 1.0
@@ -50,7 +50,7 @@ class SplitCollector:
     def __init__(self, run: Run, split: str, communicator: Any) -> None:
         self._run, self.split, self._communicator = run, split, communicator
         self._data = run.experiment.data
-        self._family: TabularFamily = make_family(run.experiment.task)
+        self._family: TaskFamily = make_family(run.experiment.task)
         self._stage = run.data()
         self._folder = self._stage.path / split
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)

@@ -82,6 +82,15 @@ class PretrainConfig(Section):
     """Time between progress lines in a log."""
 
 
+class DITConfig(Section):
+    """The Decision Importance Transformer's loss weight."""
+
+    weight: float = Field(500.0, gt=0)
+    """lambda."""
+    discount: float = Field(0.99, gt=0, le=1)
+    """gamma of the return-to-go."""
+
+
 class EvaluateConfig(Section):
     """Offline and online evaluation on test tasks."""
 
@@ -117,6 +126,7 @@ class Experiment(Section, Generic[TaskT]):
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1)
     """Training seeds; each (method, seed) is one pretraining job and one array element."""
     model: ModelConfig = ModelConfig()
+    dit: DITConfig = DITConfig()
     pretrain: PretrainConfig
     evaluate: EvaluateConfig = EvaluateConfig()
 
@@ -150,12 +160,14 @@ class Experiment(Section, Generic[TaskT]):
 
     def pretrain_config(self, method: str, seed: int) -> dict[str, Any]:
         """What decides a trained model, besides the dataset."""
-        return {
+        config = {
             "method": method,
             "seed": seed,
             "model": resolved(self.model),
             "pretrain": resolved(self.pretrain),
         }
+        # Only where it matters: a changed weight must not train the other methods again.
+        return {**config, "dit": resolved(self.dit)} if method == "DIT" else config
 
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sad_hpc.experiment import ModelConfig
-from sad_hpc.tasks import TabularFamily
+from sad_hpc.tasks import TaskFamily
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Inputs:
     state_scale: tuple[float, ...]
 
     @classmethod
-    def of_family(cls, family: TabularFamily) -> "Inputs":
-        """The inputs of a tabular family."""
+    def of_family(cls, family: TaskFamily) -> "Inputs":
+        """The inputs of a family."""
         return cls(family.n_actions, family.config.horizon, family.state_center, family.state_scale)
 
     @property
@@ -52,6 +52,22 @@ class Context:
     """(B, t, d) uint8"""
 
 
+class Cache:
+    """Keys and values of the tokens so far, of each block, for `Transformer.extend`."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values (B, H, L, D) of a block, after those (B, H, l, D) of new tokens."""
+        if block in self._parts:
+            old_key, old_value = self._parts[block]
+            key, value = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
+        self._parts[block] = (key, value)
+        return key, value
+
+
 def head_width(config: ModelConfig) -> int:
     """head_dim, by default embedding / heads rounded up to a multiple of 8."""
     return config.head_dim or 8 * math.ceil(config.embedding / config.heads / 8)
@@ -68,14 +84,18 @@ class Attention(nn.Module):
         self.projection = nn.Linear(width, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, L, E) -> (B, L, E)."""
+    def forward(self, x: Tensor, cache: Cache | None = None, block: int = 0) -> Tensor:
+        """(B, L, E) -> (B, L, E); with a cache, x holds one new token (L = 1)."""
         batch, length, _ = x.shape
         # (B, L, 3 H D) -> 3 x (B, H, L, D)
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        if cache is not None:
+            key, value = cache.append(block, key, value)
         dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=cache is None
+        )
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
         mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
         return self.dropout(self.projection(mixed))
@@ -96,9 +116,9 @@ class Block(nn.Module):
             nn.Dropout(config.dropout),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, L, E) -> (B, L, E)."""
-        x = x + self.attention(self.norm_attention(x))
+    def forward(self, x: Tensor, cache: Cache | None = None, block: int = 0) -> Tensor:
+        """(B, L, E) -> (B, L, E); `block` is this block's number in the cache."""
+        x = x + self.attention(self.norm_attention(x), cache, block)
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
@@ -128,16 +148,27 @@ class Transformer(nn.Module):
         Returns:
             (B, t + 1, A): at [:, k] the answer given the first k transitions.
         """
-        tokens = self.tokens(query_states, context)
+        tokens = torch.cat(
+            [self.query_token(query_states), self.transition_tokens(context)], dim=1
+        )  # (B, t + 1, width)
         return self.head(self.decode(self.embed(tokens)))
 
-    def tokens(self, query_states: Tensor, context: Context) -> Tensor:
-        """(B, t + 1, width): the query token and the transitions."""
-        dtype = self.embed.weight.dtype
+    def extend(self, token: Tensor, cache: Cache) -> Tensor:
+        """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
+        answer = self.head(self.decode(self.embed(token), cache))
+        cache.length += 1
+        return answer
+
+    def query_token(self, query_states: Tensor) -> Tensor:
+        """(B, d) -> (B, 1, width): the state, and nothing else."""
         query = self.scale(query_states)  # (B, d)
         pad = query.new_zeros(len(query), self.inputs.width - query.shape[1])
-        first = torch.cat([query, pad], dim=1).unsqueeze(1)  # (B, 1, width)
-        rest = torch.cat(
+        return torch.cat([query, pad], dim=1).unsqueeze(1)
+
+    def transition_tokens(self, context: Context) -> Tensor:
+        """(B, t, width): state, one-hot action, next state and reward."""
+        dtype = self.embed.weight.dtype
+        return torch.cat(
             [
                 self.scale(context.states),  # (B, t, d)
                 F.one_hot(context.actions.long(), self.inputs.n_actions).to(dtype),  # (B, t, A)
@@ -146,14 +177,14 @@ class Transformer(nn.Module):
             ],
             dim=2,
         )
-        return torch.cat([first, rest], dim=1)
 
-    def decode(self, embedded: Tensor) -> Tensor:
+    def decode(self, embedded: Tensor, cache: Cache | None = None) -> Tensor:
         """(B, L, E) token embeddings -> (B, L, E) outputs: GPT-2 without its word embeddings."""
-        positions = torch.arange(embedded.shape[1], device=embedded.device)
+        first = cache.length if cache is not None else 0
+        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
         x = self.dropout(embedded + self.positions(positions))
-        for block in self.blocks:
-            x = block(x)
+        for number, block in enumerate(self.blocks):
+            x = block(x, cache, number)
         return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:

@@ -58,17 +58,22 @@ def _check_batch(config: PretrainConfig, process: Process) -> None:
         )
 
 
-def action_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean negative log-likelihood of the label over every context length, 0 to T.
+def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean weighted negative log-likelihood of the label over every context length, 0 to T.
 
     The empty context counts too: it is what an online episode starts from.
 
     Args:
         logits: (B, T + 1, A).
         labels: (B,).
+        weights: (B, T + 1), or None for ones.
     """
-    every_length = labels.unsqueeze(1).expand(-1, logits.shape[1])
-    return F.cross_entropy(logits.flatten(0, 1).float(), every_length.flatten())
+    every_length = labels.unsqueeze(1).expand(-1, logits.shape[1]).flatten()
+    scores = logits.flatten(0, 1).float()
+    if weights is None:
+        return F.cross_entropy(scores, every_length)
+    losses = F.cross_entropy(scores, every_length, reduction="none")
+    return (weights.flatten() * losses).mean()
 
 
 class Trainer:
@@ -135,11 +140,13 @@ class Trainer:
 
     def _train_step(self, order: Tensor, batch: int) -> None:
         size, share = self._config.batch_size, self._config.batch_size // self._process.world_size
-        first = batch * size + self._process.rank * share
-        examples = self._examples.batch(order[first : first + share])
+        mine = slice(self._process.rank * share, (self._process.rank + 1) * share)
+        rows = order[batch * size : (batch + 1) * size]
+        times = self._examples.times(self._seed, self._step, size)
+        examples = self._examples.batch(rows[mine], times[mine])
         _seed_dropout(self._seed, self._step, self._process.rank)
         logits = self._engine(examples.query_states, examples.context)
-        loss = action_loss(logits, examples.labels)
+        loss = action_loss(logits, examples.labels, examples.weights)
         self._engine.backward(loss)
         self._engine.step()
         self._loss_sum += loss.detach()
@@ -163,15 +170,16 @@ class Trainer:
 
     @torch.no_grad()
     def _measure(self) -> tuple[float, float, float]:
-        """Held-out loss, held-out label accuracy at full context, and the epoch's train loss."""
+        """Held-out loss and label accuracy, and the epoch's train loss."""
         self._engine.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
-        rows = self._examples.holdout_rows(self._process.rank, self._process.world_size)
-        for part in rows.split(256):
-            examples = self._examples.batch(part)
+        rows, times = self._examples.holdout(self._process.rank, self._process.world_size)
+        for part, part_times in zip(rows.split(256), times.split(256), strict=True):
+            examples = self._examples.batch(part, part_times)
             logits = self._engine.module(examples.query_states, examples.context)
-            sums[0] += action_loss(logits, examples.labels) * len(part)
-            sums[1] += (logits[:, -1].argmax(dim=-1) == examples.labels).sum()
+            sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)
+            answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
+            sums[1] += (answers == examples.labels).sum()
         sums[:2] /= self._examples.n_holdout
         sums[2] = self._loss_sum / (self._batches * self._process.world_size)
         dist.all_reduce(sums)

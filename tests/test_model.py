@@ -75,7 +75,7 @@ def test_the_answer_for_a_prefix_does_not_see_what_follows():
 def test_tokens_hold_scaled_states_one_hot_actions_and_rewards():
     network = model()
     query, context = random_context(2, 3)
-    tokens = network.tokens(query, context)
+    tokens = torch.cat([network.query_token(query), network.transition_tokens(context)], dim=1)
     assert tokens.shape == (2, 4, INPUTS.width)
     assert (tokens[:, 0, :2] == (query.float() - 3) / 2).all()
     assert (tokens[:, 0, 2:] == 0).all()

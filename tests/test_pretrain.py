@@ -11,11 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from sad_hpc.checkpoint import Checkpoints
-from sad_hpc.dataset.reader import read_columns
-from sad_hpc.dataset.schema import Manifest
 from sad_hpc.engine import deepspeed_config
 from sad_hpc.errors import CheckpointError
-from sad_hpc.examples import Examples
 from sad_hpc.experiment import PretrainConfig, load_experiment
 from sad_hpc.pretrain import action_loss
 from sad_hpc.run import Run
@@ -167,27 +164,6 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_examples_are_those_of_the_dataset_and_the_last_are_held_out(tiny_run: Run):
-    examples = Examples.load(tiny_run, "SAD", torch.device("cpu"))
-    folder = tiny_run.data().path / "train"
-    columns = read_columns(folder, Manifest.load(folder), ["context/actions", "labels/sad/actions"])
-    assert (examples.n_train, examples.n_holdout) == (600 - 64, 64)
-    batch = examples.batch(torch.tensor([3, 599]))
-    assert (batch.context.actions.numpy() == columns["context/actions"][[3, 599]]).all()
-    assert (batch.labels.numpy() == columns["labels/sad/actions"][[3, 599]]).all()
-    shares = [examples.holdout_rows(rank, 3) for rank in range(3)]
-    assert sorted(torch.cat(shares).tolist()) == list(range(536, 600))
-
-
-def test_every_epoch_uses_every_example_once_in_an_order_of_its_own(tiny_run: Run):
-    examples = Examples.load(tiny_run, "DPT", torch.device("cpu"))
-    first, second = examples.order(0, 0), examples.order(0, 1)
-    assert sorted(first.tolist()) == list(range(536))
-    assert not torch.equal(first, second)
-    assert torch.equal(first, examples.order(0, 0))
-    assert not torch.equal(first, examples.order(1, 0))
 
 
 def test_the_loss_is_the_mean_over_all_context_lengths():

@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import MANIFEST, Manifest, combined_digest
 from sad_hpc.errors import DatasetError, SadError
-from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS, family_class
 
 LABELS = ("sad", "dpt", "dpt_star")
@@ -30,7 +27,7 @@ def find_splits(path: Path) -> list[Path]:
     return splits
 
 
-def family_of(manifest: Manifest) -> TabularFamily:
+def family_of(manifest: Manifest) -> TaskFamily:
     """The task family that a dataset was drawn from."""
     try:
         config_class = family_class(manifest.config["task"]["family"]).config_class
@@ -66,16 +63,17 @@ def inspect(folder: Path) -> dict[str, Any]:
     }
 
 
-def label_accuracy(folder: Path, manifest: Manifest, family: TabularFamily) -> dict[str, float]:
+def label_accuracy(folder: Path, manifest: Manifest, family: TaskFamily) -> dict[str, float]:
     """Share of each method's action labels that are optimal in their query state."""
     names = [f"labels/{label}/{part}" for label in LABELS for part in ("query_states", "actions")]
     columns = read_columns(folder, manifest, [*names, "tasks/parameters"])
-    distinct, number = np.unique(columns["tasks/parameters"], axis=0, return_inverse=True)
-    optimal, number = family.optimal_actions(distinct), number.reshape(-1)
     accuracy = {}
     for label in LABELS:
-        states = family.state_numbers(columns[f"labels/{label}/query_states"])
-        right = optimal[number, states, columns[f"labels/{label}/actions"]]
+        right = family.are_optimal(
+            columns["tasks/parameters"],
+            columns[f"labels/{label}/query_states"],
+            columns[f"labels/{label}/actions"],
+        )
         accuracy[label] = float(right.mean())
     return accuracy
 
@@ -115,10 +113,10 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     return Verdict(folder, combined_digest(checksums), rows, faults)
 
 
-def _shape_faults(arrays: Arrays, rows: int, family: TabularFamily) -> list[str]:
-    horizon, width = family.config.horizon, family.coordinates.shape[1]
+def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
+    horizon, width = family.config.horizon, len(family.state_center)
     expected: dict[str, tuple[int, ...]] = {"tasks/index": (rows,)}
-    for group in ("context", "episodes"):
+    for group in family.context_groups:
         for part in ("states", "next_states"):
             expected[f"{group}/{part}"] = (rows, horizon, width)
         for part in ("actions", "rewards"):
@@ -134,28 +132,13 @@ def _shape_faults(arrays: Arrays, rows: int, family: TabularFamily) -> list[str]
     ]
 
 
-def _dynamics_faults(arrays: Arrays, family: TabularFamily, sampled: int) -> list[str]:
-    """Replays the first tasks of a shard: next states and rewards must follow from the MDP."""
-    if any(name not in arrays for name in ("context/states", "episodes/states")):
-        return []
-    mdps = family.mdps(arrays["tasks/parameters"][:sampled])
-    task = np.arange(len(mdps.rewards))[:, None]
+def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int) -> list[str]:
+    """Whether the contexts of a shard's first tasks can have come from these tasks."""
     faults = []
-    for group in ("context", "episodes"):
-        part: dict[str, NDArray[Any]] = {
-            name: arrays[f"{group}/{name}"][:sampled]
-            for name in ("states", "actions", "rewards", "next_states")
-        }
-        try:
-            states = family.state_numbers(part["states"])
-            next_states = family.state_numbers(part["next_states"])
-            moved = mdps.next_states[task, states, part["actions"]] == next_states
-            paid = mdps.rewards[task, states, part["actions"]] == part["rewards"]
-        except (KeyError, IndexError):
-            faults.append(f"{group} holds states or actions that {family.name} does not have")
-            continue
-        if not (moved.all() and paid.all()):
-            faults.append(f"{group} breaks the dynamics of {family.name}")
-        if group == "episodes" and not (states[:, 1:] == next_states[:, :-1]).all():
-            faults.append("episodes are not in time order")
+    for group in family.context_groups:
+        names = ("states", "actions", "rewards", "next_states")
+        if all(f"{group}/{name}" in arrays for name in names):
+            context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
+            parameters = arrays["tasks/parameters"][:sampled]
+            faults += family.dynamics_faults(parameters, group, context)
     return faults

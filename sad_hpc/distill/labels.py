@@ -178,7 +178,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                         if stop_at_reward and reward > 0:
                             break
                 scores[first_action] = score / episodes
-            best = _best_action(scores, random_ties, stream)
+            best = best_action(scores, random_ties, stream)
             if scores[best] >= least_score:
                 query_states[task] = query
                 labels[task] = best
@@ -190,7 +190,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(inline="always")
-def _best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+def best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The action of the highest score: the lowest one, or any of them with equal chance."""
     best, equals = 0, 1
     for action in range(1, len(scores)):

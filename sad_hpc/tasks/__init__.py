@@ -3,9 +3,25 @@
 import importlib
 import pkgutil
 
-from sad_hpc.tasks.base import FAMILIES, TabularFamily, TabularMDPs, TaskConfig, make_family
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import (
+    FAMILIES,
+    TabularFamily,
+    TabularMDPs,
+    TaskConfig,
+    TaskFamily,
+    make_family,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["FAMILIES", "TabularFamily", "TabularMDPs", "TaskConfig", "make_family"]
+__all__ = [
+    "FAMILIES",
+    "BanditFamily",
+    "TabularFamily",
+    "TabularMDPs",
+    "TaskConfig",
+    "TaskFamily",
+    "make_family",
+]

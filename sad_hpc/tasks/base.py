@@ -23,20 +23,11 @@ class TaskConfig(Section):
     """T: transitions in a context, and steps in an episode."""
 
 
-@dataclass(frozen=True)
-class TabularMDPs:
-    """M deterministic MDPs over the same S states and A actions."""
+class TaskFamily(ABC):
+    """A distribution over tasks, as every stage sees it.
 
-    next_states: NDArray[np.uint16]
-    """(M, S, A)"""
-    rewards: NDArray[np.float32]
-    """(M, S, A): the reward of taking the action in the state."""
-
-
-class TabularFamily(ABC):
-    """A distribution over finite deterministic MDPs; the kernels need nothing but its arrays.
-
-    States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
+    How blocks of data are made and how a model is evaluated depends on the kind of family
+    (`TabularFamily`, `BanditFamily`): `distill.block.make_block` and `evaluate.element` choose.
     """
 
     config_class: ClassVar[type[TaskConfig]]
@@ -47,16 +38,58 @@ class TabularFamily(ABC):
     name: str
     """The word in the `task_family` column of result tables, such as darkroom_large."""
     n_actions: int
-    start_state: int
-    """Every episode starts here."""
-    coordinates: NDArray[np.uint8]
-    """(S, d): how a state is written in datasets and shown to the model."""
     state_center: tuple[float, ...]
-    """(d,): subtracted from coordinates before the model sees them."""
+    """(d,): subtracted from states before the model sees them."""
     state_scale: tuple[float, ...]
     """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
+    context_groups: tuple[str, ...] = ("context", "episodes")
+    """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
+
+    @abstractmethod
+    def n_tasks(self, split: str, total: int) -> int:
+        """How many of `total` tasks belong to `split`."""
+
+    @abstractmethod
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """(n,): whether actions (n,) are optimal in query states (n, d) of tasks (n, p)."""
+
+    @abstractmethod
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """What in contexts (n, T, ...) cannot have come from tasks (n, p).
+
+        Args:
+            parameters: of the tasks.
+            group: the contexts' HDF5 group.
+            context: states, actions, rewards and next_states.
+        """
+
+
+@dataclass(frozen=True)
+class TabularMDPs:
+    """M deterministic MDPs over the same S states and A actions."""
+
+    next_states: NDArray[np.uint16]
+    """(M, S, A)"""
+    rewards: NDArray[np.float32]
+    """(M, S, A): the reward of taking the action in the state."""
+
+
+class TabularFamily(TaskFamily):
+    """A distribution over finite deterministic MDPs; the kernels need nothing but its arrays.
+
+    States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
+    """
+
+    start_state: int
+    """Every episode starts here."""
+    coordinates: NDArray[np.uint8]
+    """(S, d): how a state is written in datasets and shown to the model."""
     sparse_reward: bool
     """Whether labels come from Algorithm 5 (sparse) or Algorithm 3 (dense)."""
 
@@ -64,15 +97,6 @@ class TabularFamily(ABC):
     def n_states(self) -> int:
         """S, the number of states."""
         return len(self.coordinates)
-
-    @property
-    def max_return(self) -> float:
-        """The largest reward of a step times T: the scale of episode returns."""
-        return float(self.config.horizon)
-
-    @abstractmethod
-    def n_tasks(self, split: str, total: int) -> int:
-        """How many of `total` tasks belong to `split`."""
 
     @abstractmethod
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
@@ -85,6 +109,34 @@ class TabularFamily(ABC):
     @abstractmethod
     def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
         """(n, S, A): whether an action is optimal in a state, for (n, p) task parameters."""
+
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """See TaskFamily."""
+        distinct, number = np.unique(parameters, axis=0, return_inverse=True)
+        states = self.state_numbers(query_states)
+        return self.optimal_actions(distinct)[number.reshape(-1), states, actions]
+
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """Replays contexts: next states and rewards must follow from the MDPs."""
+        mdps = self.mdps(parameters)
+        task = np.arange(len(parameters))[:, None]
+        try:
+            states = self.state_numbers(context["states"])
+            next_states = self.state_numbers(context["next_states"])
+            moved = mdps.next_states[task, states, context["actions"]] == next_states
+            paid = mdps.rewards[task, states, context["actions"]] == context["rewards"]
+        except (KeyError, IndexError):
+            return [f"{group} holds states or actions that {self.name} does not have"]
+        faults = []
+        if not (moved.all() and paid.all()):
+            faults.append(f"{group} breaks the dynamics of {self.name}")
+        if group == "episodes" and not (states[:, 1:] == next_states[:, :-1]).all():
+            faults.append("episodes are not in time order")
+        return faults
 
     def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:
         """Inverse of `coordinates`: (..., d) -> (...).
@@ -103,10 +155,10 @@ class TabularFamily(ABC):
         return numbers
 
 
-FAMILIES: dict[str, type[TabularFamily]] = {}
+FAMILIES: dict[str, type[TaskFamily]] = {}
 """Families by the name that a config's `task.family` gives."""
 
-FamilyT = TypeVar("FamilyT", bound=type[TabularFamily])
+FamilyT = TypeVar("FamilyT", bound=type[TaskFamily])
 
 
 def register(name: str) -> Callable[[FamilyT], FamilyT]:
@@ -119,7 +171,7 @@ def register(name: str) -> Callable[[FamilyT], FamilyT]:
     return add
 
 
-def family_class(name: Any) -> type[TabularFamily]:
+def family_class(name: Any) -> type[TaskFamily]:
     """The registered family of that name.
 
     Raises:
@@ -130,6 +182,6 @@ def family_class(name: Any) -> type[TabularFamily]:
     return FAMILIES[name]
 
 
-def make_family(config: TaskConfig) -> TabularFamily:
+def make_family(config: TaskConfig) -> TaskFamily:
     """The family that a `task` section describes."""
     return family_class(config.family)(config)

@@ -12,7 +12,7 @@ from sad_hpc.collect import collect
 from sad_hpc.dataset.reader import load_complete, read_columns
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
 from sad_hpc.dataset.verify import inspect, verify
-from sad_hpc.distill.block import make_block
+from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment import load_experiment
 from sad_hpc.run import Run

@@ -1,0 +1,173 @@
+"""Bandits: contexts by the behavior policy, and action labels by Algorithm 2."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sad_hpc.distill.block import Block
+from sad_hpc.distill.labels import best_action
+from sad_hpc.distill.policy import policy_table
+from sad_hpc.distill.random import (
+    digits_per_word,
+    digits_word,
+    high_product,
+    rejection_threshold,
+    stream,
+)
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import DataConfig
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import SPLITS
+
+
+def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int) -> Block:
+    """See `distill.make_block`."""
+    first = block * data.block_tasks
+    count = min(data.block_tasks, family.n_tasks(split, data.tasks) - first)
+    horizon, arms = family.config.horizon, family.n_actions
+    policy = policy_table(data.behavior_policy, arms)
+    if len(set(policy)) < arms:
+        raise ConfigError(
+            f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 would "
+            "play for ever"
+        )
+    streams = {
+        purpose: stream(data.seed, SPLITS.index(split), block, purpose)
+        for purpose in ("tasks", "context", "sad", "dpt", "dpt_star")
+    }
+    means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
+    actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
+    rewards = family.draw_rewards(
+        np.take_along_axis(means, actions.astype(np.int64), axis=1),
+        np.random.default_rng(streams["context"]),
+    )
+    sad, pulls = distill_bandit_labels(
+        means,
+        family.sigma,
+        policy,
+        data.trust_horizon,
+        data.tie_break == "random",
+        streams["sad"],
+    )
+    states = np.zeros((count, horizon, 1), np.uint8)
+    labels = {
+        "sad": sad,
+        "dpt": pull_arms(policy, count, streams["dpt"]),
+        "dpt_star": means.argmax(axis=1).astype(np.uint8),
+    }
+    arrays = {
+        "context/states": states,
+        "context/actions": actions,
+        "context/rewards": rewards.astype(family.reward_dtype),
+        "context/next_states": states,
+        "tasks/index": np.arange(first, first + count, dtype=np.int64),
+        "tasks/parameters": means,
+    }
+    for name, chosen in labels.items():
+        arrays[f"labels/{name}/query_states"] = np.zeros((count, 1), np.uint8)
+        arrays[f"labels/{name}/actions"] = chosen
+    transitions = {
+        "context": actions.size,
+        "episodes": 0,
+        "labels_sad": pulls,
+        "labels_dpt": 0,
+        "labels_dpt_star": 0,
+    }
+    return Block(arrays, transitions)
+
+
+def pull_arms(
+    policy: NDArray[np.uint8], count: int, state: NDArray[np.uint64]
+) -> NDArray[np.uint8]:
+    """(count,) arms drawn by the behavior policy; the stream `state` is advanced."""
+    actions = np.empty(count, np.uint8)
+    _pull(policy, digits_per_word(len(policy)), state, actions)
+    return actions
+
+
+def distill_bandit_labels(
+    means: NDArray[np.float32],
+    sigma: float,
+    policy: NDArray[np.uint8],
+    trust_horizon: int,
+    random_ties: bool,
+    state: NDArray[np.uint64],
+) -> tuple[NDArray[np.uint8], int]:
+    """Algorithm 2: plays the behavior policy until every arm has N pulls; the best average wins.
+
+    Args:
+        means: (n, A).
+        sigma: standard deviation of Gaussian rewards; 0 for Bernoulli rewards.
+        policy: table of the behavior policy (see `policy_table`).
+        trust_horizon: N.
+        random_ties: break ties at random instead of by the lowest arm.
+        state: the random stream; it is advanced.
+
+    Returns:
+        labels (n,), and the number of pulls in all.
+    """
+    labels = np.empty(len(means), np.uint8)
+    # Rewards come from a generator of their own, which is seeded by the stream as it begins.
+    generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
+    pulls = _play(
+        means.astype(np.float64),
+        sigma,
+        policy,
+        digits_per_word(len(policy)),
+        trust_horizon,
+        random_ties,
+        state,
+        generator,
+        labels,
+    )
+    return labels, pulls
+
+
+@njit(cache=True, nogil=True)
+def _pull(policy, digits, state, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
+    policy_range = np.uint64(len(policy))
+    product = np.uint64(1)
+    for _ in range(digits):
+        product *= policy_range
+    threshold = rejection_threshold(product)
+    word, left = np.uint64(0), 0
+    for i in range(len(actions)):
+        if left == 0:
+            word, left = digits_word(state, product, threshold), digits
+        actions[i] = policy[high_product(word, policy_range)]
+        word *= policy_range
+        left -= 1
+
+
+@njit(cache=True, nogil=True)
+def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
+    means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels
+):
+    policy_range = np.uint64(len(policy))
+    product = np.uint64(1)
+    for _ in range(digits):
+        product *= policy_range
+    threshold = rejection_threshold(product)
+    word, left = np.uint64(0), 0
+    arms = means.shape[1]
+    pulls = 0
+    for task in range(len(means)):
+        counts = np.zeros(arms, np.int64)
+        sums = np.zeros(arms, np.float64)
+        behind = arms  # arms with fewer than N pulls
+        while behind > 0:
+            if left == 0:
+                word, left = digits_word(state, product, threshold), digits
+            arm = policy[high_product(word, policy_range)]
+            word *= policy_range
+            left -= 1
+            if sigma > 0:
+                sums[arm] += means[task, arm] + sigma * generator.standard_normal()
+            elif generator.random() < means[task, arm]:
+                sums[arm] += 1
+            counts[arm] += 1
+            pulls += 1
+            if counts[arm] == trust_horizon:
+                behind -= 1
+        labels[task] = best_action(sums / counts, random_ties, state)
+    return pulls

@@ -1,0 +1,145 @@
+"""Evaluation on bandits: suboptimality by context length offline, cumulative regret online.
+
+Offline one forward pass over a context answers for every prefix of it; online each pull adds one
+token to a key-value cache.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.bandit_policies import (
+    POLICIES,
+    offline_empirical_mean,
+    offline_thompson,
+    play,
+)
+from sad_hpc.evaluate.policy import greedy, sampled
+from sad_hpc.evaluate.result import ModeResult
+from sad_hpc.examples import CONTEXT_PARTS
+from sad_hpc.experiment import EvaluateConfig
+from sad_hpc.model import Cache, Context, Transformer
+from sad_hpc.progress import Progress
+from sad_hpc.tasks import BanditFamily
+
+
+def evaluate_bandit(
+    model: Transformer,
+    family: BanditFamily,
+    columns: Arrays,
+    settings: EvaluateConfig,
+    generator: np.random.Generator,
+    progress: Progress,
+) -> dict[str, ModeResult]:
+    """Offline suboptimality and online regret; see `evaluate`."""
+    means = columns["tasks/parameters"].astype(np.float32)
+    contexts = Context(**{p: torch.from_numpy(columns[f"context/{p}"]) for p in CONTEXT_PARTS})
+    arms = offline_arms(model, contexts, settings.batch_size)
+    transformer = TransformerPolicy(model, len(means), generator)
+    online = play(family, means, transformer, generator, report=progress.update)
+    return {
+        "offline": ModeResult(
+            "suboptimality",
+            False,
+            "context length",
+            1,
+            gaps(means, arms),
+            _offline_references(family, means, columns, generator),
+        ),
+        "online": ModeResult(
+            "regret",
+            False,
+            "pull",
+            1,
+            gaps(means, online).cumsum(axis=1, dtype=np.float32),
+            _online_references(family, means, generator),
+        ),
+    }
+
+
+def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(n, K): what arms (n, K) lose against the best one, for means (n, A)."""
+    return means.max(axis=1, keepdims=True) - np.take_along_axis(means, arms, axis=1)
+
+
+@torch.no_grad()
+def offline_arms(model: Transformer, contexts: Context, batch_size: int) -> NDArray[np.int64]:
+    """(n, T): the greedy arm after each prefix of 1 to T pulls."""
+    device = model.head.weight.device
+    parts = []
+    for first in range(0, len(contexts.actions), batch_size):
+        part = Context(
+            **{
+                name: column[first : first + batch_size].to(device)
+                for name, column in vars(contexts).items()
+            }
+        )
+        logits = model(part.states[:, 0], part)[:, 1:]
+        parts.append(greedy(logits.float().cpu().numpy()))
+    return np.concatenate(parts)
+
+
+class TransformerPolicy:
+    """Arms drawn from the softmax of the model's answer to all pulls so far, n tasks at once."""
+
+    def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
+        self._model, self._generator = model, generator
+        self._state = torch.zeros((n_tasks, 1), dtype=torch.uint8, device=model.head.weight.device)
+        self._cache = Cache()
+        self._logits = self._ask(None)
+
+    def choose(self) -> NDArray[np.int64]:
+        """(n,): an arm for each task."""
+        return sampled(self._logits, self._generator.random(len(self._logits)))
+
+    def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
+        """Adds a pull (n,) to the contexts."""
+        device, states = self._state.device, self._state[:, None]
+        context = Context(
+            states,
+            torch.from_numpy(arms)[:, None].to(device),
+            torch.from_numpy(rewards)[:, None].to(device),
+            states,
+        )
+        self._logits = self._ask(context)
+
+    @torch.no_grad()
+    def _ask(self, new: Context | None) -> NDArray[np.float32]:
+        if new is None:
+            tokens = self._model.query_token(self._state)
+        else:
+            tokens = self._model.transition_tokens(new)
+        return self._model.extend(tokens, self._cache)[:, -1].float().cpu().numpy()
+
+
+def _offline_references(
+    family: BanditFamily,
+    means: NDArray[np.float32],
+    columns: Arrays,
+    generator: np.random.Generator,
+) -> dict[str, NDArray[np.float32]]:
+    actions = columns["context/actions"].astype(np.int64)
+    rewards = columns["context/rewards"].astype(np.float32)
+    random = gaps(means, np.arange(means.shape[1])[None]).mean(axis=1, keepdims=True)
+    return {
+        "optimal": np.zeros(actions.shape, np.float32),
+        "random": random.repeat(actions.shape[1], axis=1),
+        "empirical mean": gaps(means, offline_empirical_mean(actions, rewards, means.shape[1])),
+        "Thompson": gaps(means, offline_thompson(family, actions, rewards, generator)),
+    }
+
+
+def _online_references(
+    family: BanditFamily, means: NDArray[np.float32], generator: np.random.Generator
+) -> dict[str, NDArray[np.float32]]:
+    horizon = family.config.horizon
+    random = gaps(means, np.arange(means.shape[1])[None]).mean(axis=1, keepdims=True)
+    references = {
+        "optimal": np.zeros((len(means), horizon), np.float32),
+        "random": random * np.arange(1, horizon + 1, dtype=np.float32),
+    }
+    for name, policy in POLICIES.items():
+        arms = play(family, means, policy(family, len(means), generator), generator)
+        references[name] = gaps(means, arms).cumsum(axis=1, dtype=np.float32)
+    return references

@@ -1,0 +1,143 @@
+"""Classical bandit algorithms as reference lines: UCB, Thompson sampling and the empirical mean."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.tasks import BanditFamily
+
+
+class BanditPolicy(Protocol):
+    """Plays n tasks at once."""
+
+    def choose(self) -> NDArray[np.int64]:
+        """(n,): an arm for each task."""
+
+    def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
+        """Takes note of a pull (n,) in each task."""
+
+
+def play(
+    family: BanditFamily,
+    means: NDArray[np.float32],
+    policy: BanditPolicy,
+    generator: np.random.Generator,
+    report: Callable[[int], None] = lambda pulls: None,
+) -> NDArray[np.int64]:
+    """(n, T): the arms that a policy pulls in tasks with means (n, A)."""
+    arms = np.empty((len(means), family.config.horizon), np.int64)
+    for pull in range(arms.shape[1]):
+        chosen = policy.choose()
+        arms[:, pull] = chosen
+        expected = np.take_along_axis(means, chosen[:, None], axis=1)[:, 0]
+        policy.observe(chosen, family.draw_rewards(expected, generator))
+        report(pull + 1)
+    return arms
+
+
+class Tally:
+    """Pulls and rewards by arm, n tasks at once: what the classical algorithms know."""
+
+    def __init__(
+        self, family: BanditFamily, n_tasks: int, generator: np.random.Generator
+    ) -> None:
+        self._family, self._generator = family, generator
+        self._counts = np.zeros((n_tasks, family.n_actions))
+        self._sums = np.zeros((n_tasks, family.n_actions))
+
+    def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
+        """See BanditPolicy."""
+        tasks = np.arange(len(arms))
+        self._counts[tasks, arms] += 1
+        self._sums[tasks, arms] += rewards
+
+    def _averages(self) -> NDArray[np.float64]:
+        """(n, A); an arm that was never pulled goes first."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self._counts > 0, self._sums / self._counts, np.inf)
+
+
+class EmpiricalMean(Tally):
+    """Each arm once, then the best average."""
+
+    def choose(self) -> NDArray[np.int64]:
+        """See BanditPolicy."""
+        return self._averages().argmax(axis=1)
+
+
+class UCB(Tally):
+    """The best average plus 1 / sqrt(pulls), as in the DPT paper's comparison."""
+
+    def choose(self) -> NDArray[np.int64]:
+        """See BanditPolicy."""
+        bonus = 1 / np.sqrt(np.maximum(self._counts, 1))
+        return (self._averages() + bonus).argmax(axis=1)
+
+
+class Thompson(Tally):
+    """The best draw from the posterior.
+
+    Gaussian rewards: the prior has the mean 1/2 and the variance 1/12 of U[0, 1]; Bernoulli
+    rewards: Beta(1, 1), which is exact.
+    """
+
+    def choose(self) -> NDArray[np.int64]:
+        """See BanditPolicy."""
+        return posterior_draws(
+            self._family, self._counts, self._sums, self._generator
+        ).argmax(axis=1)
+
+
+POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPolicy]] = {
+    "empirical mean": EmpiricalMean,
+    "UCB": UCB,
+    "Thompson": Thompson,
+}
+
+
+def posterior_draws(
+    family: BanditFamily,
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Means drawn from their posterior, given pulls and sums of rewards, in the same shape."""
+    if family.sigma == 0:
+        return generator.beta(1 + sums, 1 + counts - sums)
+    precision = 12 + counts / family.sigma**2
+    mean = (12 * 0.5 + sums / family.sigma**2) / precision
+    return mean + generator.standard_normal(mean.shape) / np.sqrt(precision)
+
+
+def offline_empirical_mean(
+    actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
+) -> NDArray[np.int64]:
+    """(n, T): the arm of the best average after each prefix of contexts (n, T).
+
+    Arms that the prefix does not show are not chosen.
+    """
+    counts, sums = _running(actions, rewards, n_arms)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        averages = np.where(counts > 0, sums / counts, -np.inf)
+    return averages.argmax(axis=2)
+
+
+def offline_thompson(
+    family: BanditFamily,
+    actions: NDArray[np.int64],
+    rewards: NDArray[np.float32],
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """(n, T): the arm of the best posterior draw after each prefix of contexts (n, T)."""
+    counts, sums = _running(actions, rewards, family.n_actions)
+    return posterior_draws(family, counts, sums, generator).argmax(axis=2)
+
+
+def _running(
+    actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pulls and sums of rewards by arm, both (n, T, A), after each prefix."""
+    pulled = actions[:, :, None] == np.arange(n_arms)
+    return pulled.cumsum(axis=1).astype(np.float64), (pulled * rewards[:, :, None]).cumsum(axis=1)

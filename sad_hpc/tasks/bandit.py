@@ -1,0 +1,187 @@
+"""Multi-armed bandits (paper, Environmental Setup): Gaussian, and Bernoulli for test only.
+
+A task is a vector of arm means.  There is a single state; a step pulls an arm, and an episode has T
+pulls, so that roll-outs and Algorithm 1's contexts are the same thing.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.tasks.base import TaskConfig, TaskFamily, register
+
+TRAIN_SHARE = 0.8
+"""The paper's training/test ratio."""
+
+
+class BanditConfig(TaskConfig):
+    """What both kinds of bandit have."""
+
+    horizon: int = Field(500, ge=1)
+    """T: pulls in a context, and in an episode."""
+    arms: int = Field(5, ge=2, le=255)
+
+
+class GaussianBanditConfig(BanditConfig):
+    """`task` section of Gaussian bandits."""
+
+    family: Literal["gaussian_bandit"] = "gaussian_bandit"
+    sigma: float = Field(0.3, gt=0)
+    """Standard deviation of every arm's reward."""
+
+
+class BernoulliBanditConfig(BanditConfig):
+    """`task` section of Bernoulli bandits."""
+
+    family: Literal["bernoulli_bandit"] = "bernoulli_bandit"
+
+
+class BanditFamily(TaskFamily):
+    """A distribution over vectors of arm means; a task's parameters are its means."""
+
+    config: Any
+    state_center = (0.0,)
+    state_scale = (1.0,)
+    context_groups = ("context",)
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__(config)
+        self.name = config.family
+        self.n_actions = config.arms
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """Four fifths of the tasks are for training."""
+        train = round(total * TRAIN_SHARE)
+        return train if split == "train" else total - train
+
+    @abstractmethod
+    def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """(count, A): means of new tasks."""
+
+    @abstractmethod
+    def draw_rewards(
+        self, means: NDArray[Any], generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Rewards of pulls whose arms have these means, in the same shape."""
+
+    @property
+    @abstractmethod
+    def sigma(self) -> float:
+        """Standard deviation of Gaussian rewards; 0 stands for Bernoulli rewards."""
+
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """See TaskFamily."""
+        chosen = np.take_along_axis(parameters, actions[:, None].astype(np.int64), axis=1)[:, 0]
+        return chosen == parameters.max(axis=1)
+
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """Arms must exist, and their mean rewards must not be absurdly far from the means."""
+        actions, rewards = context["actions"].astype(np.int64), context["rewards"]
+        if actions.max() >= self.n_actions or context["states"].any():
+            return [f"{group} holds states or actions that {self.name} does not have"]
+        residuals = rewards - np.take_along_axis(parameters, actions, axis=1)
+        # The mean of n residuals has a standard deviation of at most max(sigma, 1/2) / sqrt(n).
+        limit = 6 * max(self.sigma, 0.5) / np.sqrt(residuals.size)
+        return [] if abs(residuals.mean()) < limit else [f"{group} has rewards of other arms"]
+
+
+@register("gaussian_bandit")
+class GaussianBandit(BanditFamily):
+    """Means ~ U[0, 1], rewards ~ N(mean, sigma)."""
+
+    config_class: ClassVar[type[TaskConfig]] = GaussianBanditConfig
+    reward_dtype = np.float32
+
+    def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """(count, A): uniform on [0, 1]."""
+        return generator.random((count, self.n_actions), np.float32)
+
+    def draw_rewards(
+        self, means: NDArray[Any], generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Normal around the means."""
+        noise = generator.standard_normal(means.shape, np.float32)
+        return (means + np.float32(self.sigma) * noise).astype(np.float32)
+
+    @property
+    def sigma(self) -> float:
+        """As configured."""
+        return float(self.config.sigma)
+
+
+@register("bernoulli_bandit")
+class BernoulliBandit(BanditFamily):
+    """Means ~ Beta(1, 1), which is uniform; rewards are 1 with that chance, else 0."""
+
+    config_class: ClassVar[type[TaskConfig]] = BernoulliBanditConfig
+    reward_dtype = np.uint8
+
+    def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """(count, A): Beta(1, 1)."""
+        return generator.beta(1, 1, (count, self.n_actions)).astype(np.float32)
+
+    def draw_rewards(
+        self, means: NDArray[Any], generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """1 with the chance of the mean, else 0."""
+        return (generator.random(means.shape) < means).astype(np.float32)
+
+    @property
+    def sigma(self) -> float:
+        """0: not Gaussian."""
+        return 0.0
+
+
+class BanditEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """One bandit as a Gymnasium environment; the observation is always [0]."""
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(
+        self,
+        kind: str = "gaussian_bandit",
+        means: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9),
+        horizon: int = 500,
+    ) -> None:
+        kinds: dict[str, tuple[type[BanditFamily], type[BanditConfig]]] = {
+            "gaussian_bandit": (GaussianBandit, GaussianBanditConfig),
+            "bernoulli_bandit": (BernoulliBandit, BernoulliBanditConfig),
+        }
+        family, config = kinds[kind]
+        self._family = family(config(arms=len(means), horizon=horizon))
+        self._means = np.array(means, np.float32)
+        self.observation_space = spaces.Box(0, 0, (1,), np.uint8)
+        self.action_space = spaces.Discrete(len(means))
+        self._pulls = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Starts an episode; see gymnasium.Env.reset."""
+        super().reset(seed=seed)
+        self._pulls = 0
+        return np.zeros(1, np.uint8), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Pulls an arm; see gymnasium.Env.step."""
+        reward = self._family.draw_rewards(self._means[None, int(action)], self.np_random)
+        self._pulls += 1
+        truncated = self._pulls >= self._family.config.horizon
+        return np.zeros(1, np.uint8), float(reward[0]), False, truncated, {}
+
+
+for _kind in ("gaussian", "bernoulli"):
+    gymnasium.register(
+        id=f"sad_hpc/{_kind.title()}Bandit-v0",
+        entry_point="sad_hpc.tasks.bandit:BanditEnv",
+        kwargs={"kind": f"{_kind}_bandit"},
+    )

@@ -1,0 +1,82 @@
+"""Darkroom with permuted actions (of the DPT paper): the goal is known, what an action does is not.
+
+The goal is the corner opposite to the start; a task is a permutation of Darkroom's five actions.
+Everything else is as in Darkroom.  A model that only learns where goals are is of no use here: it
+must read from the context what each action does.
+"""
+
+from itertools import permutations
+from math import factorial
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskConfig, register
+from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
+
+N_PERMUTATIONS = factorial(len(MOVES))
+
+
+class PermutedDarkroomConfig(TaskConfig):
+    """`task` section of Darkroom with permuted actions."""
+
+    family: Literal["permuted_darkroom"] = "permuted_darkroom"
+    size: int = Field(7, ge=2, le=256)
+    """Cells along each wall."""
+    horizon: int = Field(49, ge=1)
+    """T: transitions in a context, and steps in an episode."""
+    train_permutations: int = Field(96, ge=1, lt=N_PERMUTATIONS)
+    """Of the 120; all the others are for test only."""
+    split_seed: int = Field(0, ge=0)
+    """Seed of the order in which permutations are dealt to training and test."""
+
+
+@register("permuted_darkroom")
+class PermutedDarkroom(TabularFamily):
+    """A task's parameters say which of Darkroom's moves each action makes."""
+
+    config_class: ClassVar[type[TaskConfig]] = PermutedDarkroomConfig
+    config: PermutedDarkroomConfig
+    n_actions = len(MOVES)
+    start_state = 0
+    reward_dtype = np.uint8
+    sparse_reward = True
+    name = "permuted_darkroom"
+
+    def __init__(self, config: PermutedDarkroomConfig) -> None:
+        super().__init__(config)
+        self._room = Darkroom(DarkroomConfig(size=config.size, train_goals=1))
+        self._goal = self._room.coordinates[-1:].astype(np.int16)
+        self.coordinates = self._room.coordinates
+        self.state_center, self.state_scale = self._room.state_center, self._room.state_scale
+
+    def permutations(self, split: str) -> NDArray[np.int16]:
+        """(P, 5): the permutations of a split."""
+        every = np.array(list(permutations(range(self.n_actions))), np.int16)
+        order = np.random.default_rng(self.config.split_seed).permutation(len(every))
+        return every[np.split(order, [self.config.train_permutations])[split == "test"]]
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """Tasks are dealt to the splits in proportion to their permutations."""
+        train = round(total * self.config.train_permutations / N_PERMUTATIONS)
+        return train if split == "train" else total - train
+
+    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
+        """(count, 5): the permutations of a split in turn."""
+        chosen = self.permutations(split)
+        return chosen[np.arange(first, first + count) % len(chosen)]
+
+    def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
+        """Darkroom's arrays with their actions exchanged."""
+        room = self._room.mdps(self._goal)
+        moves = parameters[:, None, :].astype(np.int64)
+        states = np.arange(self.n_states)[None, :, None]
+        return TabularMDPs(room.next_states[0][states, moves], room.rewards[0][states, moves])
+
+    def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """(n, S, A): Darkroom's optimal actions, exchanged."""
+        optimal = self._room.optimal_actions(self._goal)[0]
+        states = np.arange(self.n_states)[None, :, None]
+        return optimal[states, parameters[:, None, :].astype(np.int64)]

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from sad_hpc.distill import make_block
+from sad_hpc.distill.bandits import distill_bandit_labels, pull_arms
+from sad_hpc.distill.policy import policy_table
+from sad_hpc.distill.random import stream
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import DataConfig
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+
+UNIFORM = policy_table("uniform", 2)
+
+
+def label(means, sigma: float, pulls: int, n_tasks: int = 40_000, policy=UNIFORM, ties=False):
+    tasks = np.tile(np.array(means, np.float32), (n_tasks, 1))
+    return distill_bandit_labels(tasks, sigma, policy, pulls, ties, stream(0, 0, 0, "sad"))
+
+
+def counts_at_the_end(n: int) -> dict[tuple[int, int], float]:
+    """Law of the pulls of two equally likely arms when both first have n of them."""
+    law = {}
+    for last in (0, 1):  # the arm whose n-th pull ends the play
+        for other in range(n, 60 * n):
+            # other = pulls of the other arm, all of them before the last pull
+            chance = stats.nbinom.pmf(other, n, 0.5)
+            key = (n, other) if last == 0 else (other, n)
+            law[key] = law.get(key, 0.0) + chance
+    return law
+
+
+def test_algorithm_2_stops_when_every_arm_has_n_pulls():
+    expected = sum((a + b) * p for (a, b), p in counts_at_the_end(5).items())
+    labels, pulls = label([0.5, 0.5], 0.3, 5)
+    assert pulls / len(labels) == pytest.approx(expected, rel=0.01)
+
+
+def test_algorithm_2_has_the_exact_law_of_labels_for_gaussian_rewards():
+    expected = sum(
+        p * stats.norm.cdf((0.6 - 0.5) / (0.3 * np.sqrt(1 / a + 1 / b)))
+        for (a, b), p in counts_at_the_end(3).items()
+    )
+    labels, _ = label([0.6, 0.5], 0.3, 3)
+    assert stats.binomtest(int((labels == 0).sum()), len(labels), expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_algorithm_2_has_the_exact_law_of_labels_for_bernoulli_rewards(ties: bool):
+    expected = 0.0
+    for (a, b), chance in counts_at_the_end(2).items():
+        if chance < 1e-12:
+            continue
+        first = stats.binom.pmf(np.arange(a + 1), a, 0.7)[:, None]
+        second = stats.binom.pmf(np.arange(b + 1), b, 0.4)[None]
+        left, right = np.arange(a + 1)[:, None] * b, np.arange(b + 1)[None] * a
+        wins = (left > right) + (0.5 if ties else 1.0) * (left == right)
+        expected += chance * (first * second * wins).sum()
+    labels, _ = label([0.7, 0.4], 0.0, 2, ties=ties)
+    assert stats.binomtest(int((labels == 0).sum()), len(labels), expected).pvalue > 1e-3
+
+
+def test_arms_are_pulled_by_the_policy():
+    table = policy_table([0.5, 0.25, 0.25], 3)
+    counts = np.bincount(pull_arms(table, 100_000, stream(0, 0, 0, "context")))
+    assert stats.chisquare(counts, 100_000 * np.array([0.5, 0.25, 0.25])).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
+def test_a_block_has_no_faults_and_the_right_labels(config):
+    family = make_family(config(horizon=50))
+    data = DataConfig(tasks=2000, trust_horizon=40, block_tasks=1000)
+    block = make_block(family, data, "train", 1)
+    arrays = block.arrays
+    assert arrays["context/rewards"].shape == (600, 50)
+    assert (arrays["tasks/index"] == np.arange(1000, 1600)).all()
+    context = {name: arrays[f"context/{name}"] for name in ("states", "actions", "rewards")}
+    assert family.dynamics_faults(arrays["tasks/parameters"], "context", context) == []
+    wrong = context | {"rewards": np.roll(context["rewards"], 1, axis=0) + 0.5}
+    assert family.dynamics_faults(arrays["tasks/parameters"], "context", wrong)
+    accuracy = {
+        name: family.are_optimal(
+            arrays["tasks/parameters"],
+            arrays[f"labels/{name}/query_states"],
+            arrays[f"labels/{name}/actions"],
+        ).mean()
+        for name in ("sad", "dpt", "dpt_star")
+    }
+    assert accuracy["dpt_star"] == 1
+    assert accuracy["sad"] > 0.75 > 0.3 > accuracy["dpt"]
+
+
+def test_train_and_test_tasks_differ():
+    family = make_family(GaussianBanditConfig(horizon=5))
+    data = DataConfig(tasks=100, trust_horizon=2)
+    train, test = (
+        make_block(family, data, split, 0).arrays["tasks/parameters"] for split in ("train", "test")
+    )
+    assert not (train[:20] == test).any()
+
+
+def test_a_policy_that_never_pulls_an_arm_is_refused():
+    family = make_family(GaussianBanditConfig(horizon=5, arms=2))
+    data = DataConfig(tasks=100, trust_horizon=2, behavior_policy=[1.0, 0.0])
+    with pytest.raises(ConfigError, match="never pulls"):
+        make_block(family, data, "train", 0)

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import torch
+
+from sad_hpc.evaluate.bandit import TransformerPolicy, gaps, offline_arms
+from sad_hpc.evaluate.bandit_policies import (
+    POLICIES,
+    offline_empirical_mean,
+    play,
+    posterior_draws,
+)
+from sad_hpc.evaluate.policy import sampled
+from sad_hpc.experiment import ModelConfig
+from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.tasks import BanditFamily, make_family
+from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+
+T, N = 12, 6
+
+
+def family(config=GaussianBanditConfig, horizon: int = T) -> BanditFamily:
+    made = make_family(config(horizon=horizon))
+    assert isinstance(made, BanditFamily)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    torch.manual_seed(0)
+    network = Transformer(ModelConfig(dropout=0.0), Inputs.of_family(family())).eval()
+    torch.nn.init.normal_(network.head.weight, std=3.0)
+    return network
+
+
+def contexts(generator: np.random.Generator) -> Context:
+    states = torch.zeros((N, T, 1), dtype=torch.uint8)
+    actions = torch.from_numpy(generator.integers(0, 5, (N, T)).astype(np.uint8))
+    rewards = torch.from_numpy(generator.standard_normal((N, T), np.float32))
+    return Context(states, actions, rewards, states)
+
+
+@torch.no_grad()
+def test_one_pass_answers_for_every_prefix(model: Transformer):
+    context = contexts(np.random.default_rng(0))
+    arms = offline_arms(model, context, batch_size=4)
+    for length in range(1, T + 1):
+        prefix = Context(**{name: part[:, :length] for name, part in vars(context).items()})
+        expected = model(prefix.states[:, 0], prefix)[:, -1].argmax(-1)
+        assert (arms[:, length - 1] == expected.numpy()).all()
+
+
+@torch.no_grad()
+def test_the_cache_answers_as_if_it_started_from_scratch(model: Transformer):
+    means = np.random.default_rng(1).random((N, 5), np.float32)
+    policy = TransformerPolicy(model, N, np.random.default_rng(2))
+    uniforms, rewards = np.random.default_rng(2), np.random.default_rng(3)
+    states = torch.zeros((N, T, 1), dtype=torch.uint8)
+    pulled = np.zeros((N, 0), np.int64)
+    paid = np.zeros((N, 0), np.float32)
+    for pull in range(T):
+        context = Context(
+            states[:, :pull], torch.from_numpy(pulled), torch.from_numpy(paid), states[:, :pull]
+        )
+        logits = model(states[:, 0], context)[:, -1].numpy()
+        expected = sampled(logits, uniforms.random(N))
+        arms = policy.choose()
+        assert (arms == expected).all()
+        reward = family().draw_rewards(means[np.arange(N), arms], rewards)
+        policy.observe(arms, reward)
+        pulled = np.column_stack([pulled, arms])
+        paid = np.column_stack([paid, reward])
+
+
+def test_gaps_are_what_an_arm_loses_against_the_best():
+    means = np.array([[0.2, 0.9, 0.5]], np.float32)
+    assert gaps(means, np.array([[1, 2, 0]])) == pytest.approx(np.array([[0, 0.4, 0.7]]))
+
+
+def test_the_empirical_mean_of_a_prefix_is_that_of_its_pulls():
+    actions = np.array([[2, 0, 2, 1, 0]])
+    rewards = np.array([[0.5, 0.6, 0.8, 0.1, 0.9]], np.float32)
+    assert offline_empirical_mean(actions, rewards, 3).tolist() == [[2, 0, 2, 2, 0]]
+
+
+@pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_reference_policies_find_the_best_arm(config, name: str):
+    bandits, generator = family(config, 400), np.random.default_rng(0)
+    means = bandits.draw_means(100, generator)
+    arms = play(bandits, means, POLICIES[name](bandits, 100, generator), generator)
+    lost = gaps(means, arms)
+    random = gaps(means, np.arange(5)[None]).mean()
+    assert lost[:, -100:].mean() < 0.3 * random
+    assert lost[:, :5].mean() > 2 * lost[:, -100:].mean()
+
+
+def test_posterior_draws_have_the_posterior_of_the_conjugate_prior():
+    counts, sums = np.full((50_000, 1), 4.0), np.full((50_000, 1), 3.0)
+    draws = posterior_draws(family(BernoulliBanditConfig), counts, sums, np.random.default_rng(0))
+    assert draws.mean() == pytest.approx(4 / 6, abs=0.01)
+    draws = posterior_draws(family(), counts, sums, np.random.default_rng(0))
+    precision = 12 + 4 / 0.09
+    assert draws.mean() == pytest.approx((6 + 3 / 0.09) / precision, abs=0.01)
+    assert draws.std() == pytest.approx(precision**-0.5, rel=0.02)
