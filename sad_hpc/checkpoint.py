@@ -4,7 +4,9 @@ state/step-00001234/      what DeepSpeed writes (model, optimizer, position)
 state/checkpoints.json    the complete ones, newest first, with a checksum of each file
 """
 
+import errno
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -40,9 +42,7 @@ class Checkpoints:
                 str(self._state), tag=temporary, client_state=client_state, save_latest=False
             )
         except (OSError, RuntimeError) as error:
-            if not isinstance(error, OSError):
-                error = OSError(" ".join(str(error).split()))
-            raise write_error(self._state / tag, error) from error
+            raise self._explained(error, tag) from error
         on_first_rank(lambda: self._publish(temporary, tag))
 
     def load(self, engine: Any) -> dict[str, Any] | None:
@@ -66,7 +66,7 @@ class Checkpoints:
             CheckpointError: it belongs to another model, or was saved by another number of ranks
                 with a ZeRO stage that cannot change it.
         """
-        for entry in read_json(self._index) or []:
+        for entry in self._listed():
             if not self._is_whole(entry):
                 continue
             if entry["signature"] != self._signature:
@@ -83,8 +83,18 @@ class Checkpoints:
             return entry["tag"]
         return None
 
+    def _explained(self, error: Exception, tag: str) -> Exception:
+        """torch reports a full disk as a RuntimeError of its own; others are left as they are."""
+        shutil.rmtree(self._state / f"tmp-{tag}", ignore_errors=True)
+        if isinstance(error, OSError):
+            return write_error(self._state / tag, error)
+        size = sum(p.stat().st_size for p in self._state.rglob("*.pt")) / KEPT
+        if "enforce fail" in str(error) or shutil.disk_usage(self._state).free < size:
+            return write_error(self._state / tag, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        return error
+
     def _publish(self, temporary: str, tag: str) -> None:
-        """Renames a complete checkpoint, lists it, and removes the oldest."""
+        """Renames a complete checkpoint, lists it, and removes all that are no longer listed."""
         shutil.rmtree(self._state / tag, ignore_errors=True)
         (self._state / temporary).rename(self._state / tag)
         entry = {
@@ -97,13 +107,24 @@ class Checkpoints:
                 if path.is_file()
             },
         }
-        older = [e for e in read_json(self._index) or [] if e["tag"] != tag]
-        write_json(self._index, [entry, *older][:KEPT])
-        for dropped in older[KEPT - 1 :]:
-            shutil.rmtree(self._state / dropped["tag"], ignore_errors=True)
+        kept = [entry, *(e for e in self._listed() if e["tag"] != tag)][:KEPT]
+        write_json(self._index, kept)
+        for folder in self._state.iterdir():
+            if folder.is_dir() and folder.name not in [each["tag"] for each in kept]:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """The index's entries, newest first; what is no entry is left out."""
+        index = read_json(self._index)
+        keys = {"tag", "signature", "world_size", "files"}
+        return [
+            entry
+            for entry in (index if isinstance(index, list) else [])
+            if isinstance(entry, dict) and keys <= entry.keys() and isinstance(entry["files"], dict)
+        ]
 
     def _is_whole(self, entry: dict[str, Any]) -> bool:
-        folder = self._state / entry["tag"]
+        folder = self._state / str(entry["tag"])
         return all(
             (folder / name).is_file() and _checksum(folder / name) == checksum
             for name, checksum in entry["files"].items()

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -281,5 +280,4 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(main())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sad_hpc.dataset.reader import checked_bytes
-from sad_hpc.dataset.schema import Manifest, ShardEntry
+from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
 from sad_hpc.distill import make_block
 from sad_hpc.distributed import SharedCounter, world
@@ -32,15 +32,20 @@ def collect(run: Run) -> None:
     communicator = world()
     folder = run.data()
     if communicator.Get_rank() == 0:
-        folder.prepare(run.experiment.data_config())
-    if communicator.bcast(folder.done is not None):
-        return
+        run.begin(folder, run.experiment.data_config())
+    # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
     collectors = [SplitCollector(run, split, communicator) for split in SPLITS]
+    complete = folder.done is not None and not any(each.missing for each in collectors)
+    if communicator.bcast(complete):
+        return
     for collector in collectors:
         collector.collect()
     if communicator.Get_rank() == 0:
-        digests = {each.split: each.manifest.digest for each in collectors}
-        folder.complete(digests=digests, ranks=communicator.Get_size())
+        folder.complete(
+            outputs=[f"{each.split}/{name}" for each in collectors for name in each.files],
+            digests={each.split: each.manifest.digest for each in collectors},
+            ranks=communicator.Get_size(),
+        )
     communicator.barrier()
 
 
@@ -59,9 +64,20 @@ class SplitCollector:
     def _is_first(self) -> bool:
         return self._communicator.Get_rank() == 0
 
+    @property
+    def missing(self) -> list[int]:
+        """Blocks without an intact shard."""
+        return [b for b in range(self.manifest.n_blocks) if b not in self.manifest.shards]
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all files of the complete split."""
+        shards = [entry.name for entry in self.manifest.shards.values()]
+        return [MANIFEST, VIRTUAL, *sorted(shards)]
+
     def collect(self) -> None:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
-        blocks = [b for b in range(self.manifest.n_blocks) if b not in self.manifest.shards]
+        blocks = self.missing
         self._counter = SharedCounter(self._communicator)
         if self._is_first:
             finished = self._finished_by_all(blocks)

@@ -8,6 +8,7 @@ signature that names a stage's output folder.
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,22 @@ def transient(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"transient": True}, **constraints)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3 (no dot) as a string and 2024-01-01 as a date; nobody here means that."""
+
+    yaml_implicit_resolvers = {
+        first: [entry for entry in entries if entry[0] != "tag:yaml.org,2002:timestamp"]
+        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
@@ -42,7 +59,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, is not YAML, or holds no mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -76,16 +93,9 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
 
 def _read_value(override: str, text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"override {override!r}: the value is not valid YAML") from error
-    if isinstance(value, str):
-        # YAML 1.1 reads 1e-3 (no dot) as a string; everyone means a number.
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def build(section: type[SectionT], mapping: Mapping[str, Any], source: str) -> SectionT:

@@ -20,11 +20,6 @@ def under_mpi() -> bool:
     return any(name in os.environ for name in MPI_VARIABLES)
 
 
-def slurm_tasks() -> int:
-    """Number of tasks that Slurm gave to this job step; 1 outside of Slurm."""
-    return int(os.environ.get("SLURM_NTASKS", "1"))
-
-
 def world() -> Any:
     """MPI's COMM_WORLD, or `SingleProcess` where no launcher started several processes.
 
@@ -37,14 +32,20 @@ def world() -> Any:
         communicator: Any = MPI.COMM_WORLD
     else:
         communicator = SingleProcess()
-    expected = slurm_tasks()
-    if communicator.Get_size() != expected and "SLURM_NTASKS" in os.environ:
-        raise SadError(
-            f"MPI sees {communicator.Get_size()} rank(s) but SLURM_NTASKS={expected}: start it as "
-            "`srun --mpi=pmi2 sad-hpc ...` (set `mpi` in configs/cluster/*.yaml; `srun --mpi=list` "
-            "shows what this Slurm offers)"
-        )
+    _compare_with_slurm(
+        communicator.Get_size(),
+        "srun --mpi=pmi2 sad-hpc ...` (set `mpi` in configs/cluster/*.yaml; see `srun --mpi=list)",
+    )
     return communicator
+
+
+def _compare_with_slurm(world_size: int, command: str) -> None:
+    expected = int(os.environ.get("SLURM_NTASKS", world_size))
+    if world_size != expected:
+        raise SadError(
+            f"{world_size} rank(s) see each other but SLURM_NTASKS={expected}: start it as "
+            f"`{command}`"
+        )
 
 
 class SingleProcess:
@@ -73,8 +74,9 @@ class SingleProcess:
 class SharedCounter:
     """Deals the numbers 0, 1, 2, ... to the ranks of a communicator, each to whoever asks first.
 
-    A one-sided counter in rank 0's memory, so that no rank is spent on handing out work.  Making
-    and freeing it are collective.
+    A one-sided counter in rank 0's memory, so that no rank is spent on handing out work.  A rank
+    asks for its next number before it works on the last one, because the answer may come only when
+    rank 0 is between two blocks itself.  Making and freeing the counter are collective.
     """
 
     def __init__(self, communicator: Any) -> None:
@@ -88,25 +90,28 @@ class SharedCounter:
             if is_first:
                 self._window.tomemory().cast("q")[0] = 0
             communicator.barrier()
+            self._window.Lock_all()
 
     def turns(self, count: int) -> Iterator[int]:
         """The numbers below `count` that fall to this rank."""
-        while (turn := self._take()) < count:
+        if self._window is None:
+            yield from itertools.takewhile(lambda turn: turn < count, self._next)
+            return
+        one, answer = np.ones(1, np.int64), np.empty(1, np.int64)
+        self._window.Fetch_and_op(one, answer, 0)
+        while True:
+            self._window.Flush(0)
+            turn = int(answer[0])
+            if turn >= count:
+                return
+            self._window.Fetch_and_op(one, answer, 0)
             yield turn
 
     def free(self) -> None:
         """Releases the counter on all ranks."""
         if self._window is not None:
+            self._window.Unlock_all()
             self._window.Free()
-
-    def _take(self) -> int:
-        if self._window is None:
-            return next(self._next)
-        one, turn = np.ones(1, np.int64), np.empty(1, np.int64)
-        self._window.Lock(0)
-        self._window.Fetch_and_op(one, turn, 0)
-        self._window.Unlock(0)
-        return int(turn[0])
 
 
 @dataclass(frozen=True)
@@ -137,9 +142,11 @@ def torch_process() -> Process:
     read = _first_complete(
         ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
-        ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+        # Set by srun only; a batch script has SLURM_PROCID=0 as well, and nobody to wait for.
+        ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
     )
     process = Process(*read) if read else Process(0, 0, 1)
+    _compare_with_slurm(process.world_size, "srun --mpi=none sad-hpc ...")
     os.environ |= {
         "RANK": str(process.rank),
         "LOCAL_RANK": str(process.local_rank),

@@ -43,6 +43,11 @@ def join_process_group(process: Process) -> None:
     # compiler); for a model this small gloo is as fast.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if on_gpu:
+        if process.local_rank >= torch.cuda.device_count():
+            raise SadError(
+                f"local rank {process.local_rank} has no GPU: {torch.cuda.device_count()} are "
+                "visible; start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+            )
         torch.cuda.set_device(process.local_rank)
     if not dist.is_initialized():
         deepspeed.init_distributed(
@@ -59,8 +64,9 @@ def on_first_rank(work: Callable[[], T]) -> T:
     if dist.get_rank() == 0:
         try:
             answer[0] = work()
-        except SadError as error:
-            answer[1] = error
+        except Exception as error:
+            # Only what surely can be pickled travels.
+            answer[1] = error if isinstance(error, SadError) else RuntimeError(repr(error))
     dist.broadcast_object_list(answer, src=0)
     if answer[1] is not None:
         raise answer[1]

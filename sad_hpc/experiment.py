@@ -17,6 +17,7 @@ from sad_hpc.config import (
 )
 from sad_hpc.errors import ConfigError
 from sad_hpc.methods import METHODS
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TaskConfig
 from sad_hpc.tasks.base import family_class
 
@@ -233,6 +234,10 @@ def _check_sizes(experiment: Experiment[TaskConfig], source: str) -> None:
             f"{source}: data.behavior_policy has {len(policy)} probabilities, but "
             f"{experiment.task.family} has {family.n_actions} actions"
         )
+    try:
+        policy_table(policy, family.n_actions)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
     for split in ("train", "test"):
         if family.n_tasks(split, data.tasks) < 1:
             raise ConfigError(

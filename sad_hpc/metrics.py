@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from sad_hpc.run import atomic_path
+from sad_hpc.run import atomic_path, write_error
 
 
 class MetricsLog:
@@ -14,7 +14,7 @@ class MetricsLog:
     def __init__(self, folder: Path, step: int) -> None:
         self._path = folder / "metrics.jsonl"
         self.last: dict[str, float] = {}
-        self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+        self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         kept = [line for line in lines if _step_of(line) <= step]
         with atomic_path(self._path) as temporary:
@@ -25,8 +25,11 @@ class MetricsLog:
     def write(self, metrics: dict[str, float]) -> None:
         """Adds a line, and a point to each TensorBoard curve."""
         self.last = metrics
-        with self._path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(metrics) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(metrics) + "\n")
+        except OSError as error:
+            raise write_error(self._path, error) from error
         for name, value in metrics.items():
             if name not in ("epoch", "step"):
                 self._tensorboard.add_scalar(name, value, int(metrics["step"]))

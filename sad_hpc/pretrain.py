@@ -21,11 +21,9 @@ from sad_hpc.experiment import PretrainConfig
 from sad_hpc.metrics import MetricsLog
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.progress import Progress
-from sad_hpc.run import Run, atomic_path
+from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
-
-WEIGHTS = "weights.pt"
-"""The trained model's state_dict, beside the completion marker."""
+from sad_hpc.weights import WEIGHTS, save_weights
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:
@@ -43,7 +41,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
 
     def begin() -> bool:
         if folder.done is None:
-            folder.prepare(run.experiment.pretrain_config(method, seed))
+            run.begin(folder, run.experiment.pretrain_config(method, seed))
         return folder.done is None
 
     if on_first_rank(begin):
@@ -82,8 +80,8 @@ class Trainer:
     def __init__(self, run: Run, method: str, seed: int, process: Process) -> None:
         self._config, self._seed, self._process = run.experiment.pretrain, seed, process
         self._folder = run.checkpoint(method, seed)
-        signature = run.experiment.pretrain_signature(method, seed)
-        self._checkpoints = Checkpoints(self._folder.path, signature, process.world_size)
+        self._signature = run.experiment.pretrain_signature(method, seed)
+        self._checkpoints = Checkpoints(self._folder.path, self._signature, process.world_size)
         torch.manual_seed(seed)
         model = Transformer(
             run.experiment.model, Inputs.of_family(make_family(run.experiment.task))
@@ -107,10 +105,14 @@ class Trainer:
             self._folder, total, "steps", self._step, self._config.log_seconds
         ) as progress:
             self._epochs(progress, log)
-        with atomic_path(self._folder.path / WEIGHTS) as temporary:
-            state = {k: v.float().cpu() for k, v in self._engine.module.state_dict().items()}
-            torch.save(state, temporary)
-        self._folder.complete(ranks=self._process.world_size, **log.last)
+        path = self._folder.path / WEIGHTS
+        self._folder.complete(
+            outputs=[WEIGHTS],
+            checksum=save_weights(path, self._engine.module, self._signature),
+            ranks=self._process.world_size,
+            precision="bf16" if self._engine.bfloat16_enabled() else "fp32",
+            **log.last,
+        )
 
     def _restore(self) -> None:
         position = self._checkpoints.load(self._engine)
@@ -175,6 +177,8 @@ class Trainer:
         sums = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
         rows, times = self._examples.holdout(self._process.rank, self._process.world_size)
         for part, part_times in zip(rows.split(256), times.split(256), strict=True):
+            if not len(part):  # fewer held-out tasks than ranks
+                continue
             examples = self._examples.batch(part, part_times)
             logits = self._engine.module(examples.query_states, examples.context)
             sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)

@@ -18,8 +18,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -50,13 +50,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the error that matters is the one before
+            temporary.unlink(missing_ok=True)
 
 
 def write_error(path: Path, error: OSError) -> SadError:
     """An OSError of a write as one line with the path and the way out."""
     reason = error.strerror or " ".join(str(error).split())
-    return SadError(f"cannot write {path}: {reason}; free space or choose another --runs folder")
+    return SadError(
+        f"cannot write {path}: {reason}; free space, or choose other folders (--runs, --results)"
+    )
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -107,12 +110,24 @@ class StageFolder:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """What the completion marker says, or None if the stage is not complete."""
-        return read_json(self.path / "done.json")
+        """What the completion marker says; None if there is none, or an output of the stage is
+        missing or has another size since."""
+        marker = read_json(self.path / "done.json")
+        if marker is None or any(
+            _size(self.path / name) != size for name, size in marker.get("outputs", {}).items()
+        ):
+            return None
+        return marker
 
-    def complete(self, **details: Any) -> None:
-        """Marks the stage as complete."""
-        write_json(self.path / "done.json", {"finished": time.time(), **details})
+    def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
+        """Marks the stage as complete.
+
+        Args:
+            outputs: names of the files that others will read, relative to the folder.
+            details: what else the marker shall say.
+        """
+        sizes = {name: _size(self.path / name) for name in outputs}
+        write_json(self.path / "done.json", {"finished": time.time(), **details, "outputs": sizes})
 
     @property
     def progress(self) -> dict[str, Any] | None:
@@ -177,11 +192,28 @@ class Run:
         write_json(self.path / "config.json", self.experiment.model_dump(mode="json"))
         write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
 
+    def begin(self, folder: StageFolder, config: dict[str, Any]) -> None:
+        """Prepares a stage's folder, and the run's own if no launcher has done so.
+
+        Raises:
+            SadError: see `StageFolder.prepare`.
+        """
+        if not (self.path / "config.json").exists():
+            self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
+        folder.prepare(config)
+
     def _element(
         self, stage: str, folder: str, method: str, seed: int, signature: str
     ) -> StageFolder:
         name = f"{METHODS[method].slug}-seed{seed}-{signature}"
         return StageFolder(stage, self.path / folder / name)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def provenance() -> dict[str, Any]:

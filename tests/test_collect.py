@@ -61,7 +61,8 @@ def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(
     run = Run(tiny_run.experiment, tmp_path)
     collect(run)
     folder = run.data().path
-    (folder / "done.json").unlink()
+    flipped = folder / "test/shard-00000.h5"
+    flipped.write_bytes(flipped.read_bytes()[:-1] + b"x")
     (folder / "train/shard-00001.h5").unlink()
     os.truncate(folder / "train/shard-00002.h5", 10)
     manifest = Manifest.load(folder / "train")
@@ -69,7 +70,9 @@ def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(
     manifest.save(folder / "train")
     untouched = folder / "train/shard-00000.h5"
     before = untouched.stat().st_mtime_ns
+    assert run.data().done is None
     collect(run)
+    assert run.data().done is not None
     assert files(run) == files(tiny_run)
     assert untouched.stat().st_mtime_ns == before
 
@@ -77,7 +80,7 @@ def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(
 def test_a_world_size_other_than_slurms_is_one_line(tmp_path: Path):
     done = mpi_collect(2, tmp_path, SLURM_NTASKS="4")
     assert done.returncode != 0
-    assert "MPI sees 2 rank(s) but SLURM_NTASKS=4" in done.stderr
+    assert "2 rank(s) see each other but SLURM_NTASKS=4" in done.stderr
     assert "--mpi=pmi2" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -88,3 +91,38 @@ def test_an_error_on_one_rank_ends_all_of_them(tmp_path: Path):
     assert done.returncode != 0
     assert "sad-hpc: error: cannot write" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_shard_with_a_flipped_bit_is_redone_even_if_the_marker_is_there(
+    tiny_run: Run, tmp_path: Path
+):
+    run = Run(tiny_run.experiment, tmp_path)
+    collect(run)
+    path = run.data().path / "train/shard-00003.h5"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert run.data().done is not None
+    collect(run)
+    assert files(run) == files(tiny_run)
+
+
+def test_the_counter_deals_every_number_to_exactly_one_rank():
+    code = """
+import time
+from mpi4py import MPI
+from sad_hpc.distributed import SharedCounter
+counter = SharedCounter(MPI.COMM_WORLD)
+mine = []
+for turn in counter.turns(40):
+    mine.append(turn)
+    time.sleep(0.02)
+shares = MPI.COMM_WORLD.gather(mine)
+counter.free()
+if MPI.COMM_WORLD.Get_rank() == 0:
+    print(sorted(sum(shares, [])) == list(range(40)), min(map(len, shares)))
+"""
+    done = subprocess.run(
+        [BIN / "mpiexec", "-n", "2", sys.executable, "-c", code], capture_output=True, text=True
+    )
+    dealt, fewest = done.stdout.split()
+    assert dealt == "True", done.stderr
+    assert int(fewest) >= 15  # neither rank waits for the other's work

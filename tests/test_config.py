@@ -29,6 +29,8 @@ def test_every_experiment_config_loads(path: Path):
         ("task.train_goals=10", ["train_goals", "9"]),
         ("task.train_goals=9", ["no goal for test"]),
         ("data.behavior_policy=[0.5, 0.5]", ["behavior_policy", "5 actions"]),
+        ("data.behavior_policy=[0.5, 0.1, 0.1, 0.1, 0.1]", ["behavior_policy", "add up to 1"]),
+        ("task.family=[a]", ["task.family", "darkroom"]),
         ("pretrain.epochs=many", ["pretrain.epochs", "integer"]),
         ("pretrain.epochs=1.5", ["pretrain.epochs", "integer"]),
         ("pretrain.precision=fp8", ["fp32", "bf16"]),
@@ -67,6 +69,12 @@ def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
     broken.write_text("- 1\n")
     with pytest.raises(ConfigError, match="mapping"):
         read_yaml(broken)
+
+
+def test_numbers_and_dates_mean_what_they_look_like(tmp_path: Path):
+    path = tmp_path / "x.yaml"
+    path.write_text("a: 1e-3\nb: 2024-01-01\nc: -2E+4\nd: 1e\n")
+    assert read_yaml(path) == {"a": 1e-3, "b": "2024-01-01", "c": -2e4, "d": "1e"}
 
 
 def test_yaml_cannot_make_objects(tmp_path: Path):

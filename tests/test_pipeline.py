@@ -24,6 +24,11 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _started(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stdout + done.stderr).splitlines()
+    return "\n".join(line for line in lines if ": started" in line)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("pipeline")
@@ -69,6 +74,9 @@ def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: t
     assert more.returncode == 0, more.stdout + more.stderr
     output = more.stdout + more.stderr
     assert "sad-seed1" in output and "dpt-seed1" not in output
+    first_table = launch(folder, "seeds=[0]")
+    assert first_table.returncode == 0
+    assert "DPT" in first_table.stdout and "pretrain" not in _started(first_table)
     for path, time in before.items():
         assert path.stat().st_mtime_ns == time
 

@@ -57,7 +57,8 @@ def undisturbed(make_run) -> Run:
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
-    return torch.load(run.checkpoint("SAD", 0).path / "weights.pt", weights_only=True)
+    content = torch.load(run.checkpoint("SAD", 0).path / "weights.pt", weights_only=True)
+    return content["state"]
 
 
 def metrics(run: Run) -> list[dict[str, float]]:

@@ -26,6 +26,7 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     }
     return {
         "experiment": run.experiment.name,
+        "signature": run.experiment.aggregate_signature(),
         "command": _without_folders(recorded.get("command") or []),
         "dataset_signature": run.experiment.data_signature(),
         "seeds": run.experiment.seeds,

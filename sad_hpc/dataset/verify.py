@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
-from sad_hpc.dataset.schema import MANIFEST, Manifest, combined_digest
+from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined_digest
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS, family_class
@@ -19,12 +21,13 @@ def find_splits(path: Path) -> list[Path]:
     Raises:
         DatasetError: there is no dataset.
     """
-    candidates = [path, *(path / split for split in SPLITS)]
-    candidates += [folder / split for folder in sorted(path.glob("data/*")) for split in SPLITS]
-    splits = [folder for folder in candidates if (folder / MANIFEST).is_file()]
-    if not splits:
-        raise DatasetError(f"no dataset at {path}: give a folder with a {MANIFEST} or one above it")
-    return splits
+    if (path / MANIFEST).is_file():
+        return [path]
+    for datasets in ([path], sorted(path.glob("data/*"))):
+        splits = [folder / split for folder in datasets for split in SPLITS]
+        if any(split.is_dir() for split in splits):
+            return splits
+    raise DatasetError(f"no dataset at {path}: give a folder with a {MANIFEST} or one above it")
 
 
 def family_of(manifest: Manifest) -> TaskFamily:
@@ -94,7 +97,9 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     family = family_of(manifest)
     faults: list[str] = []
     if not manifest.complete:
-        faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards")
+        faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}")
+    elif not (folder / VIRTUAL).is_file():
+        faults.append(f"{folder / VIRTUAL} is missing; {REMEDY}")
     checksums, rows = [], 0
     for block in sorted(manifest.shards):
         entry = manifest.shards[block]
@@ -102,10 +107,16 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
             arrays = read_shard(folder, manifest, entry)
         except (DatasetError, OSError, RuntimeError) as error:
             faults.append(str(error))
+            rows += entry.rows
             continue
-        name = str(folder / entry.name)
-        faults += [f"{name}: {fault}" for fault in _shape_faults(arrays, entry.rows, family)]
-        faults += [f"{name}: {fault}" for fault in _dynamics_faults(arrays, family, sampled_tasks)]
+        found = _shape_faults(arrays, entry.rows, family)
+        # What has the wrong shape cannot be looked into any further.
+        found = found or [
+            *_index_faults(arrays, rows),
+            *_label_faults(arrays, family),
+            *_dynamics_faults(arrays, family, sampled_tasks),
+        ]
+        faults += [f"{folder / entry.name}: {fault}" for fault in found]
         checksums.append(entry.checksum)
         rows += entry.rows
     if rows != manifest.n_tasks and not faults:
@@ -115,7 +126,11 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
 
 def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
     horizon, width = family.config.horizon, len(family.state_center)
-    expected: dict[str, tuple[int, ...]] = {"tasks/index": (rows,)}
+    width_of_task = arrays["tasks/parameters"].shape[1:] if "tasks/parameters" in arrays else (1,)
+    expected: dict[str, tuple[int, ...]] = {
+        "tasks/index": (rows,),
+        "tasks/parameters": (rows, *width_of_task),
+    }
     for group in family.context_groups:
         for part in ("states", "next_states"):
             expected[f"{group}/{part}"] = (rows, horizon, width)
@@ -130,6 +145,27 @@ def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
         for name, shape in expected.items()
         if name in arrays and arrays[name].shape != shape
     ]
+
+
+def _index_faults(arrays: Arrays, first: int) -> list[str]:
+    index = arrays["tasks/index"]
+    right = bool((index == np.arange(first, first + len(index))).all())
+    return [] if right else [f"tasks/index does not count from {first}"]
+
+
+def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
+    """Labels must be actions, in states that the family has; the oracle's must be optimal."""
+    faults = []
+    for label in LABELS:
+        queries, actions = (arrays[f"labels/{label}/{p}"] for p in ("query_states", "actions"))
+        try:
+            right = family.are_optimal(arrays["tasks/parameters"], queries, actions)
+        except (KeyError, IndexError):
+            faults.append(f"labels/{label} holds states or actions that {family.name} has not")
+            continue
+        if label == "dpt_star" and not right.all():
+            faults.append("labels/dpt_star holds actions that are not optimal")
+    return faults
 
 
 def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int) -> list[str]:

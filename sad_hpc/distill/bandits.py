@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.labels import best_action
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_word,
@@ -16,6 +15,7 @@ from sad_hpc.distill.random import (
 )
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import DataConfig
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS
 

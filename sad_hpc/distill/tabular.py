@@ -13,9 +13,9 @@ from sad_hpc.distill.contexts import (
     sample_transitions,
 )
 from sad_hpc.distill.labels import LabelRule, distill_labels, optimal_labels
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import stream
 from sad_hpc.experiment import DataConfig
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks.base import SPLITS, TabularFamily
 
 

@@ -40,9 +40,7 @@ def play(
 class Tally:
     """Pulls and rewards by arm, n tasks at once: what the classical algorithms know."""
 
-    def __init__(
-        self, family: BanditFamily, n_tasks: int, generator: np.random.Generator
-    ) -> None:
+    def __init__(self, family: BanditFamily, n_tasks: int, generator: np.random.Generator) -> None:
         self._family, self._generator = family, generator
         self._counts = np.zeros((n_tasks, family.n_actions))
         self._sums = np.zeros((n_tasks, family.n_actions))
@@ -85,9 +83,9 @@ class Thompson(Tally):
 
     def choose(self) -> NDArray[np.int64]:
         """See BanditPolicy."""
-        return posterior_draws(
-            self._family, self._counts, self._sums, self._generator
-        ).argmax(axis=1)
+        return posterior_draws(self._family, self._counts, self._sums, self._generator).argmax(
+            axis=1
+        )
 
 
 POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPolicy]] = {

@@ -25,7 +25,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         return
     experiment, settings = run.experiment, run.experiment.evaluate
     model = load_model(run, method, seed)
-    folder.prepare(experiment.evaluate_config(method, seed))
+    run.begin(folder, experiment.evaluate_config(method, seed))
     family = make_family(experiment.task)
     columns = _test_columns(run, settings.tasks)
     generator = np.random.default_rng([settings.seed, seed])
@@ -47,10 +47,11 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
     write_result(folder.path / RESULT, attributes, tasks, results)
     folder.complete(
+        outputs=[RESULT],
         **{
             f"{mode}_{result.metric}": float(result.values[:, -result.headline :].mean())
             for mode, result in results.items()
-        }
+        },
     )
 
 

@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
 from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.pretrain import WEIGHTS
 from sad_hpc.run import Run
 from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.weights import WEIGHTS, load_weights
 
 
 def load_model(run: Run, method: str, seed: int) -> Transformer:
@@ -18,22 +18,16 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
         CheckpointError: it is not trained yet, damaged, or of another model.
     """
     folder = run.checkpoint(method, seed)
-    if folder.done is None:
+    marker = folder.done
+    if marker is None:
         raise CheckpointError(
             f"{method} seed {seed} is not trained: {folder.path} has no done.json; run "
             f"`sad-hpc pretrain CONFIG --method {method} --seed {seed}` or `sad-hpc launch CONFIG`"
         )
     inputs = Inputs.of_family(make_family(run.experiment.task))
     model = Transformer(run.experiment.model, inputs)
-    path = folder.path / WEIGHTS
-    try:
-        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}; train it again") from error
-    except Exception as error:
-        raise CheckpointError(
-            f"{path} is damaged or of another model; remove {folder.path} and train it again"
-        ) from error
+    signature = run.experiment.pretrain_signature(method, seed)
+    load_weights(folder.path / WEIGHTS, model, signature, marker["checksum"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device).eval()
 

@@ -19,6 +19,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 
 OWNED = (
     *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
+    *("cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
     *("open-mode", "output", "parsable", "signal", "wait", "wrap"),
 )
 """sbatch parameters that the launcher itself sets or relies on."""

@@ -52,7 +52,7 @@ class StageJob:
             self._run_stage()
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
-            if not isinstance(error, SadError):
+            if not isinstance(error, SadError | OSError):
                 traceback.print_exc()
             print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
             sys.stdout.flush()

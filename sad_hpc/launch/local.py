@@ -1,6 +1,7 @@
 """The graph on this machine alone: stage after stage, through submitit's local executor."""
 
 import signal
+import socket
 import sys
 import threading
 import time
@@ -72,7 +73,8 @@ class LocalRunner:
 
     def _start(self, step: Step) -> None:
         before = load_records(self.run).get(step.title)
-        if before and before.executor == "local" and process_runs(before):
+        here = before and before.executor == "local" and before.host == socket.gethostname()
+        if before and here and process_runs(before):
             raise SadError(
                 f"{step.title} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"

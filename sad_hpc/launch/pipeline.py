@@ -20,7 +20,7 @@ from sad_hpc.launch.queue import squeue
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.wait import wait_for_jobs
-from sad_hpc.run import Run
+from sad_hpc.run import Run, read_json
 
 
 def launch(
@@ -50,6 +50,7 @@ def launch(
         SadError: no Slurm, a refused submission, another launcher at work, a full disk.
     """
     arguments = command_line(run, config, overrides, results)
+    _forget_other_tables(run, results)
     steps = graph(run)
     if dry_run:
         active = _active_jobs(run, steps) if shutil.which("squeue") else {}
@@ -72,6 +73,13 @@ def launch(
     if succeeded:
         _print_results(results / run.experiment.name)
     return 0 if succeeded else 1
+
+
+def _forget_other_tables(run: Run, results: Path) -> None:
+    """Tables of another config, or in another --results, are no reason to skip aggregate."""
+    made = read_json(results / run.experiment.name / "provenance.json") or {}
+    if made.get("signature") != run.experiment.aggregate_signature():
+        (run.aggregate().path / "done.json").unlink(missing_ok=True)
 
 
 def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:

@@ -177,7 +177,7 @@ def family_class(name: Any) -> type[TaskFamily]:
     Raises:
         ConfigError: there is none; the message lists the valid names.
     """
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ConfigError(f"task.family: unknown {name!r}; valid: {', '.join(sorted(FAMILIES))}")
     return FAMILIES[name]
 

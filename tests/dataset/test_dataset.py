@@ -143,6 +143,47 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
     assert "breaks the dynamics" in verify(dataset).faults[0]
 
 
+@pytest.mark.parametrize(
+    "name, change, words",
+    [
+        ("labels/sad/actions", lambda a: a * 0 + 9, "labels/sad holds"),
+        ("labels/dpt/query_states", lambda a: a * 0 + 7, "labels/dpt holds"),
+        ("labels/dpt_star/actions", lambda a: (a + 1) % 5, "not optimal"),
+        ("tasks/index", lambda a: a * 0, "does not count"),
+        ("tasks/parameters", None, "tasks/parameters is missing"),
+        ("context/rewards", None, "context/rewards is missing"),
+    ],
+)
+def test_wrong_content_is_found_even_with_a_right_checksum(
+    dataset: Path, name: str, change, words: str
+):
+    from sad_hpc.dataset.writer import checksum
+
+    with h5py.File(dataset / "shard-00001.h5", "r+") as file:
+        if change is None:
+            del file[name]
+        else:
+            file[name][...] = change(file[name][...])
+    content = (dataset / "shard-00001.h5").read_bytes()
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest["shards"][1] |= {"bytes": len(content), "checksum": checksum(content)}
+    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    assert words in verify(dataset).faults[0]
+
+
+def test_a_missing_split_and_a_missing_virtual_dataset_are_found(
+    tiny_run: Run, tmp_path: Path, capsys
+):
+    copy = tmp_path / "dataset"
+    shutil.copytree(tiny_run.data().path, copy)
+    (copy / "train/dataset.h5").unlink()
+    assert main(["verify", str(copy)]) == 1
+    assert "train/dataset.h5 is missing" in capsys.readouterr().err
+    shutil.rmtree(copy / "test")
+    assert main(["verify", str(copy)]) == 1
+    assert "test" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format_version": 1, "shards": [{}]}'])
 def test_a_damaged_manifest_is_one_line(dataset: Path, content: str):
     (dataset / "manifest.json").write_text(content)

@@ -2,8 +2,8 @@ import numpy as np
 from scipy import stats
 
 from sad_hpc.distill.contexts import sample_episodes, sample_transitions
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import stream
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 

@@ -3,9 +3,9 @@ import pytest
 from scipy import stats
 
 from sad_hpc.distill.labels import LabelRule, distill_labels, optimal_labels
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import stream
 from sad_hpc.errors import SadError
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from tests.distill.laws import algorithm_5_law, hitting_step_law

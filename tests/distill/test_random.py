@@ -4,7 +4,6 @@ from numba import njit
 from scipy import stats
 
 from sad_hpc.distill.contexts import sample_state_actions
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_word,
@@ -14,6 +13,7 @@ from sad_hpc.distill.random import (
     stream,
 )
 from sad_hpc.errors import ConfigError
+from sad_hpc.policy import policy_table
 
 
 @njit

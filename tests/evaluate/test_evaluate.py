@@ -1,3 +1,4 @@
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import torch
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import stream
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate import evaluate
@@ -20,9 +20,11 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
 from sad_hpc.experiment import ModelConfig
 from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.policy import policy_table
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.weights import WEIGHTS, load_weights, save_weights
 
 FAMILY = make_family(DarkroomConfig(size=4, horizon=10, train_goals=10))
 GOALS = FAMILY.parameters("test", 0, 12)
@@ -144,8 +146,9 @@ def trained(tiny_run: Run, tmp_path: Path) -> Run:
     inputs = Inputs.of_family(make_family(run.experiment.task))
     torch.manual_seed(0)
     network = Transformer(run.experiment.model, inputs)
-    torch.save(network.state_dict(), folder.path / "weights.pt")
-    folder.complete()
+    signature = run.experiment.pretrain_signature("SAD", 0)
+    checksum = save_weights(folder.path / WEIGHTS, network, signature)
+    folder.complete(outputs=[WEIGHTS], checksum=checksum)
     return run
 
 
@@ -189,15 +192,44 @@ def test_an_untrained_model_is_named_with_the_way_out(tiny_run: Run):
         evaluate(tiny_run, "DPT", 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None])
-def test_weights_that_are_damaged_or_of_another_model_are_refused(trained: Run, content):
-    path = trained.checkpoint("SAD", 0).path / "weights.pt"
-    if content is None:
-        torch.save({"head.weight": torch.zeros(2, 2)}, path)
-    else:
-        path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="damaged or of another model"):
+@pytest.mark.parametrize(
+    "change", [lambda c: c[:-1] + bytes([c[-1] ^ 1]), lambda c: b"x" * len(c), lambda c: c[::-1]]
+)
+def test_damaged_weights_are_refused(trained: Run, change):
+    path = trained.checkpoint("SAD", 0).path / WEIGHTS
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CheckpointError, match="damaged"):
         load_model(trained, "SAD", 0)
+
+
+def test_missing_or_truncated_weights_count_as_not_trained(trained: Run):
+    path = trained.checkpoint("SAD", 0).path / WEIGHTS
+    path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="not trained"):
+        load_model(trained, "SAD", 0)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="not trained"):
+        load_model(trained, "SAD", 0)
+
+
+def test_weights_of_another_method_are_refused(trained: Run):
+    network = load_model(trained, "SAD", 0)
+    path = trained.checkpoint("SAD", 0).path / WEIGHTS
+    other = trained.experiment.pretrain_signature("DPT", 0)
+    trained.checkpoint("SAD", 0).complete(
+        outputs=[WEIGHTS], checksum=save_weights(path, network, other)
+    )
+    with pytest.raises(CheckpointError, match="of another model"):
+        load_model(trained, "SAD", 0)
+
+
+def test_a_lost_result_is_made_again(trained: Run):
+    evaluate(trained, "SAD", 0)
+    path = trained.evaluation("SAD", 0).path / "result.h5"
+    path.unlink()
+    assert trained.evaluation("SAD", 0).done is None
+    evaluate(trained, "SAD", 0)
+    assert path.exists()
 
 
 def test_pickled_code_in_weights_is_not_run(trained: Run, tmp_path: Path):
@@ -205,7 +237,9 @@ def test_pickled_code_in_weights_is_not_run(trained: Run, tmp_path: Path):
         def __reduce__(self):
             return (Path.touch, (tmp_path / "executed",))
 
-    torch.save({"x": Evil()}, trained.checkpoint("SAD", 0).path / "weights.pt")
-    with pytest.raises(CheckpointError):
-        load_model(trained, "SAD", 0)
+    path = trained.checkpoint("SAD", 0).path / WEIGHTS
+    torch.save({"signature": "x", "state": Evil()}, path)
+    checksum = hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_weights(path, torch.nn.Linear(1, 1), "x", checksum)
     assert not (tmp_path / "executed").exists()

@@ -11,7 +11,9 @@ from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 
 
 def family(kind: str) -> BanditFamily:
-    made = make_family({"gaussian": GaussianBanditConfig, "bernoulli": BernoulliBanditConfig}[kind]())
+    made = make_family(
+        {"gaussian": GaussianBanditConfig, "bernoulli": BernoulliBanditConfig}[kind]()
+    )
     assert isinstance(made, BanditFamily)
     return made
 

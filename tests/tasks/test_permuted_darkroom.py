@@ -27,9 +27,7 @@ def test_an_action_makes_the_move_that_the_task_says():
         for state, cell in enumerate(family.coordinates.astype(int)):
             for action, move in enumerate(permutation):
                 after = np.clip(cell + MOVES[move], 0, 3)
-                assert (
-                    family.coordinates[mdps.next_states[number, state, action]] == after
-                ).all()
+                assert (family.coordinates[mdps.next_states[number, state, action]] == after).all()
                 assert mdps.rewards[number, state, action] == (after == 3).all()
 
 
