@@ -12,6 +12,7 @@ test: .venv/installed-test
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/run.py
+	.venv/bin/python benchmarks/rendering.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check sad_hpc tests benchmarks

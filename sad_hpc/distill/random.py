@@ -66,6 +66,12 @@ def next_word(state: NDArray[np.uint64]) -> np.uint64:  # pragma: no cover (comp
 
 
 @njit(inline="always")
+def next_double(state: NDArray[np.uint64]) -> np.float64:  # pragma: no cover (compiled)
+    """Uniform over the multiples of 2^-53 in [0, 1)."""
+    return np.float64(next_word(state) >> np.uint64(11)) * 2.0**-53
+
+
+@njit(inline="always")
 def digits_word(
     state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64
 ) -> np.uint64:  # pragma: no cover (compiled)

@@ -31,14 +31,19 @@ def algorithm_5_law(
 ) -> NDArray[np.float64]:
     """(S, A): joint law of query state and action label, N_ep = 1, for a single MDP."""
     law = hitting_step_law(mdps.next_states[0], mdps.rewards[0], policy, steps)
-    n_states, n_actions, _ = law.shape
+    joint = label_chances(law, random_ties)
+    return joint / joint.sum()
+
+
+def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:
+    """(S, A): chance that a query state is accepted with each label, from `hitting_step_law`."""
     # Chance that an action needs more than k steps.
     beyond = 1 - law.cumsum(axis=-1)
-    joint = np.zeros((n_states, n_actions))
-    for action in range(n_actions):
-        for k in range(steps):
-            joint[:, action] += law[:, action, k] * _wins(law, beyond, action, k, random_ties)
-    return joint / joint.sum()
+    chances = np.zeros(law.shape[:2])
+    for action in range(law.shape[1]):
+        for k in range(law.shape[2] - 1):
+            chances[:, action] += law[:, action, k] * _wins(law, beyond, action, k, random_ties)
+    return chances
 
 
 def _wins(

@@ -1,0 +1,260 @@
+"""Contexts and labels of Miniworld by roll-outs on poses: Algorithm 1, episodes, Algorithm 5.
+
+What `contexts` and `labels` do on numbered states, for states that are poses.  No pictures: they
+are rendered afterwards, for the poses that are kept.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sad_hpc.distill.labels import MAX_CANDIDATES, LabelRule, best_action
+from sad_hpc.distill.motion import moved, random_pose, rewarded
+from sad_hpc.distill.random import (
+    digits_per_word,
+    digits_word,
+    high_product,
+    next_double,
+    rejection_threshold,
+)
+from sad_hpc.errors import SadError
+from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
+
+
+@dataclass(frozen=True)
+class PoseTransitions:
+    """n contexts of T transitions."""
+
+    poses: NDArray[np.float64]
+    """(n, T, 3)"""
+    actions: NDArray[np.uint8]
+    """(n, T)"""
+    rewards: NDArray[np.uint8]
+    """(n, T)"""
+    next_poses: NDArray[np.float64]
+    """(n, T, 3)"""
+
+
+@dataclass(frozen=True)
+class PoseLabels:
+    """A query pose and an action label for each of n tasks."""
+
+    query_poses: NDArray[np.float64]
+    """(n, 3)"""
+    actions: NDArray[np.uint8]
+    """(n,)"""
+    transitions: int
+    """Environment transitions spent on them in all."""
+
+
+def sample_pose_transitions(
+    targets: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    horizon: int,
+    stream: NDArray[np.uint64],
+) -> PoseTransitions:
+    """Algorithm 1: in each of T steps a pose drawn uniformly and an action of the policy.
+
+    Args:
+        targets: (n,) corners of the targets, 0..3.
+        policy: table of the behavior policy (see `policy_table`).
+        horizon: T.
+        stream: state of the random stream; it is advanced.
+    """
+    return _sample(targets, policy, horizon, stream, fresh=True)
+
+
+def sample_pose_episodes(
+    targets: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    horizon: int,
+    stream: NDArray[np.uint64],
+) -> PoseTransitions:
+    """Roll-outs of the behavior policy, T steps each, from the middle with a random heading."""
+    return _sample(targets, policy, horizon, stream, fresh=False)
+
+
+def _sample(
+    targets: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    horizon: int,
+    stream: NDArray[np.uint64],
+    fresh: bool,
+) -> PoseTransitions:
+    shape = (len(targets), horizon)
+    result = PoseTransitions(
+        np.empty((*shape, 3), np.float64),
+        np.empty(shape, np.uint8),
+        np.empty(shape, np.uint8),
+        np.empty((*shape, 3), np.float64),
+    )
+    _roll_out(
+        GEOMETRY,
+        BOXES,
+        targets,
+        policy,
+        digits_per_word(len(policy)),
+        fresh,
+        stream,
+        result.poses,
+        result.actions,
+        result.rewards,
+        result.next_poses,
+    )
+    return result
+
+
+def sample_pose_actions(
+    targets: NDArray[np.int64], policy: NDArray[np.uint8], stream: NDArray[np.uint64]
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """(n, 3) poses drawn uniformly, and (n,) actions of the behavior policy."""
+    drawn = sample_pose_transitions(targets, policy, 1, stream)
+    return drawn.poses[:, 0], drawn.actions[:, 0]
+
+
+def distill_pose_labels(
+    targets: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    rule: LabelRule,
+    stream: NDArray[np.uint64],
+) -> PoseLabels:
+    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
+
+    Args:
+        targets: (n,) corners of the targets, 0..3.
+        policy: table of the behavior policy (see `policy_table`).
+        rule: trust horizon and the rest.
+        stream: state of the random stream; it is advanced.
+
+    Raises:
+        SadError: for some task no query pose was good enough in a million tries.
+    """
+    query_poses = np.empty((len(targets), 3), np.float64)
+    actions = np.empty(len(targets), np.uint8)
+    transitions = _distill(
+        GEOMETRY,
+        BOXES,
+        targets,
+        policy,
+        digits_per_word(len(policy)),
+        rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
+        rule.episodes_per_action,
+        rule.stop_at_reward,
+        rule.least_score,
+        rule.random_ties,
+        stream,
+        query_poses,
+        actions,
+    )
+    if transitions < 0:
+        raise SadError(
+            f"no query pose reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
+            "data.trust_horizon or lower data.return_threshold"
+        )
+    return PoseLabels(query_poses, actions, transitions)
+
+
+@njit(inline="always")
+def _policy_product(policy, digits):  # type: ignore[no-untyped-def]  # pragma: no cover
+    product = np.uint64(1)
+    for _ in range(digits):
+        product *= np.uint64(len(policy))
+    return product
+
+
+@njit(cache=True, nogil=True)
+def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
+    geometry,
+    boxes,
+    targets,
+    policy,
+    digits,
+    fresh,
+    stream,
+    poses,
+    actions,
+    rewards,
+    next_poses,
+):
+    policy_range = np.uint64(len(policy))
+    product = _policy_product(policy, digits)
+    threshold = rejection_threshold(product)
+    word, left = np.uint64(0), 0
+    for task in range(poses.shape[0]):
+        box_x, box_z = boxes[targets[task], 0], boxes[targets[task], 1]
+        x, z = geometry.size / 2, geometry.size / 2
+        heading = 0.0 if fresh else 2 * np.pi * next_double(stream)
+        for t in range(poses.shape[1]):
+            if fresh:
+                x, z, heading = random_pose(geometry, box_x, box_z, stream)
+            if left == 0:
+                word, left = digits_word(stream, product, threshold), digits
+            action = policy[high_product(word, policy_range)]
+            word *= policy_range
+            left -= 1
+            poses[task, t, 0], poses[task, t, 1], poses[task, t, 2] = x, z, heading
+            actions[task, t] = action
+            x, z, heading = moved(geometry, box_x, box_z, x, z, heading, action)
+            next_poses[task, t, 0], next_poses[task, t, 1] = x, z
+            next_poses[task, t, 2] = heading
+            rewards[task, t] = rewarded(geometry, box_x, box_z, x, z, heading)
+
+
+@njit(cache=True, nogil=True)
+def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
+    geometry,
+    boxes,
+    targets,
+    policy,
+    digits,
+    discounts,
+    episodes,
+    stop_at_reward,
+    least_score,
+    random_ties,
+    stream,
+    query_poses,
+    labels,
+):
+    policy_range = np.uint64(len(policy))
+    product = _policy_product(policy, digits)
+    threshold = rejection_threshold(product)
+    word, left = np.uint64(0), 0
+    scores = np.empty(4, np.float64)
+    transitions = 0
+    for task in range(len(targets)):
+        box_x, box_z = boxes[targets[task], 0], boxes[targets[task], 1]
+        accepted = False
+        for _ in range(MAX_CANDIDATES):
+            query_x, query_z, query_heading = random_pose(geometry, box_x, box_z, stream)
+            for first_action in range(4):
+                score = 0.0
+                for _ in range(episodes):
+                    x, z, heading = query_x, query_z, query_heading
+                    action = np.uint8(first_action)
+                    for t in range(len(discounts)):
+                        if t > 0:
+                            if left == 0:
+                                word, left = digits_word(stream, product, threshold), digits
+                            action = policy[high_product(word, policy_range)]
+                            word *= policy_range
+                            left -= 1
+                        x, z, heading = moved(geometry, box_x, box_z, x, z, heading, action)
+                        transitions += 1
+                        if rewarded(geometry, box_x, box_z, x, z, heading):
+                            score += discounts[t]
+                            if stop_at_reward:
+                                break
+                scores[first_action] = score / episodes
+            best = best_action(scores, random_ties, stream)
+            if scores[best] >= least_score:
+                query_poses[task, 0], query_poses[task, 1] = query_x, query_z
+                query_poses[task, 2] = query_heading
+                labels[task] = best
+                accepted = True
+                break
+        if not accepted:
+            return -1
+    return transitions

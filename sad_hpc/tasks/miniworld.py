@@ -1,0 +1,142 @@
+"""Miniworld: a room seen through a camera, with four boxes of which one is the unknown target.
+
+One square room of side 6 with a box in each corner, the same colours always in the same corners; a
+task is which colour is the target.  The model sees images and the heading, never the position.
+
+What the paper leaves open is fixed here:
+
+- A pose is (x, z, heading), in the room's units and in radians.  Heading 0 looks towards +x, and
+  turning left adds to it, so the agent looks along (cos heading, -sin heading); headings are not
+  reduced modulo 2 pi.
+- Boxes and agent have the sizes of the `miniworld` package (side 0.8, radius 0.4).  A box's centre
+  is its radius away from both walls: as far into the corner as `miniworld` itself would place it.
+- A forward step that would bring the agent's circle into a wall, or into that of the target box, is
+  refused as a whole: the collision rule of `miniworld`.  Other boxes can be walked through.
+- Reward 1 if after the step the target is near (centres closer than box radius + agent radius +
+  1.5 forward steps) and at most 30 degrees away from the heading.  Staying keeps it.
+- A random position is uniform over all that the agent can take up without touching a wall or the
+  target, and a random heading uniform over the circle.  An episode starts in the middle of the room
+  with a random heading.
+- Textures, light and camera are the defaults of `miniworld`, with no randomisation.
+
+Nothing here needs `miniworld` or a graphics library; see `sad_hpc.render` for what does.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.tasks.base import TaskConfig
+
+ROOM_SIZE = 6.0
+COLORS = ("blue", "red", "green", "yellow")
+"""Of the boxes in corners 0 (low x, low z), 1 (high x, low z), 2 (high, high), 3 (low, high)."""
+BOX_SIZE = 0.8
+BOX_RADIUS = math.sqrt(BOX_SIZE * BOX_SIZE + BOX_SIZE * BOX_SIZE) / 2
+AGENT_RADIUS = 0.4
+FORWARD_STEP = 0.7
+TURN_DEGREES = 15.0
+NEAR_STEPS = 1.5
+"""How many forward steps away from touching the target is still near."""
+FACING_DEGREES = 30.0
+TURN_LEFT, TURN_RIGHT, FORWARD, STAY = range(4)
+TRAIN_SHARE = 0.8
+
+BOXES = np.array(
+    [
+        (BOX_RADIUS, BOX_RADIUS),
+        (ROOM_SIZE - BOX_RADIUS, BOX_RADIUS),
+        (ROOM_SIZE - BOX_RADIUS, ROOM_SIZE - BOX_RADIUS),
+        (BOX_RADIUS, ROOM_SIZE - BOX_RADIUS),
+    ]
+)
+"""(4, 2): centres (x, z) of the boxes."""
+
+
+class Geometry(NamedTuple):
+    """What motion and reward depend on, besides the target; an argument of the kernels, because
+    compiled code that is kept on disk would not notice a changed constant."""
+
+    size: float = ROOM_SIZE
+    margin: float = AGENT_RADIUS
+    """Least distance from a wall."""
+    contact: float = BOX_RADIUS + AGENT_RADIUS
+    """Least distance from the target's centre."""
+    near: float = BOX_RADIUS + AGENT_RADIUS + NEAR_STEPS * FORWARD_STEP
+    """Distances from the target's centre below this are rewarded."""
+    cos_facing: float = math.cos(math.radians(FACING_DEGREES))
+    forward: float = FORWARD_STEP
+    turn: float = TURN_DEGREES * (math.pi / 180)
+    """Radians; multiplied as `miniworld` does, to the same bits."""
+
+
+GEOMETRY = Geometry()
+
+
+class MiniworldConfig(TaskConfig):
+    """`task` section of Miniworld."""
+
+    family: Literal["miniworld"] = "miniworld"
+    horizon: int = Field(50, ge=1)
+    """T: transitions in a context, and steps in an episode."""
+    image_size: int = Field(25, ge=8, le=256)
+    """Pixels along each side of an image."""
+
+
+class Miniworld:
+    """The family of rooms that differ in their target; a task's parameter is its corner (0..3).
+
+    There are no more than four targets, so training and test tasks share them; what is new in a
+    test task is its context.
+    """
+
+    config_class = MiniworldConfig
+    name = "miniworld"
+    n_actions = 4
+    reward_dtype = np.uint8
+    sparse_reward = True
+
+    def __init__(self, config: MiniworldConfig) -> None:
+        self.config = config
+
+    @property
+    def max_return(self) -> float:
+        """The largest reward of a step times T: the scale of episode returns."""
+        return float(self.config.horizon)
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """How many of `total` tasks belong to `split`: four fifths are for training."""
+        train = round(total * TRAIN_SHARE)
+        return train if split == "train" else total - train
+
+    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
+        """(count, 1): the targets in turn, so that each has the same number of tasks."""
+        return (np.arange(first, first + count) % len(COLORS)).astype(np.int16)[:, None]
+
+
+def heading_vectors(poses: NDArray[np.float64]) -> NDArray[np.float32]:
+    """(..., 2): where an agent at poses (..., 3) looks, in x and z: all that the model is told."""
+    headings = poses[..., 2]
+    return np.stack([np.cos(headings), -np.sin(headings)], axis=-1).astype(np.float32)
+
+
+def check_pose(pose: Any) -> NDArray[np.float64]:
+    """(3,) pose as floats.
+
+    Raises:
+        ValueError: it is no pose whose agent keeps clear of the walls.
+    """
+    result = np.asarray(pose, dtype=np.float64)
+    low, high = AGENT_RADIUS, ROOM_SIZE - AGENT_RADIUS
+    if result.shape != (3,) or not np.isfinite(result).all():
+        raise ValueError(f"pose must be three numbers (x, z, heading), not {pose}")
+    if not ((result[:2] >= low) & (result[:2] <= high)).all():
+        raise ValueError(f"pose {pose}: x and z must be between {low} and {high}")
+    return result
+
+
+gymnasium.register(id="sad_hpc/Miniworld-v0", entry_point="sad_hpc.render.environment:MiniworldEnv")

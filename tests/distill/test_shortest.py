@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from sad_hpc.distill.motion import are_rewarded, step_poses
+from sad_hpc.distill.shortest import optimal_pose_actions, steps_to_reward
+from tests.distill.poses import first_rewards, random_poses
+
+POSES, TARGETS = random_poses(1500, seed=11)
+
+
+def after(poses, targets, action):
+    return step_poses(poses, np.full(len(poses), action, np.uint8), targets)[0]
+
+
+def test_steps_satisfy_bellmans_equation():
+    """With D = 0 exactly where rewarded, its only solution is the shortest time."""
+    steps = steps_to_reward(POSES, TARGETS)
+    following = np.stack([steps_to_reward(after(POSES, TARGETS, a), TARGETS) for a in range(4)], 1)
+    there = are_rewarded(POSES, TARGETS)
+    assert (steps[there] == 0).all()
+    assert (steps[~there] == 1 + following[~there].min(axis=1)).all()
+    optimal = optimal_pose_actions(POSES, TARGETS)
+    assert (optimal == (following == following.min(axis=1, keepdims=True))).all()
+
+
+def test_steps_are_those_of_enumerating_every_sequence_of_actions():
+    poses, targets = random_poses(8_000, seed=12)
+    steps = np.maximum(1, steps_to_reward(poses, targets))
+    assert (np.minimum(steps, 5) == first_rewards(poses, targets, 4).min(axis=(1, 2))).all()
+
+
+def test_following_optimal_actions_is_paid_from_then_on():
+    steps = np.maximum(1, steps_to_reward(POSES[:400], TARGETS[:400]))
+    poses, targets, paid = POSES[:400], TARGETS[:400], np.zeros(400)
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        optimal = optimal_pose_actions(poses, targets)
+        actions = (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1)
+        poses, rewards = step_poses(poses, actions.astype(np.uint8), targets)
+        paid += rewards
+    assert (paid == 31 - steps).all()
+
+
+@pytest.mark.parametrize("pose", [(np.nan, 3, 0), (3, 3, np.inf), (7, 3, 0)])
+def test_a_pose_outside_of_the_room_is_an_error(pose):
+    with pytest.raises(ValueError, match="outside"):
+        steps_to_reward(np.array([pose], np.float64), np.array([0]))

@@ -1,0 +1,19 @@
+"""Skips what needs OpenGL, only where it is missing and SAD_HPC_REQUIRE_GL is not set."""
+
+import os
+
+import pytest
+
+from sad_hpc.errors import SadError
+
+
+def require_gl() -> None:
+    """Call it at the top of a test module that renders."""
+    try:
+        from sad_hpc.render.renderer import shared_renderer
+
+        shared_renderer(25)
+    except SadError as error:
+        if os.environ.get("SAD_HPC_REQUIRE_GL"):
+            raise
+        pytest.skip(str(error), allow_module_level=True)
