@@ -152,12 +152,11 @@ class BanditEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
         means: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9),
         horizon: int = 500,
     ) -> None:
-        kinds: dict[str, tuple[type[BanditFamily], type[BanditConfig]]] = {
-            "gaussian_bandit": (GaussianBandit, GaussianBanditConfig),
-            "bernoulli_bandit": (BernoulliBandit, BernoulliBanditConfig),
-        }
-        family, config = kinds[kind]
-        self._family = family(config(arms=len(means), horizon=horizon))
+        self._family: BanditFamily
+        if kind == "gaussian_bandit":
+            self._family = GaussianBandit(GaussianBanditConfig(arms=len(means), horizon=horizon))
+        else:
+            self._family = BernoulliBandit(BernoulliBanditConfig(arms=len(means), horizon=horizon))
         self._means = np.array(means, np.float32)
         self.observation_space = spaces.Box(0, 0, (1,), np.uint8)
         self.action_space = spaces.Discrete(len(means))

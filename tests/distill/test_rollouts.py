@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from sad_hpc.distill.policy import policy_table
 from scipy import stats
 
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.motion import step_poses
-from sad_hpc.distill.policy import policy_table
 from sad_hpc.distill.random import next_double, stream
 from sad_hpc.distill.rollouts import (
     distill_pose_labels,
