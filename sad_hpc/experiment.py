@@ -69,6 +69,8 @@ class PretrainConfig(Section):
     batch_size: int = Field(64, ge=1)
     """Global: contexts in a step, over all ranks."""
     learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    """cosine: the learning rate falls to 0 over the whole training, which ends its jitter."""
     weight_decay: float = Field(1e-4, ge=0)
     gradient_clipping: float = Field(1.0, ge=0)
     """Largest gradient norm; 0 switches it off."""

@@ -4,6 +4,7 @@ Every random choice is a function of (seed, epoch, step, rank), so that nothing 
 needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
 """
 
+import math
 import time
 
 import numpy as np
@@ -72,6 +73,13 @@ def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -
         return F.cross_entropy(scores, every_length)
     losses = F.cross_entropy(scores, every_length, reduction="none")
     return (weights.flatten() * losses).mean()
+
+
+def learning_rate(config: PretrainConfig, progress: float) -> float:
+    """The learning rate after a share `progress` in [0, 1) of all steps."""
+    if config.schedule == "constant":
+        return config.learning_rate
+    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
 class Trainer:
@@ -150,6 +158,10 @@ class Trainer:
         logits = self._engine(examples.query_states, examples.context)
         loss = action_loss(logits, examples.labels, examples.weights)
         self._engine.backward(loss)
+        # A function of the step alone: a resumed run needs no scheduler's state.
+        rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate
         self._engine.step()
         self._loss_sum += loss.detach()
         self._step += 1

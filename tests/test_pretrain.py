@@ -14,7 +14,7 @@ from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.engine import deepspeed_config
 from sad_hpc.errors import CheckpointError
 from sad_hpc.experiment import PretrainConfig, load_experiment
-from sad_hpc.pretrain import action_loss
+from sad_hpc.pretrain import action_loss, learning_rate
 from sad_hpc.run import Run
 from tests.conftest import TINY
 
@@ -174,6 +174,13 @@ def test_the_loss_is_the_mean_over_all_context_lengths():
         [-F.log_softmax(logits[b, t].float(), 0)[labels[b]] for b in range(3) for t in range(4)]
     ).mean()
     assert action_loss(logits, labels).item() == pytest.approx(expected.item())
+
+
+def test_the_cosine_schedule_falls_from_the_learning_rate_to_0():
+    constant = PretrainConfig(epochs=1, learning_rate=0.5)
+    cosine = PretrainConfig(epochs=1, learning_rate=0.5, schedule="cosine")
+    assert {learning_rate(constant, share) for share in (0, 0.3, 0.9)} == {0.5}
+    assert [learning_rate(cosine, share) for share in (0, 0.5, 1)] == pytest.approx([0.5, 0.25, 0])
 
 
 def test_deepspeeds_dictionary_follows_the_config():
