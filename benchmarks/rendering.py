@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 from run import compare
-from sad_hpc.distill.policy import policy_table
 
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_transitions
 from sad_hpc.distill.shortest import optimal_pose_actions
+from sad_hpc.policy import policy_table
 from sad_hpc.render.environment import MiniworldEnv
 from sad_hpc.render.gl import graphics
 from sad_hpc.render.renderer import shared_renderer

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from sad_hpc.distill.policy import policy_table
 from scipy import stats
 
 from sad_hpc.distill.labels import LabelRule
@@ -14,6 +13,7 @@ from sad_hpc.distill.rollouts import (
 )
 from sad_hpc.distill.shortest import optimal_pose_actions
 from sad_hpc.errors import SadError
+from sad_hpc.policy import policy_table
 from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
 from tests.distill.laws import label_chances
 from tests.distill.poses import first_rewards, random_poses
