@@ -59,5 +59,5 @@ def test_failure_ends_with_an_exit_code_and_the_reason(dev_cluster: Env, tmp_pat
     arguments = ["tests/configs/tiny.yaml", "cluster.mpi=none", "--wait"]
     code, log = submit_and_wait(dev_cluster, tmp_path, *arguments)
     assert code != 0
-    assert "sad-hpc: error: MPI sees 1 rank(s) but SLURM_NTASKS=2" in log
+    assert "sad-hpc: error: 1 rank(s) see each other but SLURM_NTASKS=2" in log
     assert "aggregate" in log and "stuck behind collect" in log

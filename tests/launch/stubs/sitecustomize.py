@@ -44,6 +44,10 @@ def evaluate(run, method, seed):
 
 
 def aggregate(run, results: Path):
+    from sad_hpc.run import write_json
+
+    tables = {"signature": run.experiment.aggregate_signature()}
+    write_json(results / run.experiment.name / "provenance.json", tables)
     _work(run, run.aggregate(), f"aggregate {results.name}")
 
 
