@@ -5,7 +5,6 @@ state/checkpoints.json    the complete ones, newest first, with a checksum of ea
 """
 
 import errno
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from sad_hpc.engine import on_first_rank
 from sad_hpc.errors import CheckpointError
+from sad_hpc.run import checksum as file_checksum
 from sad_hpc.run import read_json, write_error, write_json
 
 KEPT = 2
@@ -102,7 +102,7 @@ class Checkpoints:
             "signature": self._signature,
             "world_size": self._world_size,
             "files": {
-                str(path.relative_to(self._state / tag)): _checksum(path)
+                str(path.relative_to(self._state / tag)): file_checksum(path.read_bytes())
                 for path in sorted((self._state / tag).rglob("*"))
                 if path.is_file()
             },
@@ -126,10 +126,6 @@ class Checkpoints:
     def _is_whole(self, entry: dict[str, Any]) -> bool:
         folder = self._state / str(entry["tag"])
         return all(
-            (folder / name).is_file() and _checksum(folder / name) == checksum
+            (folder / name).is_file() and file_checksum((folder / name).read_bytes()) == checksum
             for name, checksum in entry["files"].items()
         )
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()

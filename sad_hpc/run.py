@@ -11,6 +11,7 @@ Each stage folder holds `config.json` (what decides its content), `provenance.js
 `progress.json` (heartbeat) and, when complete, `done.json`.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -52,6 +53,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the error that matters is the one before
             temporary.unlink(missing_ok=True)
+
+
+def checksum(content: bytes) -> str:
+    """BLAKE2b-256 of a file's bytes, in hex."""
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
 def write_error(path: Path, error: OSError) -> SadError:

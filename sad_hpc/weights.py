@@ -1,6 +1,5 @@
 """A trained model on disk: its state_dict, and the signature of the training that made it."""
 
-import hashlib
 import io
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from torch import nn
 
 from sad_hpc.errors import CheckpointError
 from sad_hpc.hdf5 import write_bytes
+from sad_hpc.run import checksum as file_checksum
 
 WEIGHTS = "weights.pt"
 
@@ -23,7 +23,7 @@ def save_weights(path: Path, model: nn.Module, signature: str) -> str:
     buffer = io.BytesIO()
     torch.save({"signature": signature, "state": state}, buffer)
     write_bytes(path, buffer.getvalue())
-    return _checksum(buffer.getvalue())
+    return file_checksum(buffer.getvalue())
 
 
 def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) -> None:
@@ -39,7 +39,7 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    if _checksum(data) != checksum:
+    if file_checksum(data) != checksum:
         raise CheckpointError(f"{path} is damaged: its checksum has changed; {remedy}")
     try:
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -54,7 +54,3 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
         model.load_state_dict(state)
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit the model; {remedy}") from error
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=32).hexdigest()

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from sad_hpc.config import differences
 from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
-from sad_hpc.dataset.writer import checksum, dataset_names
+from sad_hpc.dataset.writer import dataset_names
 from sad_hpc.errors import DatasetError
+from sad_hpc.run import checksum
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -1,6 +1,5 @@
 """Writing: a shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
 
-import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sad_hpc.dataset.schema import (
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
 from sad_hpc.hdf5 import file_image, write_bytes, write_file
+from sad_hpc.run import checksum
 
 
 def write_shard(
@@ -47,11 +47,6 @@ def write_shard(
         checksum=checksum(content),
         transitions=block.transitions,
     )
-
-
-def checksum(content: bytes) -> str:
-    """BLAKE2b-256 of a file's bytes, in hex."""
-    return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
 def _compare(content: bytes, path: Path, block: Block) -> None:

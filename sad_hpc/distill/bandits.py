@@ -8,6 +8,7 @@ from sad_hpc.distill.block import Block
 from sad_hpc.distill.labels import best_action
 from sad_hpc.distill.random import (
     digits_per_word,
+    digits_product,
     digits_word,
     high_product,
     rejection_threshold,
@@ -126,9 +127,7 @@ def distill_bandit_labels(
 @njit(cache=True, nogil=True)
 def _pull(policy, digits, state, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
     policy_range = np.uint64(len(policy))
-    product = np.uint64(1)
-    for _ in range(digits):
-        product *= policy_range
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     for i in range(len(actions)):
@@ -144,9 +143,7 @@ def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
     means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels
 ):
     policy_range = np.uint64(len(policy))
-    product = np.uint64(1)
-    for _ in range(digits):
-        product *= policy_range
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     arms = means.shape[1]

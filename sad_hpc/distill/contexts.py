@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.random import (
     MAX_PRODUCT,
     digits_per_word,
+    digits_product,
     digits_word,
     high_product,
     rejection_threshold,
@@ -104,9 +105,7 @@ def sample_state_actions(
 @njit(cache=True, nogil=True)
 def _draw_state_actions(n_states, policy, pairs, stream, states, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
     state_range, policy_range = np.uint64(n_states), np.uint64(len(policy))
-    product = np.uint64(1)
-    for _ in range(pairs):
-        product *= state_range * policy_range
+    product = digits_product(n_states * len(policy), pairs)
     threshold = rejection_threshold(product)
     count = len(states)
     first = 0
@@ -146,9 +145,7 @@ def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
     next_states,
 ):
     policy_range = np.uint64(len(policy))
-    product = np.uint64(1)
-    for _ in range(digits):
-        product *= policy_range
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     for task in range(states.shape[0]):

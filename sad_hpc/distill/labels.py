@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.random import (
     digits_per_word,
+    digits_product,
     digits_word,
     high_product,
     next_word,
@@ -146,9 +147,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     n_states, n_actions = np.uint64(tables.shape[1]), tables.shape[2]
     state_threshold = rejection_threshold(n_states)
     policy_range = np.uint64(len(policy))
-    product = np.uint64(1)
-    for _ in range(digits):
-        product *= policy_range
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     steps = len(discounts)

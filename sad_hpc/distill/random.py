@@ -83,6 +83,15 @@ def digits_word(
 
 
 @njit(inline="always")
+def digits_product(base: int, digits: int) -> np.uint64:  # pragma: no cover (compiled)
+    """base^digits: the product of the ranges of a word's digits."""
+    product = np.uint64(1)
+    for _ in range(digits):
+        product *= np.uint64(base)
+    return product
+
+
+@njit(inline="always")
 def rejection_threshold(product: np.uint64) -> np.uint64:  # pragma: no cover (compiled)
     """2^64 mod product."""
     return (np.uint64(0) - product) % product

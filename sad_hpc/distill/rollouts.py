@@ -14,6 +14,7 @@ from sad_hpc.distill.labels import MAX_CANDIDATES, LabelRule, best_action
 from sad_hpc.distill.motion import moved, random_pose, rewarded
 from sad_hpc.distill.random import (
     digits_per_word,
+    digits_product,
     digits_word,
     high_product,
     next_double,
@@ -156,14 +157,6 @@ def distill_pose_labels(
     return PoseLabels(query_poses, actions, transitions)
 
 
-@njit(inline="always")
-def _policy_product(policy, digits):  # type: ignore[no-untyped-def]  # pragma: no cover
-    product = np.uint64(1)
-    for _ in range(digits):
-        product *= np.uint64(len(policy))
-    return product
-
-
 @njit(cache=True, nogil=True)
 def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
     geometry,
@@ -179,7 +172,7 @@ def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
     next_poses,
 ):
     policy_range = np.uint64(len(policy))
-    product = _policy_product(policy, digits)
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     for task in range(poses.shape[0]):
@@ -219,7 +212,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     labels,
 ):
     policy_range = np.uint64(len(policy))
-    product = _policy_product(policy, digits)
+    product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
     scores = np.empty(4, np.float64)
