@@ -14,7 +14,7 @@ import numpy as np
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.tabular import label_rule
-from sad_hpc.experiment import load_experiment
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 

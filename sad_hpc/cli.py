@@ -149,7 +149,7 @@ def _add_cluster(command: _Parser, default: str) -> None:
 
 
 def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from sad_hpc.experiment import load_experiment
+    from sad_hpc.experiment_file import load_experiment
     from sad_hpc.run import Run
 
     return Run(load_experiment(options.config, options.overrides), options.runs)

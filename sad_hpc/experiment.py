@@ -1,25 +1,12 @@
 """An experiment: the sections of a config file, one a stage, and the signature of each stage."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from sad_hpc.config import (
-    Section,
-    apply_overrides,
-    build,
-    read_yaml,
-    resolved,
-    signature,
-    transient,
-)
-from sad_hpc.errors import ConfigError
+from sad_hpc.config import Section, resolved, signature, transient
 from sad_hpc.methods import METHODS
-from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TaskConfig
-from sad_hpc.tasks.base import family_class
 
 
 class DataConfig(Section):
@@ -132,6 +119,12 @@ class Experiment(Section, Generic[TaskT]):
     dit: DITConfig = DITConfig()
     pretrain: PretrainConfig
     evaluate: EvaluateConfig = EvaluateConfig()
+    pretrained: SerializeAsAny[Section] | None = None
+    """The experiment whose models are evaluated here; None: this one trains its own.
+
+    In a file it is the path of the other config, relative to this one; it decides methods, seeds,
+    model and training.
+    """
 
     @field_validator("methods")
     @classmethod
@@ -147,6 +140,11 @@ class Experiment(Section, Generic[TaskT]):
         if min(seeds) < 0:
             raise ValueError("seeds must be 0 or more")
         return _without_repeats(seeds)
+
+    @property
+    def source(self) -> "Experiment[Any]":
+        """The experiment that trains the models: this one, or `pretrained`."""
+        return cast("Experiment[Any]", self.pretrained or self)
 
     @property
     def elements(self) -> list[tuple[str, int]]:
@@ -174,8 +172,8 @@ class Experiment(Section, Generic[TaskT]):
 
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""
-        config = self.pretrain_config(method, seed)
-        return signature("pretrain", config, [self.data_signature()])
+        config = self.source.pretrain_config(method, seed)
+        return signature("pretrain", config, [self.source.data_signature()])
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
         """What decides an evaluation, besides the trained model."""
@@ -184,7 +182,10 @@ class Experiment(Section, Generic[TaskT]):
     def evaluate_signature(self, method: str, seed: int) -> str:
         """Names the result file of one (method, seed)."""
         config = self.evaluate_config(method, seed)
-        return signature("evaluate", config, [self.pretrain_signature(method, seed)])
+        upstream = [self.pretrain_signature(method, seed)]
+        if self.pretrained is not None:
+            upstream.append(self.data_signature())
+        return signature("evaluate", config, upstream)
 
     def aggregate_signature(self) -> str:
         """Names the state in which the tables include every (method, seed)."""
@@ -196,64 +197,3 @@ def _without_repeats(values: list[Any]) -> list[Any]:
     if len(set(values)) < len(values):
         raise ValueError(f"repeats an entry: {values}")
     return values
-
-
-def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
-    """Reads a config file: defaults < YAML < `key.sub=value` overrides.
-
-    Raises:
-        ConfigError: one line with the file, the key and the valid choices.
-    """
-    mapping = apply_overrides(read_yaml(path), overrides)
-    source = " ".join([str(path), *overrides])
-    return parse_experiment(mapping, source)
-
-
-def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskConfig]:
-    """A mapping of sections as an experiment; `source` is named in errors.
-
-    Raises:
-        ConfigError: see `load_experiment`.
-    """
-    task = mapping.get("task")
-    if not isinstance(task, dict) or "family" not in task:
-        raise ConfigError(f"{source}: required key 'task.family' is missing")
-    try:
-        family = family_class(task["family"])
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    experiment = build(Experiment[family.config_class], mapping, source)  # type: ignore[name-defined]
-    _check_sizes(experiment, source)
-    return experiment
-
-
-def _check_sizes(experiment: Experiment[TaskConfig], source: str) -> None:
-    """What only shows when sections are seen together."""
-    family = family_class(experiment.task.family)(experiment.task)
-    data, policy = experiment.data, experiment.data.behavior_policy
-    if policy != "uniform" and len(policy) != family.n_actions:
-        raise ConfigError(
-            f"{source}: data.behavior_policy has {len(policy)} probabilities, but "
-            f"{experiment.task.family} has {family.n_actions} actions"
-        )
-    try:
-        policy_table(policy, family.n_actions)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    for split in ("train", "test"):
-        if family.n_tasks(split, data.tasks) < 1:
-            raise ConfigError(
-                f"{source}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
-            )
-    n_train = family.n_tasks("train", data.tasks)
-    if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
-        raise ConfigError(
-            f"{source}: {n_train} training tasks less pretrain.holdout_tasks="
-            f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
-            f"pretrain.batch_size={experiment.pretrain.batch_size}"
-        )
-    n_test = family.n_tasks("test", data.tasks)
-    if experiment.evaluate.tasks > n_test:
-        raise ConfigError(
-            f"{source}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
-        )

@@ -33,8 +33,14 @@ def pretrain(run: Run, method: str, seed: int) -> None:
     Raises:
         DatasetError: the dataset is missing, incomplete, damaged, or of another config.
         CheckpointError: a checkpoint of another model is in the way.
-        ConfigError: the global batch does not divide over the ranks.
+        ConfigError: the global batch does not divide over the ranks, or the models of this
+            experiment are another's.
     """
+    if run.experiment.pretrained is not None:
+        raise ConfigError(
+            f"{run.experiment.name} trains no models: it evaluates those of "
+            f"{run.experiment.source.name}; train that experiment's config"
+        )
     folder = run.checkpoint(method, seed)
     process = torch_process()
     _check_batch(run.experiment.pretrain, process)

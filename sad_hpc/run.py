@@ -169,7 +169,9 @@ class Run:
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
 
     def checkpoint(self, method: str, seed: int) -> StageFolder:
-        """The folder of one trained model."""
+        """The folder of one trained model, in the run of the experiment that trains it."""
+        if self.experiment.pretrained is not None:
+            return Run(self.experiment.source, self.runs).checkpoint(method, seed)
         signature = self.experiment.pretrain_signature(method, seed)
         return self._element("pretrain", "checkpoints", method, seed, signature)
 
@@ -182,16 +184,6 @@ class Run:
         """The marker of finished tables."""
         folder = self.path / "aggregates" / self.experiment.aggregate_signature()
         return StageFolder("aggregate", folder)
-
-    def stages(self) -> list[StageFolder]:
-        """Every stage folder of the experiment, in the order of work."""
-        elements = self.experiment.elements
-        return [
-            self.data(),
-            *(self.checkpoint(*element) for element in elements),
-            *(self.evaluation(*element) for element in elements),
-            self.aggregate(),
-        ]
 
     def prepare(self, command: Sequence[str]) -> None:
         """Creates the folder and records the whole config and the command that uses it."""

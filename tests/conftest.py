@@ -12,7 +12,7 @@ for _name in [name for name in os.environ if name.startswith("SLURM_")]:
     del os.environ[_name]
 
 from sad_hpc.collect import collect  # noqa: E402 (the environment is read at import)
-from sad_hpc.experiment import load_experiment  # noqa: E402
+from sad_hpc.experiment_file import load_experiment  # noqa: E402
 from sad_hpc.run import Run  # noqa: E402
 
 ROOT = Path(__file__).parent.parent

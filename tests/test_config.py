@@ -5,7 +5,7 @@ import yaml
 
 from sad_hpc.config import SCHEMA_VERSION, apply_overrides, differences, read_yaml, signature
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import load_experiment, parse_experiment
+from sad_hpc.experiment_file import load_experiment, parse_experiment
 from tests.conftest import ROOT, TINY
 
 CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "configs/paper").glob("*"))]

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.engine import deepspeed_config
 from sad_hpc.errors import CheckpointError
-from sad_hpc.experiment import PretrainConfig, load_experiment
+from sad_hpc.experiment import PretrainConfig
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.pretrain import action_loss, learning_rate
 from sad_hpc.run import Run
 from tests.conftest import TINY

@@ -80,7 +80,7 @@ def test_collection_on_a_full_disk_keeps_the_shards_that_fit(small_disk: Path):
     from sad_hpc.collect import collect
     from sad_hpc.dataset.schema import Manifest
     from sad_hpc.dataset.verify import verify
-    from sad_hpc.experiment import load_experiment
+    from sad_hpc.experiment_file import load_experiment
     from sad_hpc.run import Run
     from tests.conftest import TINY
 

@@ -17,15 +17,16 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     Raises:
         CheckpointError: it is not trained yet, damaged, or of another model.
     """
-    folder = run.checkpoint(method, seed)
+    folder, trained = run.checkpoint(method, seed), run.experiment.source
     marker = folder.done
     if marker is None:
         raise CheckpointError(
-            f"{method} seed {seed} is not trained: {folder.path} has no done.json; run "
-            f"`sad-hpc pretrain CONFIG --method {method} --seed {seed}` or `sad-hpc launch CONFIG`"
+            f"{trained.name} {method} seed {seed} is not trained: {folder.path} has no done.json; "
+            f"run `sad-hpc pretrain CONFIG --method {method} --seed {seed}` or `sad-hpc launch "
+            f"CONFIG` with the config of {trained.name}"
         )
-    inputs = Inputs.of_family(make_family(run.experiment.task))
-    model = Transformer(run.experiment.model, inputs)
+    inputs = Inputs.of_family(make_family(trained.task))
+    model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, marker["checksum"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -33,13 +33,19 @@ class Step:
 
 
 def graph(run: Run) -> list[Step]:
-    """Every step of a run, in the order of work."""
-    collect = Step(run.data())
+    """Every step of a run, in the order of work.
+
+    Where the models are another experiment's, their training is no step of this run.
+    """
+    collect, elements = Step(run.data()), run.experiment.elements
     pretrains = [
-        Step(run.checkpoint(*element), (collect,), element) for element in run.experiment.elements
+        Step(run.checkpoint(*element), (collect,), element)
+        for element in elements
+        if run.experiment.pretrained is None
     ]
+    models = {step.element: (step,) for step in pretrains}
     evaluates = [
-        Step(run.evaluation(*element), (pretrain,), element)
-        for element, pretrain in zip(run.experiment.elements, pretrains, strict=True)
+        Step(run.evaluation(*element), (collect, *models.get(element, ())), element)
+        for element in elements
     ]
     return [collect, *pretrains, *evaluates, Step(run.aggregate(), tuple(evaluates))]

@@ -16,7 +16,7 @@ import psutil
 from submitit.helpers import DelayedSubmission
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment import parse_experiment
+from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.run import Run
 

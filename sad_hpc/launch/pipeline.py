@@ -51,6 +51,7 @@ def launch(
     """
     arguments = command_line(run, config, overrides, results)
     _forget_other_tables(run, results)
+    _check_models(run)
     steps = graph(run)
     if dry_run:
         active = _active_jobs(run, steps) if shutil.which("squeue") else {}
@@ -73,6 +74,24 @@ def launch(
     if succeeded:
         _print_results(results / run.experiment.name)
     return 0 if succeeded else 1
+
+
+def _check_models(run: Run) -> None:
+    """Models of another experiment must be there: no job of this run would wait for them."""
+    if run.experiment.pretrained is None:
+        return
+    missing = [
+        f"{method} seed {seed}"
+        for method, seed in run.experiment.elements
+        if run.checkpoint(method, seed).done is None
+    ]
+    if missing:
+        source = Run(run.experiment.source, run.runs)
+        raise SadError(
+            f"{run.experiment.name} evaluates the models of {source.experiment.name}, of which "
+            f"{source.path} lacks {', '.join(missing)}: launch that experiment first, with the "
+            "same --runs and with the settings that 'pretrained' has here"
+        )
 
 
 def _forget_other_tables(run: Run, results: Path) -> None:

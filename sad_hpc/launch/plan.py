@@ -74,10 +74,9 @@ def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:
         ids: job ids of the incomplete steps by title.
     """
     required = [each for step in batch.steps for each in step.requires]
-    if batch.stage != "evaluate":
-        return _clause("afterok", required, ids)
-    roots = [each for pretrain in required for each in pretrain.requires]
-    clauses = [_clause("afterok", roots, ids), _clause("afterany", required, ids)]
+    pretrains = [step for step in required if step.stage == "pretrain"]
+    others = [step for step in required if step.stage != "pretrain"]
+    clauses = [_clause("afterok", others, ids), _clause("afterany", pretrains, ids)]
     return ",".join(clause for clause in clauses if clause) or None
 
 

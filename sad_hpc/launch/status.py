@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment import parse_experiment
+from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.queue import QueueEntry, find_jobs
 from sad_hpc.launch.records import JobRecord, load_records

@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from sad_hpc.experiment import parse_experiment
+from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.run import Run
 
 METHODS = ["SAD", "DPT", "DPT*"]

@@ -10,7 +10,7 @@ from sad_hpc.aggregate import aggregate, headline_table
 from sad_hpc.aggregate.figures import COLORS
 from sad_hpc.aggregate.summary import write_curves
 from sad_hpc.errors import SadError
-from sad_hpc.experiment import load_experiment
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.methods import METHODS
 
 from .synthetic import fill, level, make_run, write_result

@@ -14,7 +14,7 @@ from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
-from sad_hpc.experiment import load_experiment
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from tests.conftest import TINY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.experiment import parse_experiment
+from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.run import Run
 

@@ -1,0 +1,131 @@
+"""Reading an experiment: defaults < YAML < overrides, and what only shows across its sections."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.config import apply_overrides, build, differences, read_yaml, resolved
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import Experiment
+from sad_hpc.policy import policy_table
+from sad_hpc.tasks import TaskConfig
+from sad_hpc.tasks.base import family_class
+
+INHERITED = ("methods", "seeds", "model", "dit", "pretrain")
+"""What the experiment that trained the models decides."""
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
+    """Reads a config file: defaults < YAML < `key.sub=value` overrides.
+
+    `pretrained: FILE` stands for that file's content, so that overrides reach into it.
+
+    Raises:
+        ConfigError: one line with the file, the key and the valid choices.
+    """
+    mapping = read_yaml(path)
+    if isinstance(mapping.get("pretrained"), str):
+        mapping["pretrained"] = read_yaml(path.parent / mapping["pretrained"])
+    mapping = apply_overrides(mapping, overrides)
+    source = " ".join([str(path), *overrides])
+    return parse_experiment(mapping, source)
+
+
+def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskConfig]:
+    """A mapping of sections as an experiment; `source` is named in errors.
+
+    Raises:
+        ConfigError: see `load_experiment`.
+    """
+    task = mapping.get("task")
+    if not isinstance(task, dict) or "family" not in task:
+        raise ConfigError(f"{source}: required key 'task.family' is missing")
+    try:
+        family = family_class(task["family"])
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    if mapping.get("pretrained") is not None:
+        mapping = _inherit(mapping, source)
+    experiment = build(Experiment[family.config_class], mapping, source)  # type: ignore[name-defined]
+    _check_data(experiment, source)
+    if experiment.pretrained is None:
+        _check_training(experiment, source)
+    else:
+        _check_pretrained(experiment, source)
+    return experiment
+
+
+def _inherit(mapping: dict[str, Any], source: str) -> dict[str, Any]:
+    """The mapping with `pretrained` as an experiment, and with what that decides."""
+    pretrained = mapping["pretrained"]
+    if not isinstance(pretrained, dict):
+        raise ConfigError(f"{source}: 'pretrained' must be the path of a config file, in a file")
+    parsed = parse_experiment(pretrained, f"{source}: pretrained")
+    if parsed.pretrained is not None:
+        raise ConfigError(f"{source}: pretrained has a 'pretrained' of its own; name that one")
+    inherited = {key: value for key, value in parsed.model_dump().items() if key in INHERITED}
+    return {**inherited, **mapping, "pretrained": parsed}
+
+
+def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
+    """The models of the other experiment must be usable, and must be what is said of them here."""
+    trained = experiment.source
+    for key in ("methods", "seeds"):
+        if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
+            raise ConfigError(f"{source}: {key} {sorted(unknown)} are not among {trained.name}'s")
+    for key in ("model", "dit", "pretrain"):
+        wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
+        if changed := differences(found, wanted, key):
+            raise ConfigError(
+                f"{source}: {trained.name} decides {key} ({'; '.join(changed)}); "
+                f"set pretrained.{key} instead"
+            )
+    own, others = (family_class(e.task.family)(e.task) for e in (experiment, trained))
+    for name in ("n_actions", "state_center", "state_scale"):
+        if getattr(own, name) != getattr(others, name):
+            raise ConfigError(
+                f"{source}: the models of {trained.name} have {name} {getattr(others, name)}, "
+                f"this task has {getattr(own, name)}"
+            )
+    if experiment.task.horizon != trained.task.horizon:
+        raise ConfigError(
+            f"{source}: the models of {trained.name} have task.horizon={trained.task.horizon}, "
+            f"not {experiment.task.horizon}"
+        )
+
+
+def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
+    """What only shows when task, data and evaluation are seen together."""
+    family = family_class(experiment.task.family)(experiment.task)
+    data, policy = experiment.data, experiment.data.behavior_policy
+    if policy != "uniform" and len(policy) != family.n_actions:
+        raise ConfigError(
+            f"{source}: data.behavior_policy has {len(policy)} probabilities, but "
+            f"{experiment.task.family} has {family.n_actions} actions"
+        )
+    try:
+        policy_table(policy, family.n_actions)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    for split in ("train", "test"):
+        if family.n_tasks(split, data.tasks) < 1:
+            raise ConfigError(
+                f"{source}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
+            )
+    n_test = family.n_tasks("test", data.tasks)
+    if experiment.evaluate.tasks > n_test:
+        raise ConfigError(
+            f"{source}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
+        )
+
+
+def _check_training(experiment: Experiment[TaskConfig], source: str) -> None:
+    """The training tasks must fill a batch."""
+    family = family_class(experiment.task.family)(experiment.task)
+    n_train = family.n_tasks("train", experiment.data.tasks)
+    if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
+        raise ConfigError(
+            f"{source}: {n_train} training tasks less pretrain.holdout_tasks="
+            f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
+            f"pretrain.batch_size={experiment.pretrain.batch_size}"
+        )
