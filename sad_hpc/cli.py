@@ -16,6 +16,7 @@ EXAMPLES = {
     "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
     "status": "sad-hpc status runs/darkroom",
+    "report": "sad-hpc report --results results",
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
     "doctor": "sad-hpc doctor --cluster slurm",
@@ -109,6 +110,8 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
     command = add("status", _status, "Show each stage's state, progress and log.")
     command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
+    command = add("report", _report, "Tables of all experiments beside the paper's, and one page.")
+    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     command = add("inspect", _inspect, "Show what a dataset holds.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -237,6 +240,13 @@ def _status(options: argparse.Namespace) -> int:
     from sad_hpc.launch.status import show_status
 
     return show_status(options.path)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate import overview
+
+    print(f"all experiments: {overview(options.results)}")
+    return 0
 
 
 def _inspect(options: argparse.Namespace) -> int:

@@ -102,6 +102,11 @@ def _average_row(rows: list[dict], mode: str) -> dict:
     return average
 
 
+def comparison_header() -> list[str]:
+    """Titles of the columns that `comparison_cells` fills."""
+    return ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
+
+
 def comparison_cells(table: pd.DataFrame) -> list[list[str]]:
     """The table as text, such as `647.0 % (paper 508.9 %)`: a row's name, then its comparisons."""
     return [
@@ -132,24 +137,24 @@ def _title(mode: str) -> str:
 
 def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
     """The comparison as a Markdown page."""
-    header = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
     explanation = (
         f"{NOT_COMPUTED}: not computed, or not in the paper. Averages are over the paper's "
         "environments that have a number in the column; the paper's own are over all five."
     )
-    cells = markdown_table(header, comparison_cells(table))
+    cells = markdown_table(comparison_header(), comparison_cells(table))
     return "\n".join([f"# {_title(mode)}", "", cells, *notes, explanation, ""])
 
 
 def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
     """The comparison as a LaTeX table in the paper's layout."""
     caption = " ".join([f"{_title(mode)}, beside the paper's.", *notes])
-    header = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
     rows = [
         [cells[0] if cells[0] == AVERAGE else rf"\emph{{{cells[0]}}}", *cells[1:]]
         for cells in comparison_cells(table)
     ]
-    lines = [r" & ".join(_latex(cell) for cell in row) + r" \\" for row in [header, *rows]]
+    lines = [
+        r" & ".join(_latex(cell) for cell in row) + r" \\" for row in [comparison_header(), *rows]
+    ]
     return "\n".join(
         [
             r"\begin{table}[ht]",

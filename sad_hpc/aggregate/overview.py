@@ -1,0 +1,84 @@
+"""All experiments of a results folder side by side: the paper's two tables, and one page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sad_hpc.aggregate.compare import write_comparisons
+from sad_hpc.aggregate.page import write_page
+from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
+from sad_hpc.aggregate.report import missing_notes
+from sad_hpc.errors import SadError
+from sad_hpc.run import read_json
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The results folder of one experiment."""
+
+    folder: Path
+    family: str
+    summary: pd.DataFrame
+    provenance: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """What its numbers lack, as sentences that name it."""
+        missing = self.provenance.get("missing", [])
+        return [f"{self.folder.name}: {note}" for note in missing_notes(missing)]
+
+
+def overview(results: Path) -> Path:
+    """Writes compare_{offline,online}.{csv,md,tex} and report.html, which it returns, to `results`.
+
+    Raises:
+        SadError: there is no experiment, or two of one task family of which neither is named after
+            the family.
+    """
+    chosen = choose(find_finished(results))
+    if not chosen:
+        raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
+    notes = [note for one in chosen for note in one.notes]
+    write_comparisons(results, [one.summary for one in chosen], notes)
+    path = results / PAGE
+    write_page(path, [one.folder for one in chosen], notes)
+    return path
+
+
+def find_finished(results: Path) -> list[Finished]:
+    """The experiments that have a summary, in the paper's order of task families."""
+    found = []
+    for path in sorted(results.glob("*/summary.csv")):
+        summary = pd.read_csv(path)
+        provenance = read_json(path.parent / "provenance.json") or {}
+        found.append(Finished(path.parent, summary["task_family"].iloc[0], summary, provenance))
+    order = list(FAMILY_NAMES)
+    known = sorted((f for f in found if f.family in order), key=lambda f: order.index(f.family))
+    return known + [one for one in found if one.family not in order]
+
+
+def choose(found: list[Finished]) -> list[Finished]:
+    """One experiment a task family: the only one, or the one that is named after the family.
+
+    Raises:
+        SadError: neither is there.
+    """
+    by_family: dict[str, list[Finished]] = {}
+    for one in found:
+        by_family.setdefault(one.family, []).append(one)
+    return [_namesake(family, members) for family, members in by_family.items()]
+
+
+def _namesake(family: str, members: list[Finished]) -> Finished:
+    for one in members:
+        if len(members) == 1 or one.folder.name == family:
+            return one
+    names = ", ".join(str(one.folder) for one in members)
+    raise SadError(
+        f"{names} are all of {family_name(family)}, and none of them is named {family}: "
+        "move those aside that the tables shall not show"
+    )
