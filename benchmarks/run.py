@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from sad_hpc.distill import make_block
-from sad_hpc.distill.tabular import label_rule
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import Darkroom
@@ -71,7 +70,7 @@ def plain_collection(family: Darkroom, trust_horizon: int, tasks: int) -> None:
 def bench_collection() -> None:
     experiment = load_experiment(ROOT / "configs/darkroom.yaml")
     family = make_family(experiment.task)
-    assert isinstance(family, Darkroom) and label_rule(family, experiment.data).stop_at_reward
+    assert isinstance(family, Darkroom) and family.sparse_reward
 
     def kernels() -> None:
         for block in range(9):

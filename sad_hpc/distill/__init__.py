@@ -5,9 +5,10 @@ from sad_hpc.distill import compilation  # noqa: F401 (first: it says where comp
 # isort: split
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
+from sad_hpc.distill.poses import pose_block
 from sad_hpc.distill.tabular import tabular_block
 from sad_hpc.experiment import DataConfig
-from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily
+from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily
 
 
 def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> Block:
@@ -23,6 +24,8 @@ def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> 
         return tabular_block(family, data, split, block)
     if isinstance(family, BanditFamily):
         return bandit_block(family, data, split, block)
+    if isinstance(family, Miniworld):
+        return pose_block(family, data, split, block)
     raise TypeError(f"no kernels for {type(family).__name__}")
 
 

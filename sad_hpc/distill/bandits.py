@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block
+from sad_hpc.distill.block import Block, ContextArrays, LabelArrays
 from sad_hpc.distill.labels import best_action
 from sad_hpc.distill.random import (
     digits_per_word,
@@ -50,31 +50,14 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         data.tie_break == "random",
         streams["sad"],
     )
-    states = np.zeros((count, horizon, 1), np.uint8)
+    states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((count, 1), np.uint8)
+    context = ContextArrays(states, actions, rewards.astype(family.reward_dtype), states)
     labels = {
-        "sad": sad,
-        "dpt": pull_arms(policy, count, streams["dpt"]),
-        "dpt_star": means.argmax(axis=1).astype(np.uint8),
+        "sad": LabelArrays(queries, sad, pulls),
+        "dpt": LabelArrays(queries, pull_arms(policy, count, streams["dpt"])),
+        "dpt_star": LabelArrays(queries, means.argmax(axis=1).astype(np.uint8)),
     }
-    arrays = {
-        "context/states": states,
-        "context/actions": actions,
-        "context/rewards": rewards.astype(family.reward_dtype),
-        "context/next_states": states,
-        "tasks/index": np.arange(first, first + count, dtype=np.int64),
-        "tasks/parameters": means,
-    }
-    for name, chosen in labels.items():
-        arrays[f"labels/{name}/query_states"] = np.zeros((count, 1), np.uint8)
-        arrays[f"labels/{name}/actions"] = chosen
-    transitions = {
-        "context": actions.size,
-        "episodes": 0,
-        "labels_sad": pulls,
-        "labels_dpt": 0,
-        "labels_dpt_star": 0,
-    }
-    return Block(arrays, transitions)
+    return Block.of(first, means, {"context": context}, labels)
 
 
 def pull_arms(

@@ -1,9 +1,40 @@
 """What the kernels make of one block of tasks: arrays for a dataset file, and counts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+
+LABELS = ("sad", "dpt", "dpt_star")
+"""Groups of labels; AD and DIT take theirs from the contexts."""
+
+
+@dataclass(frozen=True)
+class ContextArrays:
+    """n contexts of T transitions, as they are stored."""
+
+    states: NDArray[Any]
+    """(n, T, d)"""
+    actions: NDArray[np.uint8]
+    """(n, T)"""
+    rewards: NDArray[Any]
+    """(n, T)"""
+    next_states: NDArray[Any]
+    """(n, T, d)"""
+
+
+@dataclass(frozen=True)
+class LabelArrays:
+    """A query state and an action label of each of n tasks, as they are stored."""
+
+    query_states: NDArray[Any]
+    """(n, d)"""
+    actions: NDArray[np.uint8]
+    """(n,)"""
+    transitions: int = 0
+    """Environment transitions spent on them in all."""
 
 
 @dataclass(frozen=True)
@@ -14,3 +45,32 @@ class Block:
     """Dataset name (such as `context/states`) -> array whose first axis is the task."""
     transitions: dict[str, int]
     """Environment transitions spent, by purpose."""
+
+    @classmethod
+    def of(
+        cls,
+        first: int,
+        parameters: NDArray[Any],
+        contexts: Mapping[str, ContextArrays],
+        labels: Mapping[str, LabelArrays],
+    ) -> "Block":
+        """The block of tasks `first` .. `first + n - 1`.
+
+        Args:
+            first: index of the first task in its split.
+            parameters: (n, p) of the tasks.
+            contexts: by HDF5 group.
+            labels: by LABELS.
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        for group, context in contexts.items():
+            arrays |= {f"{group}/{name}": array for name, array in vars(context).items()}
+        arrays["tasks/index"] = np.arange(first, first + len(parameters), dtype=np.int64)
+        arrays["tasks/parameters"] = parameters
+        for name, label in labels.items():
+            arrays[f"labels/{name}/query_states"] = label.query_states
+            arrays[f"labels/{name}/actions"] = label.actions
+        transitions = {"context": contexts["context"].actions.size}
+        transitions["episodes"] = contexts["episodes"].actions.size if "episodes" in contexts else 0
+        transitions |= {f"labels_{name}": label.transitions for name, label in labels.items()}
+        return cls(arrays, transitions)

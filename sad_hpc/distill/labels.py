@@ -21,6 +21,7 @@ from sad_hpc.distill.random import (
     rejection_threshold,
 )
 from sad_hpc.errors import SadError
+from sad_hpc.experiment import DataConfig
 from sad_hpc.tasks.base import TabularMDPs
 
 MAX_CANDIDATES = 1_000_000
@@ -43,6 +44,18 @@ class LabelRule:
     """R of Algorithm 3; Algorithm 5 asks for any reward at all."""
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
+
+    @classmethod
+    def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":
+        """The rule that a `data` section asks for: Algorithm 5 for sparse rewards, else 3."""
+        return cls(
+            trust_horizon=data.trust_horizon,
+            episodes_per_action=data.episodes_per_action,
+            discount=data.discount,
+            stop_at_reward=sparse_reward,
+            return_threshold=data.return_threshold,
+            random_ties=data.tie_break == "random",
+        )
 
     @property
     def least_score(self) -> float:
@@ -108,24 +121,18 @@ def distill_labels(
 
 
 def optimal_labels(
-    optimal: NDArray[np.bool_],
-    mdp_of_task: NDArray[np.int64],
-    query_states: NDArray[np.uint16],
-    generator: np.random.Generator,
-) -> NDArray[np.uint8]:
+    optimal: NDArray[np.bool_], generator: np.random.Generator
+) -> NDArray[np.uint8]:  # fmt: skip
     """(n,): an optimal action of each query state, any of them with equal chance.
 
     Always the lowest one would be a policy of its own (in Darkroom: first x, then y) whose greedy
     copy was measured to be worse: it must know the goal's column exactly along the whole way.
 
     Args:
-        optimal: (M, S, A) whether an action is optimal.
-        mdp_of_task: (n,) in 0..M-1.
-        query_states: (n,).
+        optimal: (n, A) whether an action is optimal in the query state.
         generator: of the choice.
     """
-    candidates = optimal[mdp_of_task, query_states]
-    return (candidates * (1 + generator.random(candidates.shape))).argmax(axis=1).astype(np.uint8)
+    return (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1).astype(np.uint8)
 
 
 @njit(cache=True, nogil=True)

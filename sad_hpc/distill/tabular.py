@@ -1,11 +1,8 @@
 """A block of tabular tasks: Algorithm 1, roll-outs, and Algorithm 3 or 5."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block
+from sad_hpc.distill.block import Block, ContextArrays, LabelArrays
 from sad_hpc.distill.contexts import (
     Transitions,
     sample_episodes,
@@ -17,18 +14,6 @@ from sad_hpc.distill.random import stream
 from sad_hpc.experiment import DataConfig
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks.base import SPLITS, TabularFamily
-
-
-def label_rule(family: TabularFamily, data: DataConfig) -> LabelRule:
-    """The rule that a `data` section asks for."""
-    return LabelRule(
-        trust_horizon=data.trust_horizon,
-        episodes_per_action=data.episodes_per_action,
-        discount=data.discount,
-        stop_at_reward=family.sparse_reward,
-        return_threshold=data.return_threshold,
-        random_ties=data.tie_break == "random",
-    )
 
 
 def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: int) -> Block:
@@ -44,51 +29,36 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
         purpose: stream(data.seed, SPLITS.index(split), block, purpose)
         for purpose in ("context", "episodes", "sad", "dpt", "dpt_star")
     }
-    horizon = family.config.horizon
+    horizon, rule = family.config.horizon, LabelRule.of(data, family.sparse_reward)
 
     context = sample_transitions(mdps, mdp_of_task, policy, horizon, streams["context"])
     episodes = sample_episodes(
         mdps, mdp_of_task, policy, horizon, family.start_state, streams["episodes"]
     )
-    sad = distill_labels(mdps, mdp_of_task, policy, label_rule(family, data), streams["sad"])
-    dpt = sample_state_actions(family.n_states, policy, count, streams["dpt"])
+    sad = distill_labels(mdps, mdp_of_task, policy, rule, streams["sad"])
+    dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
     star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])
     star_actions = optimal_labels(
-        family.optimal_actions(distinct),
-        mdp_of_task,
-        star_states,
+        family.optimal_actions(distinct)[mdp_of_task, star_states],
         np.random.default_rng(streams["dpt_star"]),
     )
-    labels = {
-        "sad": (sad.query_states, sad.actions),
-        "dpt": dpt,
-        "dpt_star": (star_states, star_actions),
-    }
-    arrays: dict[str, NDArray[Any]] = {
-        **_context_arrays("context", family, context),
-        **_context_arrays("episodes", family, episodes),
-        "tasks/index": np.arange(first, first + count, dtype=np.int64),
-        "tasks/parameters": parameters,
-    }
-    for name, (query_states, actions) in labels.items():
-        arrays[f"labels/{name}/query_states"] = family.coordinates[query_states]
-        arrays[f"labels/{name}/actions"] = actions
-    transitions = {
-        "context": context.actions.size,
-        "episodes": episodes.actions.size,
-        "labels_sad": sad.transitions,
-        "labels_dpt": 0,
-        "labels_dpt_star": 0,
-    }
-    return Block(arrays, transitions)
+    cells = family.coordinates
+    return Block.of(
+        first,
+        parameters,
+        {"context": _stored(family, context), "episodes": _stored(family, episodes)},
+        {
+            "sad": LabelArrays(cells[sad.query_states], sad.actions, sad.transitions),
+            "dpt": LabelArrays(cells[dpt_states], dpt_actions),
+            "dpt_star": LabelArrays(cells[star_states], star_actions),
+        },
+    )
 
 
-def _context_arrays(
-    group: str, family: TabularFamily, transitions: Transitions
-) -> dict[str, NDArray[Any]]:
-    return {
-        f"{group}/states": family.coordinates[transitions.states],
-        f"{group}/actions": transitions.actions,
-        f"{group}/rewards": transitions.rewards.astype(family.reward_dtype),
-        f"{group}/next_states": family.coordinates[transitions.next_states],
-    }
+def _stored(family: TabularFamily, transitions: Transitions) -> ContextArrays:
+    return ContextArrays(
+        family.coordinates[transitions.states],
+        transitions.actions,
+        transitions.rewards.astype(family.reward_dtype),
+        family.coordinates[transitions.next_states],
+    )

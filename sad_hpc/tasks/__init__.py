@@ -12,6 +12,7 @@ from sad_hpc.tasks.base import (
     TaskFamily,
     make_family,
 )
+from sad_hpc.tasks.miniworld import Miniworld
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -19,6 +20,7 @@ for _module in pkgutil.iter_modules(__path__):
 __all__ = [
     "FAMILIES",
     "BanditFamily",
+    "Miniworld",
     "TabularFamily",
     "TabularMDPs",
     "TaskConfig",

@@ -44,6 +44,8 @@ class TaskFamily(ABC):
     """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
+    image_size: int | None = None
+    """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
 

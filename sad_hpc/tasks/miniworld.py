@@ -23,14 +23,14 @@ Nothing here needs `miniworld` or a graphics library; see `sad_hpc.render` for w
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import TaskConfig
+from sad_hpc.tasks.base import TaskConfig, TaskFamily, register
 
 ROOM_SIZE = 6.0
 COLORS = ("blue", "red", "green", "yellow")
@@ -87,26 +87,26 @@ class MiniworldConfig(TaskConfig):
     """Pixels along each side of an image."""
 
 
-class Miniworld:
+@register("miniworld")
+class Miniworld(TaskFamily):
     """The family of rooms that differ in their target; a task's parameter is its corner (0..3).
 
     There are no more than four targets, so training and test tasks share them; what is new in a
-    test task is its context.
+    test task is its context.  States are poses (x, z, heading): of these, the model is told the
+    heading alone.
     """
 
-    config_class = MiniworldConfig
+    config_class: ClassVar[type[TaskConfig]] = MiniworldConfig
+    config: MiniworldConfig
     name = "miniworld"
     n_actions = 4
+    state_center = (0.0, 0.0, 0.0)
+    state_scale = (1.0, 1.0, 1.0)
     reward_dtype = np.uint8
-    sparse_reward = True
 
     def __init__(self, config: MiniworldConfig) -> None:
-        self.config = config
-
-    @property
-    def max_return(self) -> float:
-        """The largest reward of a step times T: the scale of episode returns."""
-        return float(self.config.horizon)
+        super().__init__(config)
+        self.image_size = config.image_size
 
     def n_tasks(self, split: str, total: int) -> int:
         """How many of `total` tasks belong to `split`: four fifths are for training."""
@@ -116,6 +116,45 @@ class Miniworld:
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """(count, 1): the targets in turn, so that each has the same number of tasks."""
         return (np.arange(first, first + count) % len(COLORS)).astype(np.int16)[:, None]
+
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """See TaskFamily."""
+        # Compiled, and so imported only by those who ask.
+        from sad_hpc.distill.shortest import optimal_pose_actions
+
+        try:
+            optimal = optimal_pose_actions(query_states, _targets(parameters))
+            return optimal[np.arange(len(actions)), actions]
+        except ValueError as error:
+            raise KeyError(str(error)) from error
+
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """Replays contexts: next poses and rewards must be those of the motion, to the last bit."""
+        from sad_hpc.distill.motion import step_poses
+
+        poses, next_poses = context["states"], context["next_states"]
+        targets = np.repeat(_targets(parameters), poses.shape[1])
+        if (context["actions"] >= self.n_actions).any() or not np.isfinite(poses).all():
+            return [f"{group} holds states or actions that {self.name} does not have"]
+        moved, paid = step_poses(poses.reshape(-1, 3), context["actions"].ravel(), targets)
+        faults = []
+        if (moved != next_poses.reshape(-1, 3)).any() or (paid != context["rewards"].ravel()).any():
+            faults.append(f"{group} breaks the dynamics of {self.name}")
+        if group == "episodes" and (poses[:, 1:] != next_poses[:, :-1]).any():
+            faults.append("episodes are not in time order")
+        return faults
+
+
+def _targets(parameters: NDArray[Any]) -> NDArray[np.int64]:
+    """(n,): the target's corner of tasks (n, 1)."""
+    targets = parameters[:, 0].astype(np.int64)
+    if ((targets < 0) | (targets >= len(COLORS))).any():
+        raise KeyError("targets must be corners 0 to 3")
+    return targets
 
 
 def heading_vectors(poses: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -128,9 +128,7 @@ def test_a_threshold_that_nothing_reaches_is_an_error():
 def test_optimal_labels_are_all_the_optimal_actions_equally_often():
     optimal = FAMILY.optimal_actions(GOAL)
     states = np.repeat(np.arange(16, dtype=np.uint16), 500)
-    labels = optimal_labels(
-        optimal, np.zeros(len(states), np.int64), states, np.random.default_rng(0)
-    )
+    labels = optimal_labels(optimal[0, states], np.random.default_rng(0))
     assert optimal[0, states, labels].all()
     for state in range(16):
         counts = np.bincount(labels[states == state], minlength=5)[optimal[0, state]]
