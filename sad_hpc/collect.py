@@ -6,6 +6,7 @@ shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what 
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from sad_hpc.dataset.reader import checked_bytes
@@ -13,7 +14,7 @@ from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
 from sad_hpc.distill import make_block
 from sad_hpc.distributed import SharedCounter, world
-from sad_hpc.errors import DatasetError
+from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import TaskFamily, make_family
@@ -119,6 +120,12 @@ class SplitCollector:
 
     def _write(self, number: int) -> ShardEntry:
         block = make_block(self._family, self._data, self.split, number)
+        if self._family.image_size is not None:
+            # Only here: other families need no OpenGL.
+            from sad_hpc.render.block import add_images
+            from sad_hpc.render.renderer import shared_renderer
+
+            block = add_images(block, shared_renderer(self._family.image_size))
         return write_shard(
             self._folder,
             number,
@@ -152,14 +159,23 @@ class SplitCollector:
                 yield entry
 
     def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
-        saved = time.monotonic()
         shards = self.manifest.shards
         with Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress:
-            for entry in finished:
-                shards[entry.block] = entry
-                rows = sum(shard.rows for shard in shards.values())
-                progress.update(len(shards), f"{rows:,} tasks")
-                if time.monotonic() - saved >= SAVE_SECONDS:
+            try:
+                self._list(finished, progress)
+            except BaseException:
+                # Whatever has ended the work, the shards that are there need not be made again.
+                with suppress(SadError):
                     self.manifest.save(self._folder)
-                    saved = time.monotonic()
+                raise
             self.manifest.save(self._folder)
+
+    def _list(self, finished: Iterator[ShardEntry], progress: Progress) -> None:
+        saved, shards = time.monotonic(), self.manifest.shards
+        for entry in finished:
+            shards[entry.block] = entry
+            rows = sum(shard.rows for shard in shards.values())
+            progress.update(len(shards), f"{rows:,} tasks")
+            if time.monotonic() - saved >= SAVE_SECONDS:
+                self.manifest.save(self._folder)
+                saved = time.monotonic()

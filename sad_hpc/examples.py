@@ -11,9 +11,14 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.methods import METHODS, Method
 from sad_hpc.model import Context
 from sad_hpc.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks import TaskFamily, make_family
 
 CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
+
+
+def context_parts(family: TaskFamily) -> tuple[str, ...]:
+    """Datasets of a context that a model of this family is shown."""
+    return CONTEXT_PARTS if family.image_size is None else (*CONTEXT_PARTS, "images")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,9 @@ class Batch:
     """B examples on the device."""
 
     query_states: Tensor
-    """(B, d) uint8"""
+    """(B, d)"""
+    query_images: Tensor | None
+    """(B, s, s, 3) uint8, where states are seen as pictures"""
     context: Context
     labels: Tensor
     """(B,) int64"""
@@ -39,12 +46,15 @@ class Examples:
     Args:
         method: says how examples are made of the columns.
         columns: context parts (n, T, ...); query_states (n, d) and labels (n,) where the method has
-            labels of its own; return_to_go (n, T) where it weighs by it.
+            labels of its own; return_to_go (n, T) where it weighs by it; images (n, T, s, s, 3)
+            and query_images (n, s, s, 3) where states are seen as pictures.
         holdout: tasks kept out of training.
     """
 
     def __init__(self, method: Method, columns: dict[str, Tensor], holdout: int) -> None:
         self._method, self._columns = method, columns
+        parts = [part for part in (*CONTEXT_PARTS, "images") if part in columns]
+        self._context = Context(**{part: columns[part] for part in parts})
         n_tasks, self._horizon = columns["actions"].shape
         self.n_holdout = holdout
         self.n_train = n_tasks - holdout
@@ -60,12 +70,16 @@ class Examples:
         folder = run.data().path / "train"
         manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
         source = METHODS[method]
-        groups = make_family(experiment.task).context_groups
+        family = make_family(experiment.task)
+        groups = family.context_groups
         context = source.context if source.context in groups else groups[0]
-        names = {part: f"{context}/{part}" for part in CONTEXT_PARTS}
+        pictures = family.image_size is not None
+        names = {part: f"{context}/{part}" for part in context_parts(family)}
         if source.labels is not None:
             names["query_states"] = f"{source.labels}/query_states"
             names["labels"] = f"{source.labels}/actions"
+            if pictures:
+                names["query_images"] = f"{source.labels}/query_images"
         found = read_columns(folder, manifest, list(names.values()))
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.weight == "return":
@@ -86,20 +100,22 @@ class Examples:
             rows: (B,).
             times: (B,) in 0..T-1: which transition is the query, for AD and DIT.
         """
-        context = Context(**{part: self._columns[part][rows] for part in CONTEXT_PARTS})
+        context = self._context.map(lambda part: part[rows])
         full = torch.full_like(rows, self._horizon)
         if self._method.labels is not None:
-            labels = self._columns["labels"][rows].long()
-            return Batch(self._columns["query_states"][rows], context, labels, None, full)
+            queries, labels = self._columns["query_states"][rows], self._columns["labels"][rows]
+            images = self._columns["query_images"][rows] if context.images is not None else None
+            return Batch(queries, images, context, labels.long(), None, full)
         here = torch.arange(len(rows), device=rows.device)
         queries, labels = context.states[here, times], context.actions[here, times].long()
+        images = None if context.images is None else context.images[here, times]
         weights = torch.zeros(len(rows), self._horizon + 1, device=rows.device)
         if self._method.weight == "history":
             # The mean over all prefixes then is the mean over the one that counts.
             weights[here, times] = self._horizon + 1
-            return Batch(queries, context, labels, weights, times)
+            return Batch(queries, images, context, labels, weights, times)
         weights += self._columns["return_to_go"][rows, times].unsqueeze(1)
-        return Batch(queries, context, labels, weights, full)
+        return Batch(queries, images, context, labels, weights, full)
 
     def order(self, seed: int, epoch: int) -> Tensor:
         """(n_train,) a permutation that depends on seed and epoch, not on the number of ranks."""

@@ -2,11 +2,14 @@
 
 Token 0 holds the query state; tokens 1..T hold one transition each.  A linear layer embeds
 [state, one-hot action, next state, reward], learned positions are added, and the output at token t
-is the model's answer after t transitions of context.  Blocks are those of GPT-2; where head_dim is
-embedding / heads they equal Hugging Face's `GPT2Model`.
+is the model's answer after t transitions of context.  Where a state is seen as a picture, tokens
+are [picture's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
+head_dim is embedding / heads they equal Hugging Face's `GPT2Model`.
 """
 
 import math
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +18,9 @@ from torch import Tensor, nn
 
 from sad_hpc.experiment import ModelConfig
 from sad_hpc.tasks import TaskFamily
+
+IMAGE_FEATURES = 8
+"""Numbers that the image encoder makes of a picture."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +32,30 @@ class Inputs:
     """T: the longest context."""
     state_center: tuple[float, ...]
     state_scale: tuple[float, ...]
+    image_size: int | None = None
+    """Pixels along each side of a state's picture; states are poses (x, z, heading) then."""
 
     @classmethod
     def of_family(cls, family: TaskFamily) -> "Inputs":
         """The inputs of a family."""
-        return cls(family.n_actions, family.config.horizon, family.state_center, family.state_scale)
+        return cls(
+            family.n_actions,
+            family.config.horizon,
+            family.state_center,
+            family.state_scale,
+            family.image_size,
+        )
+
+    @property
+    def features(self) -> int:
+        """Numbers that describe a state: its coordinates, or picture and heading."""
+        return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
 
     @property
     def width(self) -> int:
-        """Numbers in a token: state, one-hot action, next state, reward."""
-        return 2 * len(self.state_center) + self.n_actions + 1
+        """Numbers in a token: state, one-hot action, next state (unless pictured), reward."""
+        next_state = self.features if self.image_size is None else 0
+        return self.features + self.n_actions + next_state + 1
 
 
 @dataclass(frozen=True)
@@ -43,13 +63,26 @@ class Context:
     """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
 
     states: Tensor
-    """(B, t, d) uint8"""
+    """(B, t, d) uint8, or float64 poses"""
     actions: Tensor
     """(B, t) uint8"""
     rewards: Tensor
     """(B, t)"""
     next_states: Tensor
-    """(B, t, d) uint8"""
+    """(B, t, d), as states"""
+    images: Tensor | None = None
+    """(B, t, s, s, 3) uint8: pictures of the states"""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
+        """The context with every part changed in the same way."""
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        return Context(**{name: change(part) for name, part in parts.items()})
+
+    def split(self, size: int) -> Iterator["Context"]:
+        """The context in parts of `size` rows."""
+        for first in range(0, len(self.actions), size):
+            rows = slice(first, first + size)
+            yield self.map(operator.itemgetter(rows))
 
 
 class Cache:
@@ -71,6 +104,30 @@ class Cache:
 def head_width(config: ModelConfig) -> int:
     """head_dim, by default embedding / heads rounded up to a multiple of 8."""
     return config.head_dim or 8 * math.ceil(config.embedding / config.heads / 8)
+
+
+class ImageEncoder(nn.Module):
+    """A small CNN: two 3x3 convolutions of 16 channels, strides 2 and 1, to IMAGE_FEATURES."""
+
+    def __init__(self, image_size: int) -> None:
+        super().__init__()
+        side = (image_size - 3) // 2 + 1 - 2
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16 * side * side, IMAGE_FEATURES),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(..., s, s, 3) uint8 -> (..., IMAGE_FEATURES)."""
+        first = self.layers[0]
+        assert isinstance(first, nn.Conv2d)
+        flat = images.flatten(0, -4).to(first.weight.dtype) / 255  # (n, s, s, 3)
+        features = self.layers(flat.permute(0, 3, 1, 2))  # (n, IMAGE_FEATURES)
+        return features.view(*images.shape[:-3], IMAGE_FEATURES)
 
 
 class Attention(nn.Module):
@@ -128,6 +185,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
+        self.images = ImageEncoder(inputs.image_size) if inputs.image_size is not None else None
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
@@ -138,19 +196,24 @@ class Transformer(nn.Module):
         self.register_buffer("state_scale", torch.tensor(inputs.state_scale), persistent=False)
         initialize(self, config)
 
-    def forward(self, query_states: Tensor, context: Context) -> Tensor:
+    def forward(
+        self, query_states: Tensor, context: Context, query_images: Tensor | None = None
+    ) -> Tensor:
         """Action logits for every context length.
 
         Args:
-            query_states: (B, d) uint8.
+            query_states: (B, d).
             context: t transitions a row, 0 <= t <= T.
+            query_images: (B, s, s, 3) uint8, where states are seen as pictures.
 
         Returns:
             (B, t + 1, A): at [:, k] the answer given the first k transitions.
         """
-        tokens = torch.cat(
-            [self.query_token(query_states), self.transition_tokens(context)], dim=1
-        )  # (B, t + 1, width)
+        query = self.query_token(self.features(query_states, query_images))
+        return self.answer(torch.cat([query, self.context_tokens(context)], dim=1))
+
+    def answer(self, tokens: Tensor) -> Tensor:
+        """(B, L, width) -> (B, L, A): the answer after each token."""
         return self.head(self.decode(self.embed(tokens)))
 
     def extend(self, token: Tensor, cache: Cache) -> Tensor:
@@ -159,24 +222,38 @@ class Transformer(nn.Module):
         cache.length += 1
         return answer
 
-    def query_token(self, query_states: Tensor) -> Tensor:
-        """(B, d) -> (B, 1, width): the state, and nothing else."""
-        query = self.scale(query_states)  # (B, d)
-        pad = query.new_zeros(len(query), self.inputs.width - query.shape[1])
-        return torch.cat([query, pad], dim=1).unsqueeze(1)
+    def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
+        """(..., F): what the model is told of states (..., d) and their pictures (..., s, s, 3)."""
+        if self.images is None:
+            return self.scale(states)
+        assert images is not None, "this model sees states as pictures"
+        heading = states[..., 2]
+        # The position is in the dataset for tests; it must not get in here.
+        looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
+        return torch.cat([self.images(images), looks.to(self.embed.weight.dtype)], dim=-1)
 
-    def transition_tokens(self, context: Context) -> Tensor:
-        """(B, t, width): state, one-hot action, next state and reward."""
-        dtype = self.embed.weight.dtype
-        return torch.cat(
-            [
-                self.scale(context.states),  # (B, t, d)
-                F.one_hot(context.actions.long(), self.inputs.n_actions).to(dtype),  # (B, t, A)
-                self.scale(context.next_states),  # (B, t, d)
-                context.rewards.unsqueeze(-1).to(dtype),  # (B, t, 1)
-            ],
-            dim=2,
+    def query_token(self, features: Tensor) -> Tensor:
+        """(B, F) -> (B, 1, width): the query state, and nothing else."""
+        return F.pad(features, (0, self.inputs.width - features.shape[1])).unsqueeze(1)
+
+    def context_tokens(self, context: Context) -> Tensor:
+        """(B, t, width): a context's transitions."""
+        return self.transition_tokens(
+            self.features(context.states, context.images),
+            context.actions,
+            None if self.images is not None else self.scale(context.next_states),
+            context.rewards,
         )
+
+    def transition_tokens(
+        self, features: Tensor, actions: Tensor, next_features: Tensor | None, rewards: Tensor
+    ) -> Tensor:
+        """(B, t, width): state (B, t, F), one-hot action, next state unless None, reward (B, t)."""
+        dtype = self.embed.weight.dtype
+        parts = [features, F.one_hot(actions.long(), self.inputs.n_actions).to(dtype)]
+        if next_features is not None:
+            parts.append(next_features)
+        return torch.cat([*parts, rewards.unsqueeze(-1).to(dtype)], dim=2)
 
     def decode(self, embedded: Tensor, cache: Cache | None = None) -> Tensor:
         """(B, L, E) token embeddings -> (B, L, E) outputs: GPT-2 without its word embeddings."""
@@ -209,6 +286,11 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
                 into_residual = name.endswith(("attention.projection", "feed_forward.2"))
                 std = 0.02 / math.sqrt(2 * config.layers) if into_residual else 0.02
             nn.init.normal_(module.weight, std=std)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Conv2d):
+            # As in `scaled` whatever the transformer's: pictures do not pass through GPT-2's norm.
+            nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
+            assert module.bias is not None
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)

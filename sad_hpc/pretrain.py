@@ -161,7 +161,7 @@ class Trainer:
         times = self._examples.times(self._seed, self._step, size)
         examples = self._examples.batch(rows[mine], times[mine])
         _seed_dropout(self._seed, self._step, self._process.rank)
-        logits = self._engine(examples.query_states, examples.context)
+        logits = self._engine(examples.query_states, examples.context, examples.query_images)
         loss = action_loss(logits, examples.labels, examples.weights)
         self._engine.backward(loss)
         # A function of the step alone: a resumed run needs no scheduler's state.
@@ -198,7 +198,9 @@ class Trainer:
             if not len(part):  # fewer held-out tasks than ranks
                 continue
             examples = self._examples.batch(part, part_times)
-            logits = self._engine.module(examples.query_states, examples.context)
+            logits = self._engine.module(
+                examples.query_states, examples.context, examples.query_images
+            )
             sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)
             answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
             sums[1] += (answers == examples.labels).sum()

@@ -67,7 +67,7 @@ def test_the_answer_for_a_prefix_does_not_see_what_follows():
     query, context = random_context(3, 12)
     full = network(query, context)
     for length in (0, 1, 7):
-        prefix = Context(**{name: part[:, :length] for name, part in vars(context).items()})
+        prefix = context.map(lambda part, length=length: part[:, :length])
         assert torch.allclose(network(query, prefix)[:, -1], full[:, length], atol=1e-5)
 
 
@@ -75,7 +75,8 @@ def test_the_answer_for_a_prefix_does_not_see_what_follows():
 def test_tokens_hold_scaled_states_one_hot_actions_and_rewards():
     network = model()
     query, context = random_context(2, 3)
-    tokens = torch.cat([network.query_token(query), network.transition_tokens(context)], dim=1)
+    tokens = [network.query_token(network.features(query)), network.context_tokens(context)]
+    tokens = torch.cat(tokens, dim=1)
     assert tokens.shape == (2, 4, INPUTS.width)
     assert (tokens[:, 0, :2] == (query.float() - 3) / 2).all()
     assert (tokens[:, 0, 2:] == 0).all()

@@ -8,6 +8,10 @@ Every file holds, with the task as the first axis of length n:
     episodes/...                                     the same, roll-outs of the behavior policy
     labels/{sad,dpt,dpt_star}/query_states (n,d) actions (n)
     tasks/index (n) parameters (n,p)                 never model input
+
+Where the model sees pictures of states (Miniworld), also, as uint8:
+
+    context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,s,s,3)
 """
 
 import hashlib
@@ -37,6 +41,18 @@ def chunk_shape(array: NDArray[Any]) -> tuple[int, ...]:
     row_bytes = max(1, array.nbytes // max(1, len(array)))
     rows = max(1, min(len(array), CHUNK_BYTES // row_bytes))
     return (rows, *array.shape[1:])
+
+
+def compression(name: str) -> dict[str, Any]:
+    """The filter of a dataset of that name, as arguments of `create_dataset`.
+
+    Pictures shrink to 36 % with gzip at level 1, which takes a twentieth of the time of rendering
+    them; lzf leaves 53 % and level 4 32 %, and shuffling bytes gains nothing.  Everything else is
+    small, and mostly random.
+    """
+    if name.endswith("images"):
+        return {"compression": "gzip", "compression_opts": 1}
+    return {}
 
 
 def shard_name(block: int) -> str:

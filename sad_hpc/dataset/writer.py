@@ -12,6 +12,7 @@ from sad_hpc.dataset.schema import (
     Manifest,
     ShardEntry,
     chunk_shape,
+    compression,
     root_attributes,
     shard_name,
 )
@@ -33,7 +34,9 @@ def write_shard(
 
     def fill(file: h5py.File) -> None:
         for name, array in block.arrays.items():
-            file.create_dataset(name, data=array, chunks=chunk_shape(array), fletcher32=True)
+            filters = compression(name)
+            chunks = chunk_shape(array)
+            file.create_dataset(name, data=array, chunks=chunks, fletcher32=True, **filters)
         file.attrs.update(root_attributes(signature, config, family, block.transitions))
 
     path = folder / shard_name(number)

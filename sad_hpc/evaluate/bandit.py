@@ -68,13 +68,8 @@ def offline_arms(model: Transformer, contexts: Context, batch_size: int) -> NDAr
     """(n, T): the greedy arm after each prefix of 1 to T pulls."""
     device = model.head.weight.device
     parts = []
-    for first in range(0, len(contexts.actions), batch_size):
-        part = Context(
-            **{
-                name: column[first : first + batch_size].to(device)
-                for name, column in vars(contexts).items()
-            }
-        )
+    for rows in contexts.split(batch_size):
+        part = rows.map(lambda column: column.to(device))
         logits = model(part.states[:, 0], part)[:, 1:]
         parts.append(greedy(logits.float().cpu().numpy()))
     return np.concatenate(parts)
@@ -107,9 +102,9 @@ class TransformerPolicy:
     @torch.no_grad()
     def _ask(self, new: Context | None) -> NDArray[np.float32]:
         if new is None:
-            tokens = self._model.query_token(self._state)
+            tokens = self._model.query_token(self._model.features(self._state))
         else:
-            tokens = self._model.transition_tokens(new)
+            tokens = self._model.context_tokens(new)
         return self._model.extend(tokens, self._cache)[:, -1].float().cpu().numpy()
 
 

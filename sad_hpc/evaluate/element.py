@@ -7,10 +7,10 @@ from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.result import RESULT, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
-from sad_hpc.examples import CONTEXT_PARTS
+from sad_hpc.examples import context_parts
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run
-from sad_hpc.tasks import BanditFamily, TabularFamily, make_family
+from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily, make_family
 
 
 def evaluate(run: Run, method: str, seed: int) -> None:
@@ -27,7 +27,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     model = load_model(run, method, seed)
     run.begin(folder, experiment.evaluate_config(method, seed))
     family = make_family(experiment.task)
-    columns = _test_columns(run, settings.tasks)
+    columns = _test_columns(run, family, settings.tasks)
     generator = np.random.default_rng([settings.seed, seed])
     if isinstance(family, TabularFamily):
         with Progress(folder, settings.online_episodes + 1, "episodes") as progress:
@@ -35,6 +35,11 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     elif isinstance(family, BanditFamily):
         with Progress(folder, family.config.horizon, "pulls") as progress:
             results = evaluate_bandit(model, family, columns, settings, generator, progress)
+    elif isinstance(family, Miniworld):
+        from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
+
+        with Progress(folder, settings.online_episodes + 1, "episodes") as progress:
+            results = evaluate_poses(model, family, columns, settings, generator, progress)
     else:
         raise TypeError(f"no evaluation for {type(family).__name__}")
     attributes = {
@@ -55,10 +60,10 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     )
 
 
-def _test_columns(run: Run, n_tasks: int) -> Arrays:
+def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
     """Contexts (Algorithm 1) and parameters of the first test tasks."""
     experiment = run.experiment
     folder = run.data().path / "test"
     manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
-    names = [f"context/{part}" for part in CONTEXT_PARTS]
+    names = [f"context/{part}" for part in context_parts(family)]
     return read_columns(folder, manifest, [*names, "tasks/index", "tasks/parameters"], n_tasks)

@@ -66,9 +66,7 @@ class ContextPolicy:
     def _ask(self, tasks: NDArray[np.int64], states: NDArray[np.int64]) -> None:
         device = self._model.head.weight.device
         rows = torch.from_numpy(tasks)
-        context = Context(
-            **{name: part[rows].to(device) for name, part in vars(self._context).items()}
-        )
+        context = self._context.map(lambda part: part[rows].to(device))
         queries = self._coordinates[torch.from_numpy(states[tasks])].to(device)
         answers = self._model(queries, context)[:, -1]
         self._logits[tasks, states[tasks]] = answers.float().cpu().numpy()

@@ -44,7 +44,7 @@ def test_one_pass_answers_for_every_prefix(model: Transformer):
     context = contexts(np.random.default_rng(0))
     arms = offline_arms(model, context, batch_size=4)
     for length in range(1, T + 1):
-        prefix = Context(**{name: part[:, :length] for name, part in vars(context).items()})
+        prefix = context.map(lambda part, length=length: part[:, :length])
         expected = model(prefix.states[:, 0], prefix)[:, -1].argmax(-1)
         assert (arms[:, length - 1] == expected.numpy()).all()
 

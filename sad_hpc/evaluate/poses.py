@@ -1,0 +1,182 @@
+"""Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
+
+Motion comes from the compiled kernel, pictures of all rooms from one renderer.  A picture passes
+the image encoder once: its features stay with the transition when that becomes context.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sad_hpc.dataset.reader import Arrays
+from sad_hpc.distill.motion import step_poses
+from sad_hpc.distill.random import stream
+from sad_hpc.distill.rollouts import sample_pose_episodes
+from sad_hpc.distill.shortest import steps_to_reward
+from sad_hpc.evaluate.policy import greedy, sampled
+from sad_hpc.evaluate.result import ModeResult
+from sad_hpc.examples import context_parts
+from sad_hpc.experiment import EvaluateConfig
+from sad_hpc.model import Context, Transformer
+from sad_hpc.policy import policy_table
+from sad_hpc.progress import Progress
+from sad_hpc.render.renderer import Renderer, shared_renderer
+from sad_hpc.tasks.miniworld import ROOM_SIZE, Miniworld
+
+RANDOM_EPISODES = 100
+"""Roll-outs a task behind the reference `random`: its expectation has no closed form here."""
+
+Choose = Callable[[NDArray[np.float32]], NDArray[np.int64]]
+"""(n, A) logits -> (n,) actions."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One episode in each of n rooms."""
+
+    starts: NDArray[np.float64]
+    """(n, 3) poses"""
+    tokens: Tensor
+    """(n, T, width): its transitions, as context for the next one"""
+    rewards: NDArray[np.uint8]
+    """(n, T)"""
+
+    @property
+    def returns(self) -> NDArray[np.float32]:
+        """(n,)"""
+        return self.rewards.sum(axis=1, dtype=np.float32)
+
+
+def evaluate_poses(
+    model: Transformer,
+    family: Miniworld,
+    columns: Arrays,
+    settings: EvaluateConfig,
+    generator: np.random.Generator,
+    progress: Progress,
+) -> dict[str, ModeResult]:
+    """Offline and online returns; see `evaluate`."""
+    targets = columns["tasks/parameters"][:, 0].astype(np.int64)
+    rooms = Rooms(model, family, targets, settings.batch_size, generator)
+    parts = {p: torch.from_numpy(columns[f"context/{p}"]) for p in context_parts(family)}
+    offline = rooms.walk(rooms.read(Context(**parts)), greedy)
+    progress.update(1)
+
+    def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+        return sampled(logits, generator.random(len(logits)))
+
+    walks: list[Walk] = []
+    for episode in range(settings.online_episodes):
+        walks.append(rooms.walk(walks[-1].tokens if walks else rooms.nothing(), sample))
+        progress.update(2 + episode)
+    seen = (columns["context/rewards"] > 0).sum(axis=1)
+    # The context of an episode is the one before; the first has none.
+    seen_online = [np.zeros(len(targets), np.float32), *(walk.returns for walk in walks[:-1])]
+    return {
+        "offline": _result(family, targets, [offline], [seen], 1),
+        "online": _result(family, targets, walks, seen_online, settings.headline_episodes),
+    }
+
+
+class Rooms:
+    """n rooms, and the model that walks in all of them at once."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        family: Miniworld,
+        targets: NDArray[np.int64],
+        batch_size: int,
+        generator: np.random.Generator,
+    ) -> None:
+        self._model, self._targets, self._batch_size = model, targets, batch_size
+        self._horizon, self._generator = family.config.horizon, generator
+        self._renderer: Renderer = shared_renderer(family.config.image_size)
+        self._device = model.head.weight.device
+
+    def nothing(self) -> Tensor:
+        """(n, 0, width): empty contexts."""
+        return torch.empty(len(self._targets), 0, self._model.inputs.width, device=self._device)
+
+    @torch.no_grad()
+    def read(self, context: Context) -> Tensor:
+        """(n, t, width): the tokens of contexts."""
+        parts = [
+            self._model.context_tokens(part.map(lambda column: column.to(self._device)))
+            for part in context.split(32)  # the encoder's activations are large
+        ]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def walk(self, context: Tensor, choose: Choose) -> Walk:
+        """One episode from the middle of the room, under (n, t, width) fixed contexts."""
+        starts = self._starts()
+        poses, rewards, tokens = starts, [], []
+        for _ in range(self._horizon):
+            images = torch.from_numpy(self._renderer.render(poses)).to(self._device)
+            features = self._model.features(torch.from_numpy(poses).to(self._device), images)
+            actions = choose(self._ask(features, context)).astype(np.uint8)
+            poses, paid = step_poses(poses, actions, self._targets)
+            rewards.append(paid)
+            tokens.append(
+                self._model.transition_tokens(
+                    features[:, None],
+                    torch.from_numpy(actions).to(self._device)[:, None],
+                    None,
+                    torch.from_numpy(paid).to(self._device)[:, None],
+                )
+            )
+        return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
+
+    def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
+        """(n, A): the logits for states (n, F)."""
+        tokens = torch.cat([self._model.query_token(features), context], dim=1)
+        parts = [self._model.answer(part)[:, -1] for part in tokens.split(self._batch_size)]
+        return torch.cat(parts).float().cpu().numpy()
+
+    def _starts(self) -> NDArray[np.float64]:
+        """(n, 3): the middle of the room, with random headings."""
+        starts = np.full((len(self._targets), 3), ROOM_SIZE / 2)
+        starts[:, 2] = 2 * np.pi * self._generator.random(len(starts))
+        return starts
+
+
+def _result(
+    family: Miniworld,
+    targets: NDArray[np.int64],
+    walks: list[Walk],
+    context_rewards: list[NDArray[Any]],
+    headline: int,
+) -> ModeResult:
+    """The result of a mode, an episode a column."""
+    values = np.stack([walk.returns for walk in walks], axis=1)
+    best = [optimal_returns(walk.starts, targets, family.config.horizon) for walk in walks]
+    references = {
+        "optimal": np.stack(best, axis=1),
+        "random": random_returns(family, targets)[:, None].repeat(len(walks), axis=1),
+    }
+    counts = np.stack(context_rewards, axis=1).astype(np.int32)
+    return ModeResult("return", True, "episode", headline, values, references, counts)
+
+
+def optimal_returns(
+    starts: NDArray[np.float64], targets: NDArray[np.int64], horizon: int
+) -> NDArray[np.float32]:
+    """(n,): the largest return of T steps from (n, 3) poses; staying keeps a reward."""
+    steps = np.maximum(1, steps_to_reward(starts, targets))
+    return np.maximum(0, horizon + 1 - steps).astype(np.float32)
+
+
+def random_returns(family: Miniworld, targets: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(n,): the mean return of RANDOM_EPISODES roll-outs of the uniform policy in each task."""
+    policy = policy_table("uniform", family.n_actions)
+    episodes = sample_pose_episodes(
+        targets.repeat(RANDOM_EPISODES), policy, family.config.horizon, stream(0, 0, 0, "reference")
+    )
+    returns = episodes.rewards.sum(axis=1, dtype=np.float32)
+    return returns.reshape(len(targets), RANDOM_EPISODES).mean(axis=1)

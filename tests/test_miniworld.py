@@ -1,0 +1,231 @@
+"""Miniworld through every stage: what the other families' tests do not show."""
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sad_hpc.cli import main
+from sad_hpc.collect import collect
+from sad_hpc.dataset.verify import inspect, verify
+from sad_hpc.distill.motion import step_poses
+from sad_hpc.distill.shortest import steps_to_reward
+from sad_hpc.errors import ConfigError
+from sad_hpc.evaluate.poses import Rooms, optimal_returns, random_returns
+from sad_hpc.experiment import ModelConfig
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.run import Run
+from sad_hpc.tasks import Miniworld
+from sad_hpc.tasks.miniworld import MiniworldConfig
+from tests.conftest import ROOT
+from tests.gl import require_gl
+
+require_gl()
+
+from sad_hpc.render.renderer import Renderer, shared_renderer  # noqa: E402 (only where OpenGL is)
+
+TINY = ROOT / "tests/configs/tiny_miniworld.yaml"
+FAMILY = Miniworld(MiniworldConfig(horizon=6))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Collected; tests must not change it."""
+    made = Run(load_experiment(TINY), tmp_path_factory.mktemp("runs"))
+    collect(made)
+    return made
+
+
+def copy_of(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.runs, folder / "runs")
+    return Run(run.experiment, folder / "runs")
+
+
+def columns(run: Run, split: str) -> dict[str, np.ndarray]:
+    with h5py.File(run.data().path / split / "dataset.h5") as file:
+        return {
+            f"{group}/{name}": file[group][name][()]
+            for group in ("context", "episodes", "labels/sad", "tasks")
+            for name in file[group]
+        }
+
+
+def test_pictures_are_those_of_the_states(run: Run):
+    found, renderer = columns(run, "train"), shared_renderer(25)
+    for states, images in (
+        ("context/states", "context/images"),
+        ("episodes/states", "episodes/images"),
+        ("labels/sad/query_states", "labels/sad/query_images"),
+    ):
+        chosen = found[states][[0, 50, 100]].reshape(-1, 3)
+        shown = found[images][[0, 50, 100]].reshape(-1, 25, 25, 3)
+        assert (renderer.render(chosen) == shown).all()
+
+
+def test_datasets_are_the_same_after_a_block_that_opengl_spoiled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The second block fails; the first stays, and collecting again ends at the same bytes."""
+    render, calls = Renderer.render, []
+
+    def failing(self: Renderer, poses: np.ndarray) -> np.ndarray:
+        calls.append(len(poses))
+        if len(calls) == 7:  # five pictures a block
+            # As if the driver had gone away: glGetError has something to say.
+            from pyglet import gl
+
+            monkeypatch.setattr(gl, "glGetError", lambda: 0x0507)
+        return render(self, poses)
+
+    monkeypatch.setattr(Renderer, "render", failing)
+    folders = ["--runs", str(tmp_path), "--results", str(tmp_path)]
+    assert main(["collect", str(TINY), *folders]) == 1
+    error = capsys.readouterr().err
+    assert "OpenGL" in error and "Traceback" not in error
+    again = Run(run.experiment, tmp_path)
+    shards = again.data().path / "train"
+    first = (shards / "shard-00000.h5").stat().st_mtime_ns
+    assert not (shards / "shard-00001.h5").exists()
+    monkeypatch.undo()
+    assert main(["collect", str(TINY), *folders]) == 0
+    assert (shards / "shard-00000.h5").stat().st_mtime_ns == first
+    assert again.data().done["digests"] == run.data().done["digests"]
+
+
+def test_verify_passes_and_inspect_shows_the_label_accuracy(run: Run):
+    for split in ("train", "test"):
+        assert verify(run.data().path / split).faults == []
+    report = inspect(run.data().path / "train")
+    assert report["label_accuracy"]["dpt_star"] == 1
+    assert report["label_accuracy"]["sad"] > 0.85 > report["label_accuracy"]["dpt"]
+
+
+@pytest.mark.parametrize("column", ["next_states", "rewards", "states", "images"])
+def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
+    """Also where the checksums agree: as if the kernel had been wrong."""
+    from sad_hpc.dataset.reader import read_shard
+    from sad_hpc.dataset.schema import Manifest
+    from sad_hpc.dataset.writer import write_shard
+    from sad_hpc.distill.block import Block
+
+    copy = copy_of(run, tmp_path)
+    folder = copy.data().path / "train"
+    manifest = Manifest.load(folder)
+    arrays = read_shard(folder, manifest, manifest.shards[0])
+    if column == "images":
+        arrays["context/images"] = arrays["context/images"][..., :24, :]
+    elif column == "rewards":
+        arrays["context/rewards"] = 1 - arrays["context/rewards"]
+    else:
+        arrays[f"context/{column}"] = arrays[f"context/{column}"] + 1e-9
+    block = Block(arrays, manifest.shards[0].transitions)
+    manifest.shards[0] = write_shard(
+        folder, 0, block, manifest.signature, manifest.config, "miniworld"
+    )
+    manifest.save(folder)
+    (fault, *_) = verify(folder).faults
+    assert ("context/images has shape" if column == "images" else "breaks the dynamics") in fault
+
+
+def make_model(**settings: float) -> Transformer:
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(dropout=0.0, **settings), Inputs.of_family(FAMILY)).eval()
+    torch.nn.init.normal_(model.head.weight, std=3.0)
+    return model
+
+
+@torch.no_grad()
+def test_the_model_sees_pictures_and_headings_but_no_positions(run: Run):
+    found, model = columns(run, "test"), make_model()
+    names = ("states", "actions", "rewards", "next_states", "images")
+    context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    states = torch.from_numpy(found["labels/sad/query_states"])
+    images = torch.from_numpy(found["labels/sad/query_images"])
+    answers = model(states, context, images)
+
+    def change(**parts: torch.Tensor) -> Context:
+        return Context(**{**vars(context), **parts})
+
+    elsewhere = torch.tensor([0.5, -0.5, 0.0])
+    moved = change(states=context.states + elsewhere, next_states=context.next_states + 1)
+    assert torch.equal(model(states + elsewhere, moved, images), answers)
+    whole_turn = torch.tensor([0.0, 0.0, 2 * np.pi])
+    turned = change(states=context.states + whole_turn)
+    assert torch.allclose(model(states, turned, images), answers, atol=1e-5)
+    for other in (
+        model(states + torch.tensor([0.0, 0.0, 1.0]), context, images),
+        model(states, context, 255 - images),
+        model(states, change(images=255 - context.images), images),
+        model(states, change(rewards=1 - context.rewards), images),
+    ):
+        assert not torch.allclose(other[:, -1], answers[:, -1], atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transitions(run: Run):
+    """Each step: the whole model on stored pictures against the features that were kept."""
+    found, model = columns(run, "test"), make_model()
+    targets = found["tasks/parameters"][:, 0].astype(np.int64)
+    names = ("states", "actions", "rewards", "next_states", "images")
+    context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    rooms = Rooms(model, FAMILY, targets, 5, np.random.default_rng(0))
+    asked: list[np.ndarray] = []
+
+    def greedy(logits: np.ndarray) -> np.ndarray:
+        asked.append(logits)
+        return logits.argmax(axis=-1)
+
+    walk = rooms.walk(rooms.read(context), greedy)
+    poses, renderer = walk.starts, shared_renderer(25)
+    transitions = []
+    for step, logits in enumerate(asked):
+        images = torch.from_numpy(renderer.render(poses))
+        scratch = model(torch.from_numpy(poses), context, images)[:, -1]
+        assert np.allclose(scratch, logits, atol=1e-4)
+        actions = logits.argmax(axis=-1).astype(np.uint8)
+        after, rewards = step_poses(poses, actions, targets)
+        assert (rewards == walk.rewards[:, step]).all()
+        transitions.append((poses, actions, rewards, after, images.numpy()))
+        poses = after
+    whole = [torch.from_numpy(np.stack(part, axis=1)) for part in zip(*transitions, strict=True)]
+    assert torch.allclose(rooms.read(Context(*whole)), walk.tokens, atol=1e-5)
+
+
+def test_optimal_returns_are_reached_by_the_shortest_way_and_never_exceeded():
+    generator = np.random.default_rng(0)
+    poses = np.full((40, 3), 3.0)
+    poses[:, 2] = generator.uniform(0, 2 * np.pi, 40)
+    targets = np.arange(40) % 4
+    best, here = optimal_returns(poses, targets, 30), poses
+    earned = np.zeros(40)
+    for _ in range(30):
+        every = [step_poses(here, np.full(40, a, np.uint8), targets)[0] for a in range(4)]
+        left = np.stack([steps_to_reward(each, targets) for each in every])
+        here, rewards = step_poses(here, left.argmin(axis=0).astype(np.uint8), targets)
+        earned += rewards
+    assert (earned == best).all()
+    assert (random_returns(FAMILY, targets) < best.max()).all()
+
+
+def test_all_stages_to_the_table(run: Run, tmp_path: Path):
+    copy = copy_of(run, tmp_path)
+    folders = ["--runs", str(copy.runs), "--results", str(tmp_path / "results")]
+    assert main(["launch", str(TINY), *folders, "cluster.pretrain.tasks=1"]) == 0
+    summary = pd.read_csv(tmp_path / "results/tiny_miniworld/summary.csv")
+    assert set(summary["task_family"]) == {"miniworld"}
+    offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
+    returns = offline.set_index("method")["mean"]
+    assert set(returns.index) == {"SAD", "DIT", "optimal", "random"}
+    assert 0 <= returns["random"] < returns["optimal"] <= 6
+
+
+def test_pictures_of_another_size_are_another_dataset():
+    other = load_experiment(TINY, ["task.image_size=32"])
+    assert other.data_signature() != load_experiment(TINY).data_signature()
+    with pytest.raises(ConfigError, match=r"task\.image_size.*8"):
+        load_experiment(TINY, ["task.image_size=4"])
