@@ -16,6 +16,28 @@ def test_every_experiment_config_loads(path: Path):
     assert load_experiment(path).name
 
 
+PAPER = {
+    "gaussian_bandit": (500, 320, 100_000, 100),
+    "bernoulli_bandit": (500, 320, 100_000, 100),
+    "darkroom": (49, 7, 24_010, 100),
+    "darkroom_large": (100, 10, 100_000, 100),
+    "miniworld": (50, 3, 40_000, 200),
+}
+"""Context horizon, trust horizon, tasks and epochs of the paper's table of environments."""
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_configs_have_the_numbers_of_its_tables(name: str):
+    experiment = load_experiment(ROOT / f"configs/paper/{name}.yaml")
+    data, pretrain, model = experiment.data, experiment.source.pretrain, experiment.source.model
+    found = (experiment.task.horizon, data.trust_horizon, data.tasks, pretrain.epochs)
+    assert found == PAPER[name]
+    assert set(experiment.methods) == {"AD", "DPT", "DIT", "DPT*", "SAD"}
+    assert (model.layers, model.heads, model.embedding, model.dropout) == (3, 3, 32, 0.1)
+    assert (pretrain.learning_rate, experiment.source.dit.weight) == (0.001, 500)
+    assert len(experiment.seeds) == 4
+
+
 @pytest.mark.parametrize(
     "override, words",
     [
