@@ -55,14 +55,21 @@ def read_columns(
     Raises:
         DatasetError: a shard is missing, truncated, altered or foreign.
     """
-    parts: list[Arrays] = []
+    total = sum(entry.rows for entry in _entries(manifest))
+    total = total if rows is None else min(rows, total)
+    # Filled as they come: pictures are too large to be held twice.
+    columns: Arrays = {}
     found = 0
     for entry in _entries(manifest):
-        if rows is not None and found >= rows:
+        if found >= total:
             break
-        parts.append(read_shard(folder, manifest, entry, names))
-        found += entry.rows
-    return {name: np.concatenate([part[name] for part in parts])[:rows] for name in names}
+        taken = slice(found, found + min(entry.rows, total - found))
+        for name, part in read_shard(folder, manifest, entry, names).items():
+            if name not in columns:
+                columns[name] = np.empty((total, *part.shape[1:]), part.dtype)
+            columns[name][taken] = part[: taken.stop - taken.start]
+        found = taken.stop
+    return columns
 
 
 def read_shard(

@@ -42,6 +42,8 @@ def inspect(folder: Path) -> dict[str, Any]:
     """What a split holds: shape, config, counts, digest and label accuracy, as JSON values."""
     manifest = Manifest.load(folder)
     family = family_of(manifest)
+    if not manifest.shards:
+        raise DatasetError(f"{folder} has no finished shard yet; {REMEDY}")
     first = read_shard(folder, manifest, next(iter(manifest.shards.values())))
     rows = sum(entry.rows for entry in manifest.shards.values())
     return {
