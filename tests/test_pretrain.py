@@ -115,6 +115,23 @@ def test_two_ranks_train_like_one_without_dropout(make_run):
     assert_same_losses(alone, together, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("stage", [1, 2])
+def test_sharded_optimizer_states_train_the_same_model(make_run, undisturbed: Run, stage: int):
+    """ZeRO: one rank holds all shards, and rounds as without."""
+    overrides = [f"pretrain.zero_stage={stage}", "pretrain.precision=fp32"]
+    run = make_run(*overrides)
+    train(run, *overrides)
+    assert_same_losses(run, undisturbed, tolerance=1e-4)
+
+
+def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
+    run = make_run("pretrain.precision=bf16")
+    train(run, "pretrain.precision=bf16")
+    assert run.checkpoint("SAD", 0).done["precision"] == "bf16"
+    assert all(weight.dtype == torch.float32 for weight in weights(run).values())
+    assert_same_losses(run, undisturbed, tolerance=0.02)
+
+
 def test_training_again_does_nothing(undisturbed: Run):
     folder = undisturbed.checkpoint("SAD", 0).path
     before = (folder / "weights.pt").stat().st_mtime_ns
