@@ -14,6 +14,7 @@ from pathlib import Path
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import find_mpiexec, submission_environment
+from sad_hpc.render.gl import DEBIAN_PACKAGES
 
 GIB = 2**30
 FREE_DISK_GIB = 5
@@ -44,6 +45,7 @@ def doctor(cluster: ClusterConfig | None, runs: Path = Path("runs")) -> int:
         _mpi,
         lambda: _slurm(with_slurm),
         lambda: _accounting(with_slurm),
+        lambda: _slurm_mpi(cluster),
         _deepspeed,
         _compiler,
         lambda: _gpu(cluster),
@@ -121,6 +123,21 @@ def _accounting(needed: bool) -> Check:
     return Check("sacct", "skip", f"{text}; jobs that ended long ago will show without a reason")
 
 
+def _slurm_mpi(cluster: ClusterConfig | None) -> Check:
+    """Whether srun can start the ranks of collect: with another type each would be alone."""
+    name = "Slurm's MPI"
+    if cluster is None or cluster.executor != "slurm" or shutil.which("srun") is None:
+        return Check(name, "skip", "only asked for --cluster slurm, where srun is")
+    works, text = _probe(["srun", "--mpi=list"])
+    if not works:
+        return Check(name, "miss", f"srun --mpi=list: {text}")
+    types = text.replace(":", " ").replace(",", " ").split()
+    if cluster.mpi in types:
+        return Check(name, "ok", f"srun offers {cluster.mpi}")
+    offered = " ".join(text.split())
+    return Check(name, "miss", f"srun does not offer cluster.mpi={cluster.mpi} ({offered}); set it")
+
+
 def _deepspeed() -> Check:
     works, text = _probe_python(
         "import os; os.environ.setdefault('DS_ACCELERATOR', 'cpu')\n"
@@ -163,9 +180,7 @@ def _gl() -> Check:
     )
     if works:
         return Check("GL", "ok", text)
-    way_out = (
-        "only Miniworld needs it: pip install miniworld; apt install libegl1 libgl1 libglu1-mesa"
-    )
+    way_out = f"only Miniworld needs it: pip install miniworld; apt install {DEBIAN_PACKAGES}"
     return Check("GL", "skip", f"{text}; {way_out}")
 
 
@@ -195,6 +210,8 @@ def _locking(runs: Path, cluster: ClusterConfig | None) -> Check:
     try:
         with tempfile.NamedTemporaryFile(dir=_existing(runs)) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except PermissionError:
+        return Check("file locking", "skip", f"{_existing(runs)} cannot be written")
     except OSError as error:
         way_out = "set cluster.hdf5_file_locking=false or choose another --runs folder"
         return Check("file locking", "miss", f"{error.strerror} at {_existing(runs)}; {way_out}")

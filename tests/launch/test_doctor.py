@@ -33,6 +33,19 @@ def test_locking_switched_off(tmp_path: Path) -> None:
     assert doctor._locking(tmp_path, cluster).verdict == "skip"
 
 
+@pytest.mark.parametrize("offered, verdict", [("none\n\tpmi2", "ok"), ("none\n\tpmix", "miss")])
+def test_srun_must_offer_the_mpi_type(
+    offered: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\nprintf "MPI plugin types are...\n\t{offered}\n"\n')
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    check = doctor._slurm_mpi(load_cluster("slurm", []))
+    assert check.verdict == verdict and "pmi2" in check.detail
+    assert doctor._slurm_mpi(load_cluster("local", [])).verdict == "skip"
+
+
 def test_exit_code_and_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
