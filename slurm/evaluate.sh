@@ -2,14 +2,14 @@
 # Evaluates the trained models as a job array: element K is the K-th (method, seed) of the config,
 # the seeds of the first method first.  From the repository's root, after pretrain:
 #
-#   sbatch slurm/evaluate.sh configs/darkroom.yaml                  3 methods x 4 seeds, 4 at a time
-#   sbatch --array=0-5%2 slurm/evaluate.sh configs/quickstart.yaml  3 methods x 2 seeds, 2 at a time
+#   sbatch slurm/evaluate.sh configs/darkroom.yaml                  5 methods x 4 seeds, 4 at a time
+#   sbatch --array=0-2%2 slurm/evaluate.sh configs/quickstart.yaml  3 methods x 1 seed, 2 at a time
 #
 # usage: evaluate.sh CONFIG [key=value ...]
 # Elements that are complete end at once.
 #
 #SBATCH --job-name=evaluate
-#SBATCH --array=0-11%4
+#SBATCH --array=0-19%4
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=2G

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, select_autoescape
+from jinja2 import Environment, PackageLoader
 
 from sad_hpc.aggregate.compare import comparison_cells, comparison_header
 from sad_hpc.aggregate.origin import describe_stages
@@ -32,7 +32,7 @@ def write_page(path: Path, folders: Sequence[Path], notes: Sequence[str]) -> Non
         notes: sentences about missing numbers.
     """
     loader = PackageLoader("sad_hpc.aggregate", "templates")
-    environment = Environment(loader=loader, autoescape=select_autoescape(), trim_blocks=True)
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
     page = environment.get_template("report.html.jinja").render(
         comparisons=[_comparison(path.parent, mode) for mode in MODES],
         experiments=[_experiment(folder, path.parent) for folder in folders],
