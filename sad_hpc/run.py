@@ -31,7 +31,10 @@ from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
 from sad_hpc.methods import METHODS
 
-LIBRARIES = ("deepspeed", "h5py", "mpi4py", "mpich", "numba", "numpy", "submitit", "torch")
+LIBRARIES = (
+    "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
+    "torch",
+)  # fmt: skip
 
 
 @contextmanager

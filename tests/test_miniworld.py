@@ -21,7 +21,7 @@ from sad_hpc.experiment_file import load_experiment
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.run import Run
 from sad_hpc.tasks import Miniworld
-from sad_hpc.tasks.miniworld import MiniworldConfig
+from sad_hpc.tasks.miniworld import MiniworldConfig, heading_vectors
 from tests.conftest import ROOT
 from tests.gl import require_gl
 
@@ -105,7 +105,7 @@ def test_verify_passes_and_inspect_shows_the_label_accuracy(run: Run):
     assert report["label_accuracy"]["sad"] > 0.85 > report["label_accuracy"]["dpt"]
 
 
-@pytest.mark.parametrize("column", ["next_states", "rewards", "states", "images"])
+@pytest.mark.parametrize("column", ["next_states", "rewards", "states", "images", "target"])
 def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     """Also where the checksums agree: as if the kernel had been wrong."""
     from sad_hpc.dataset.reader import read_shard
@@ -119,6 +119,8 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     arrays = read_shard(folder, manifest, manifest.shards[0])
     if column == "images":
         arrays["context/images"] = arrays["context/images"][..., :24, :]
+    elif column == "target":
+        arrays["tasks/parameters"] = arrays["tasks/parameters"] + 4
     elif column == "rewards":
         arrays["context/rewards"] = 1 - arrays["context/rewards"]
     else:
@@ -128,8 +130,9 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
         folder, 0, block, manifest.signature, manifest.config, "miniworld"
     )
     manifest.save(folder)
-    (fault, *_) = verify(folder).faults
-    assert ("context/images has shape" if column == "images" else "breaks the dynamics") in fault
+    faults = " ".join(verify(folder).faults)
+    named = {"images": "context/images has shape", "target": "tasks/parameters holds targets"}
+    assert named.get(column, "breaks the dynamics") in faults
 
 
 def make_model(**settings: float) -> Transformer:
@@ -209,7 +212,30 @@ def test_optimal_returns_are_reached_by_the_shortest_way_and_never_exceeded():
         here, rewards = step_poses(here, left.argmin(axis=0).astype(np.uint8), targets)
         earned += rewards
     assert (earned == best).all()
-    assert (random_returns(FAMILY, targets) < best.max()).all()
+
+
+def test_random_returns_are_those_of_uniform_actions_and_below_the_optimum():
+    generator = np.random.default_rng(0)
+    targets = np.repeat(np.arange(4), 2000)
+    starts = np.full((len(targets), 3), 3.0)
+    starts[:, 2] = generator.uniform(0, 2 * np.pi, len(targets))
+    here, earned = starts, np.zeros(len(targets))
+    for _ in range(50):
+        here, rewards = step_poses(here, generator.integers(4, size=len(here)), targets)
+        earned += rewards
+    assert (earned <= optimal_returns(starts, targets, 50)).all()
+    family = Miniworld(MiniworldConfig(horizon=50))
+    expected = random_returns(family, np.arange(4).repeat(20)).reshape(4, 20).mean(axis=1)
+    assert np.allclose(expected, earned.reshape(4, 2000).mean(axis=1), rtol=0.25)
+    assert earned.mean() == pytest.approx(expected.mean(), rel=0.12)
+
+
+def test_the_heading_that_the_model_is_told_is_the_environments():
+    poses = np.full((9, 3), 3.0)
+    poses[:, 2] = np.linspace(-7, 7, 9)
+    images = torch.zeros((9, 25, 25, 3), dtype=torch.uint8)
+    told = make_model().features(torch.from_numpy(poses), images)[:, -2:]
+    assert np.allclose(told.detach(), heading_vectors(poses), atol=1e-6)
 
 
 def test_all_stages_to_the_table(run: Run, tmp_path: Path):

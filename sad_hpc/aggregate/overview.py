@@ -28,7 +28,7 @@ class Finished:
     @property
     def notes(self) -> list[str]:
         """What its numbers lack, as sentences that name it."""
-        missing = self.provenance.get("missing", [])
+        missing = self.provenance["missing"]
         return [f"{self.folder.name}: {note}" for note in missing_notes(missing)]
 
 
@@ -36,7 +36,7 @@ def overview(results: Path) -> Path:
     """Writes compare_{offline,online}.{csv,md,tex} and report.html, which it returns, to `results`.
 
     Raises:
-        SadError: there is no experiment, or two of one task family of which neither is named after
+        SadError: there is no experiment, one is incomplete on disk, or two of one task family of which neither is named after
             the family.
     """
     chosen = choose(find_finished(results))
@@ -54,7 +54,9 @@ def find_finished(results: Path) -> list[Finished]:
     found = []
     for path in sorted(results.glob("*/summary.csv")):
         summary = pd.read_csv(path)
-        provenance = read_json(path.parent / "provenance.json") or {}
+        provenance = read_json(path.parent / "provenance.json")
+        if provenance is None:
+            raise SadError(f"{path.parent} has no provenance.json: run `sad-hpc aggregate` again")
         found.append(Finished(path.parent, summary["task_family"].iloc[0], summary, provenance))
     order = list(FAMILY_NAMES)
     known = sorted((f for f in found if f.family in order), key=lambda f: order.index(f.family))
