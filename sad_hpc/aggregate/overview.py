@@ -36,8 +36,8 @@ def overview(results: Path) -> Path:
     """Writes compare_{offline,online}.{csv,md,tex} and report.html, which it returns, to `results`.
 
     Raises:
-        SadError: there is no experiment, one is incomplete on disk, or two of one task family of which neither is named after
-            the family.
+        SadError: there is no experiment, one lacks its provenance, or two are of one task family
+            of which neither bears its name.
     """
     chosen = choose(find_finished(results))
     if not chosen:
