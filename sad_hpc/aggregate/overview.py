@@ -1,35 +1,16 @@
 """All experiments of a results folder side by side: the paper's two tables, and one page."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from sad_hpc.aggregate.compare import write_comparisons
-from sad_hpc.aggregate.page import write_page
+from sad_hpc.aggregate.page import Finished, write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
-from sad_hpc.aggregate.report import missing_notes
 from sad_hpc.errors import SadError
 from sad_hpc.run import read_json
 
 PAGE = "report.html"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The results folder of one experiment."""
-
-    folder: Path
-    family: str
-    summary: pd.DataFrame
-    provenance: dict[str, Any]
-
-    @property
-    def notes(self) -> list[str]:
-        """What its numbers lack, as sentences that name it."""
-        missing = self.provenance["missing"]
-        return [f"{self.folder.name}: {note}" for note in missing_notes(missing)]
 
 
 def overview(results: Path) -> Path:
@@ -45,7 +26,7 @@ def overview(results: Path) -> Path:
     notes = [note for one in chosen for note in one.notes]
     write_comparisons(results, [one.summary for one in chosen], notes)
     path = results / PAGE
-    write_page(path, [one.folder for one in chosen], notes)
+    write_page(path, chosen, notes)
     return path
 
 

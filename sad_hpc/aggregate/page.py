@@ -2,18 +2,20 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from sad_hpc.aggregate.compare import comparison_cells, comparison_header
+from sad_hpc.aggregate.compare import comparison, comparison_cells, comparison_header
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.read import MODES
+from sad_hpc.aggregate.report import missing_notes
 from sad_hpc.aggregate.summary import headline_cells
-from sad_hpc.run import atomic_path, read_json
+from sad_hpc.run import atomic_path
 
 PICTURES = {
     "offline.png": "Offline evaluation",
@@ -23,38 +25,54 @@ PICTURES = {
 STAGE_HEADER = ("stage", "commit", "machine", "versions")
 
 
-def write_page(path: Path, folders: Sequence[Path], notes: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Finished:
+    """The results folder of one experiment."""
+
+    folder: Path
+    family: str
+    summary: pd.DataFrame
+    provenance: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """What its numbers lack, as sentences that name it."""
+        missing = self.provenance["missing"]
+        return [f"{self.folder.name}: {note}" for note in missing_notes(missing)]
+
+
+def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]) -> None:
     """Writes the page.
 
     Args:
-        path: of the page; beside it are compare_{offline,online}.csv.
-        folders: of the experiments, below the page's folder.
+        path: of the page.
+        experiments: whose folders are below the page's.
         notes: sentences about missing numbers.
     """
+    summaries = [one.summary for one in experiments]
     loader = PackageLoader("sad_hpc.aggregate", "templates")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
     page = environment.get_template("report.html.jinja").render(
-        comparisons=[_comparison(path.parent, mode) for mode in MODES],
-        experiments=[_experiment(folder, path.parent) for folder in folders],
+        comparisons=[_comparison(summaries, mode) for mode in MODES],
+        experiments=[_experiment(one, path.parent) for one in experiments],
         notes=notes,
     )
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _comparison(results: Path, mode: str) -> dict[str, Any]:
-    table = pd.read_csv(results / f"compare_{mode}.csv")
-    return {"mode": mode, "header": comparison_header(), "rows": comparison_cells(table)}
+def _comparison(summaries: Sequence[pd.DataFrame], mode: str) -> dict[str, Any]:
+    rows = comparison_cells(comparison(summaries, mode))
+    return {"mode": mode, "header": comparison_header(), "rows": rows}
 
 
-def _experiment(folder: Path, results: Path) -> dict[str, Any]:
-    summary = pd.read_csv(folder / "summary.csv")
-    provenance = read_json(folder / "provenance.json")
-    header, rows = headline_cells(summary)
+def _experiment(one: Finished, results: Path) -> dict[str, Any]:
+    folder, provenance = one.folder, one.provenance
+    header, rows = headline_cells(one.summary)
     files = [folder / "summary.h5", *sorted((folder / "evaluations").glob("*.h5"))]
     return {
         "name": folder.name,
-        "family": family_name(summary["task_family"].iloc[0]),
+        "family": family_name(one.family),
         "header": header,
         "rows": rows,
         "pictures": [

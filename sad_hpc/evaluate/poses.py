@@ -77,9 +77,10 @@ def evaluate_poses(
     seen = (columns["context/rewards"] > 0).sum(axis=1)
     # The context of an episode is the one before; the first has none.
     seen_online = [np.zeros(len(targets), np.float32), *(walk.returns for walk in walks[:-1])]
+    random = random_returns(family, targets)
     return {
-        "offline": _result(family, targets, [offline], [seen], 1),
-        "online": _result(family, targets, walks, seen_online, settings.headline_episodes),
+        "offline": _result(random, targets, [offline], [seen], 1),
+        "online": _result(random, targets, walks, seen_online, settings.headline_episodes),
     }
 
 
@@ -147,18 +148,19 @@ class Rooms:
 
 
 def _result(
-    family: Miniworld,
+    random: NDArray[np.float32],
     targets: NDArray[np.int64],
     walks: list[Walk],
     context_rewards: list[NDArray[Any]],
     headline: int,
 ) -> ModeResult:
-    """The result of a mode, an episode a column."""
+    """The result of a mode, an episode a column; `random` (n,) is that of the random policy."""
     values = np.stack([walk.returns for walk in walks], axis=1)
-    best = [optimal_returns(walk.starts, targets, family.config.horizon) for walk in walks]
+    horizon = walks[0].rewards.shape[1]
+    best = [optimal_returns(walk.starts, targets, horizon) for walk in walks]
     references = {
         "optimal": np.stack(best, axis=1),
-        "random": random_returns(family, targets)[:, None].repeat(len(walks), axis=1),
+        "random": random[:, None].repeat(len(walks), axis=1),
     }
     counts = np.stack(context_rewards, axis=1).astype(np.int32)
     return ModeResult("return", True, "episode", headline, values, references, counts)
