@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ConfigError, SadError
 
 EXAMPLES = {
@@ -58,12 +59,8 @@ def report_error(error: BaseException, debug: bool) -> None:
 
 def _fail() -> int:
     """Exit code 1; under MPI it first ends the other ranks, which would wait for ever."""
-    if "mpi4py.MPI" in sys.modules:
-        from mpi4py import MPI
-
-        if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
-            sys.stdout.flush()
-            MPI.COMM_WORLD.Abort(1)
+    sys.stdout.flush()
+    abort_other_ranks()
     return 1
 
 

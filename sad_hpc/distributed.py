@@ -2,8 +2,11 @@
 
 import itertools
 import os
+import re
 import socket
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +16,12 @@ from sad_hpc.errors import SadError
 
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 """Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
+
+NETMOD = "MPIR_CVAR_CH4_NETMOD"
+"""MPICH's choice of a network library, where it was built with several."""
+
+LAST_WORDS_SECONDS = 2.0
+"""How long after an error the launcher may pass it on, and other ranks may report theirs."""
 
 
 def under_mpi() -> bool:
@@ -26,17 +35,52 @@ def world() -> Any:
     Raises:
         SadError: MPI sees another number of ranks than Slurm started.
     """
-    if under_mpi():
-        from mpi4py import MPI  # initialises MPI
-
-        communicator: Any = MPI.COMM_WORLD
-    else:
-        communicator = SingleProcess()
+    communicator: Any = _initialised_mpi().COMM_WORLD if under_mpi() else SingleProcess()
     _compare_with_slurm(
         communicator.Get_size(),
         "srun --mpi=pmi2 sad-hpc ...` (set `mpi` in configs/cluster/*.yaml; see `srun --mpi=list)",
     )
     return communicator
+
+
+def _initialised_mpi() -> Any:
+    import mpi4py
+
+    mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        os.environ.update(mpich_settings(MPI.Get_library_version(), os.environ))
+        MPI.Init_thread()
+    return MPI
+
+
+def mpich_settings(library: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that make MPICH start reliably under `srun --mpi=pmi2`.
+
+    MPICH over UCX announces each rank in lines of varying length, of which Slurm's PMI reads no
+    more than 1024 characters: now and then a longer one aborts the job.  Over OFI one short line
+    does, and handing out blocks needs no faster network.
+
+    Args:
+        library: what MPI says of itself, `MPI.Get_library_version()`.
+        environment: whose choice of a network, if there is one, stands.
+    """
+    device = re.search(r"MPICH Device:\s*ch4:(.*)", library)
+    if device is None or "ofi" not in device[1].split() or NETMOD in environment:
+        return {}
+    return {NETMOD: "ofi"}
+
+
+def abort_other_ranks() -> None:
+    """After an error on this rank: ends all, of which others would wait for this one for ever."""
+    if "mpi4py.MPI" not in sys.modules:
+        return
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+        time.sleep(LAST_WORDS_SECONDS)
+        MPI.COMM_WORLD.Abort(1)
 
 
 def _compare_with_slurm(world_size: int, command: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from submitit.helpers import DelayedSubmission
 
+from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.launch.graph import Step, graph
@@ -22,9 +23,6 @@ from sad_hpc.run import Run
 
 ERROR_PREFIX = "sad-hpc: error: "
 """Begins the line that says why a job failed, as on the command line."""
-
-LAST_WORDS_SECONDS = 2.0
-"""How long the other ranks may still report errors of their own before they are ended."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +115,8 @@ def _call_stage(run: Run, step: Step, results: Path) -> None:
 
 def _end_other_ranks() -> None:
     """Ends the ranks that would wait for this one for ever; under Slurm, srun does it too."""
-    if "mpi4py.MPI" in sys.modules:
-        from mpi4py import MPI
-
-        if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
-            time.sleep(LAST_WORDS_SECONDS)
-            MPI.COMM_WORLD.Abort(1)
-    elif int(os.environ.get("SUBMITIT_LOCAL_NTASKS", "1")) > 1:
+    abort_other_ranks()
+    if int(os.environ.get("SUBMITIT_LOCAL_NTASKS", "1")) > 1:
         time.sleep(LAST_WORDS_SECONDS)
         for sibling in psutil.Process(os.getppid()).children():
             if sibling.pid != os.getpid():
