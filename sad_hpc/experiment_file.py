@@ -14,6 +14,9 @@ from sad_hpc.tasks.base import family_class
 INHERITED = ("methods", "seeds", "model", "dit", "pretrain")
 """What the experiment that trained the models decides."""
 
+SPLIT = {"train_goals", "train_permutations", "split_seed"}
+"""Keys of `task` that say which tasks are for training."""
+
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
     """Reads a config file: defaults < YAML < `key.sub=value` overrides.
@@ -87,11 +90,24 @@ def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
                 f"{source}: the models of {trained.name} have {name} {getattr(others, name)}, "
                 f"this task has {getattr(own, name)}"
             )
+    if type(own) is type(others):
+        _check_split(experiment, source)
     if experiment.task.horizon != trained.task.horizon:
         raise ConfigError(
             f"{source}: the models of {trained.name} have task.horizon={trained.task.horizon}, "
             f"not {experiment.task.horizon}"
         )
+
+
+def _check_split(experiment: Experiment[TaskConfig], source: str) -> None:
+    """Of one family, no task that a model was trained on may be among the test tasks."""
+    task, trained = experiment.task.model_dump(), experiment.source.task.model_dump()
+    for key in SPLIT & set(task):
+        if task[key] != trained[key]:
+            raise ConfigError(
+                f"{source}: task.{key}={task[key]}, but {trained[key]} in {experiment.source.name}:"
+                " its models may have been trained on this one's test tasks"
+            )
 
 
 def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:

@@ -6,6 +6,7 @@ import yaml
 from sad_hpc.config import SCHEMA_VERSION, apply_overrides, differences, read_yaml, signature
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment, parse_experiment
+from sad_hpc.tasks import make_family
 from tests.conftest import ROOT, TINY
 
 CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "configs/paper").glob("*"))]
@@ -36,6 +37,10 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
     assert (model.layers, model.heads, model.embedding, model.dropout) == (3, 3, 32, 0.1)
     assert (pretrain.learning_rate, experiment.source.dit.weight) == (0.001, 500)
     assert len(experiment.seeds) == 4
+    family = make_family(experiment.task)
+    assert family.n_actions == (4 if name == "miniworld" else 5)
+    shares = [family.n_tasks(split, data.tasks) / data.tasks for split in ("train", "test")]
+    assert shares == pytest.approx([0.8, 0.2], abs=0.005)  # 39 of 49 goals in the Darkroom
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """An experiment that evaluates the models of another one: Bernoulli bandits on Gaussian models."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from sad_hpc.cli import main
+from sad_hpc.config import apply_overrides
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment, parse_experiment
 from sad_hpc.launch.graph import graph
@@ -66,6 +69,16 @@ def test_what_does_not_fit_is_named(override: str, named: str):
         load_experiment(BERNOULLI, [override])
 
 
+@pytest.mark.parametrize("override", ["task.split_seed=1", "task.train_goals=7"])
+def test_other_training_tasks_of_the_same_family_are_refused(override: str):
+    darkroom = yaml.safe_load((CONFIGS / "tiny.yaml").read_text())
+    other = {key: darkroom[key] for key in ("task", "data", "evaluate")}
+    other |= {"name": "again", "pretrained": darkroom}
+    assert parse_experiment(other, "x").source.name == "tiny"
+    with pytest.raises(ConfigError, match=rf"{override}, but .* in tiny: its models"):
+        parse_experiment(apply_overrides(other, [override]), "x")
+
+
 def test_without_the_models_nothing_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert sad_hpc(tmp_path, "launch", BERNOULLI) == 1
     error = capsys.readouterr().err
@@ -95,5 +108,9 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     loss = offline.set_index("method")["mean"]
     assert loss["optimal"] == 0 < loss["empirical mean"] < loss["random"]
     assert np.isfinite(loss).all()
+    stages = json.loads((tmp_path / "results/tiny_bernoulli/provenance.json").read_text())["stages"]
+    datasets = {name for name in stages if name.startswith("collect/")}
+    both = [load_experiment(config) for config in (BERNOULLI, GAUSSIAN)]
+    assert datasets == {f"collect/{each.data_signature()}" for each in both}
     again = Run(load_experiment(BERNOULLI), tmp_path / "runs")
     assert all(step.complete for step in graph(again))

@@ -37,6 +37,8 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
 
 def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
     yield run.data()
+    if run.experiment.pretrained is not None:
+        yield Run(run.experiment.source, run.runs).data()
     for element in present:
         yield run.checkpoint(*element)
         yield run.evaluation(*element)

@@ -20,10 +20,11 @@ def overview(results: Path) -> Path:
         SadError: there is no experiment, one lacks its provenance, or two are of one task family
             of which neither bears its name.
     """
-    chosen = choose(find_finished(results))
-    if not chosen:
+    found = find_finished(results)
+    if not found:
         raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
-    notes = [note for one in chosen for note in one.notes]
+    chosen = choose(found)
+    notes = [note for one in chosen for note in one.notes] + left_out(found, chosen)
     write_comparisons(results, [one.summary for one in chosen], notes)
     path = results / PAGE
     write_page(path, chosen, notes)
@@ -54,6 +55,16 @@ def choose(found: list[Finished]) -> list[Finished]:
     for one in found:
         by_family.setdefault(one.family, []).append(one)
     return [_namesake(family, members) for family, members in by_family.items()]
+
+
+def left_out(found: list[Finished], chosen: list[Finished]) -> list[str]:
+    """Which experiments the tables do not show, as sentences that name what stands for them."""
+    shown = {one.family: one.folder.name for one in chosen}
+    return [
+        f"{one.folder.name} is not shown: {shown[one.family]} stands for {family_name(one.family)}"
+        for one in found
+        if one.folder.name != shown[one.family]
+    ]
 
 
 def _namesake(family: str, members: list[Finished]) -> Finished:

@@ -79,6 +79,17 @@ def test_the_experiment_named_after_the_family_is_taken(tmp_path: Path):
     add_experiment(tmp_path, "darkroom")
     page = overview(tmp_path / "results").read_text()
     assert 'id="darkroom"' in page and 'id="trial"' not in page
+    assert "trial is not shown: darkroom stands for Darkroom" in page
+    assert "darkroom is not shown" not in page
+
+
+def test_what_an_experiment_says_cannot_become_html(tmp_path: Path):
+    folder = add_experiment(tmp_path, "darkroom")
+    origin = json.loads((folder / "provenance.json").read_text())
+    origin["command"] = ["sad-hpc", "<script>alert(1)</script>"]
+    (folder / "provenance.json").write_text(json.dumps(origin))
+    page = overview(tmp_path / "results").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
 
 
 def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
