@@ -15,11 +15,13 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.motion import step_poses
 from sad_hpc.distill.shortest import steps_to_reward
 from sad_hpc.errors import ConfigError
-from sad_hpc.evaluate.poses import Rooms, optimal_returns, random_returns
-from sad_hpc.experiment import ModelConfig
+from sad_hpc.evaluate.policy import sampled
+from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
+from sad_hpc.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.run import Run
+from sad_hpc.progress import Progress
+from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import Miniworld
 from sad_hpc.tasks.miniworld import MiniworldConfig, heading_vectors
 from tests.conftest import ROOT
@@ -135,9 +137,9 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     assert named.get(column, "breaks the dynamics") in faults
 
 
-def make_model(**settings: float) -> Transformer:
+def make_model(family: Miniworld = FAMILY) -> Transformer:
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(dropout=0.0, **settings), Inputs.of_family(FAMILY)).eval()
+    model = Transformer(ModelConfig(dropout=0.0), Inputs.of_family(family)).eval()
     torch.nn.init.normal_(model.head.weight, std=3.0)
     return model
 
@@ -197,6 +199,52 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
         poses = after
     whole = [torch.from_numpy(np.stack(part, axis=1)) for part in zip(*transitions, strict=True)]
     assert torch.allclose(rooms.read(Context(*whole)), walk.tokens, atol=1e-5)
+
+
+@torch.no_grad()
+def test_evaluation_is_that_of_a_plain_loop(run: Run, tmp_path: Path):
+    """Offline: the dataset's context, greedy; online: each episode is the next one's context."""
+    family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
+    found, model = columns(run, "test"), make_model(family)
+    model.head.weight *= 0.2
+    model.head.bias[2] += 1.5  # forward: some come to their box
+    settings = EvaluateConfig(tasks=24, online_episodes=3, headline_episodes=2, batch_size=5)
+    found = {name: column[:24] for name, column in found.items()}
+    targets = found["tasks/parameters"][:, 0].astype(np.int64)
+    progress = Progress(StageFolder("evaluate", tmp_path), 4, "episodes")
+    generator = np.random.default_rng(5)
+    modes = evaluate_poses(model, family, found, settings, generator, progress)
+    generator, renderer = np.random.default_rng(5), shared_renderer(25)
+    names = ("states", "actions", "rewards", "next_states", "images")
+
+    def play(context: Context, greedy: bool) -> Context:
+        poses, history = np.full((24, 3), 3.0), []
+        poses[:, 2] = 2 * np.pi * generator.random(24)
+        for _ in range(25):
+            images = torch.from_numpy(renderer.render(poses))
+            logits = model(torch.from_numpy(poses), context, images)[:, -1].numpy()
+            uniforms = None if greedy else generator.random(24)
+            actions = logits.argmax(axis=-1) if greedy else sampled(logits, uniforms)
+            after, rewards = step_poses(poses, actions.astype(np.uint8), targets)
+            history.append((poses, actions.astype(np.uint8), rewards, after, images.numpy()))
+            poses = after
+        return Context(
+            *(torch.from_numpy(np.stack(part, axis=1)) for part in zip(*history, strict=True))
+        )
+
+    given = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    walk = play(given, greedy=True)
+    assert (modes["offline"].values[:, 0] == walk.rewards.sum(dim=1).numpy()).all()
+    seen = (given.rewards > 0).sum(dim=1).numpy()
+    assert (modes["offline"].context_rewards[:, 0] == seen).all()
+    context = given.map(lambda part: part[:, :0])
+    for episode in range(3):
+        seen = context.rewards.sum(dim=1).numpy()
+        assert (modes["online"].context_rewards[:, episode] == seen).all()
+        context = play(context, greedy=False)
+        returns = context.rewards.sum(dim=1).numpy()
+        assert (modes["online"].values[:, episode] == returns).all()
+    assert modes["offline"].values.any() and modes["online"].values.any()
 
 
 def test_optimal_returns_are_reached_by_the_shortest_way_and_never_exceeded():
