@@ -196,7 +196,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.evaluate import evaluate
+    from sad_hpc.evaluate.element import evaluate
 
     for method, seed in elements:
         evaluate(run, method, seed)

@@ -89,6 +89,8 @@ class EvaluateConfig(Section):
     online_episodes: int = Field(40, ge=1)
     headline_episodes: int = Field(10, ge=1)
     """The mean of the last so many online episodes is the number in the tables."""
+    chunk_tasks: int = Field(100, ge=1)
+    """Tasks that are evaluated and saved together, with random numbers of their own."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sad_hpc.aggregate.read import ModeResult, Result, read_result
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import ModeResult, Result, read_result
 
 
 def load(path: str | Path) -> pd.DataFrame:

@@ -20,8 +20,7 @@ from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, rando
 from sad_hpc.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.progress import Progress
-from sad_hpc.run import Run, StageFolder
+from sad_hpc.run import Run
 from sad_hpc.tasks import Miniworld
 from sad_hpc.tasks.miniworld import MiniworldConfig, heading_vectors
 from tests.conftest import ROOT
@@ -202,7 +201,7 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
 
 
 @torch.no_grad()
-def test_evaluation_is_that_of_a_plain_loop(run: Run, tmp_path: Path):
+def test_evaluation_is_that_of_a_plain_loop(run: Run):
     """Offline: the dataset's context, greedy; online: each episode is the next one's context."""
     family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
     found, model = columns(run, "test"), make_model(family)
@@ -211,9 +210,8 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, tmp_path: Path):
     settings = EvaluateConfig(tasks=24, online_episodes=3, headline_episodes=2, batch_size=5)
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
-    progress = Progress(StageFolder("evaluate", tmp_path), 4, "episodes")
     generator = np.random.default_rng(5)
-    modes = evaluate_poses(model, family, found, settings, generator, progress)
+    modes = evaluate_poses(model, family, found, settings, generator, print)
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 
@@ -273,7 +271,7 @@ def test_random_returns_are_those_of_uniform_actions_and_below_the_optimum():
         earned += rewards
     assert (earned <= optimal_returns(starts, targets, 50)).all()
     family = Miniworld(MiniworldConfig(horizon=50))
-    expected = random_returns(family, np.arange(4).repeat(20)).reshape(4, 20).mean(axis=1)
+    expected = random_returns(family, np.arange(4).repeat(20), 0).reshape(4, 20).mean(axis=1)
     assert np.allclose(expected, earned.reshape(4, 2000).mean(axis=1), rtol=0.25)
     assert earned.mean() == pytest.approx(expected.mean(), rel=0.12)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS, family_name
-from sad_hpc.aggregate.read import HIGHER_IS_BETTER, MODES
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
 from sad_hpc.run import atomic_path
 
 SCALES = {"ours": "ours (%)", "paper": "paper (%)", "count": "environments"}

@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader
 from sad_hpc.aggregate.compare import comparison, comparison_cells, comparison_header
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.read import MODES
 from sad_hpc.aggregate.report import missing_notes
 from sad_hpc.aggregate.summary import headline_cells
+from sad_hpc.evaluate.result import MODES
 from sad_hpc.run import atomic_path
 
 PICTURES = {

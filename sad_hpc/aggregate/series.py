@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.read import MODES, SUBSETS, Measure, Result
 from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean
+from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import MODES, SUBSETS, Measure, Result
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,25 @@ class Series:
         """Seeds of which no entry that counts for the headline is in the subset."""
         rows = zip(self.seeds, self.headlines, strict=True)
         return [seed for seed, row in rows if np.isnan(row).all()]
+
+
+def check_alike(results: list[Result]) -> None:
+    """Checks that all results measure the same thing on as many tasks.
+
+    Raises:
+        SadError: two of them differ, so no mean over them has a meaning.
+    """
+    for result in results[1:]:
+        if _kind(result) != _kind(results[0]):
+            raise SadError(
+                f"{result.path} and {results[0].path} differ in task family, metric or shape; "
+                "remove the folder of the wrong one and run `sad-hpc evaluate` again"
+            )
+
+
+def _kind(result: Result) -> tuple[Any, ...]:
+    modes = tuple((result.modes[mode].measure, result.modes[mode].values.shape) for mode in MODES)
+    return (result.task_family, *modes)
 
 
 def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Series]:

@@ -9,12 +9,12 @@ import yaml
 from sad_hpc.aggregate.compare import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.origin import Element, origin
-from sad_hpc.aggregate.read import Result, check_alike, read_result
 from sad_hpc.aggregate.report import empty_notes, missing_notes, write_readme
-from sad_hpc.aggregate.series import Series, make_series
+from sad_hpc.aggregate.series import Series, check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.methods import METHODS
 from sad_hpc.run import Run, atomic_path, write_json
 
@@ -57,7 +57,7 @@ def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
 
 
 def _result_path(run: Run, element: Element) -> Path:
-    return run.evaluation(*element).path / "result.h5"
+    return run.evaluation(*element).path / RESULT
 
 
 def _missing_message(run: Run, missing: Sequence[Element]) -> str:

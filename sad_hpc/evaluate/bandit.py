@@ -4,6 +4,8 @@ Offline one forward pass over a context answers for every prefix of it; online e
 token to a key-value cache.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,11 +18,10 @@ from sad_hpc.evaluate.bandit_policies import (
     play,
 )
 from sad_hpc.evaluate.policy import greedy, sampled
-from sad_hpc.evaluate.result import ModeResult
+from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.examples import CONTEXT_PARTS
 from sad_hpc.experiment import EvaluateConfig
 from sad_hpc.model import Cache, Context, Transformer
-from sad_hpc.progress import Progress
 from sad_hpc.tasks import BanditFamily
 
 
@@ -30,29 +31,25 @@ def evaluate_bandit(
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
-    progress: Progress,
+    report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
     """Offline suboptimality and online regret; see `evaluate`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context(**{p: torch.from_numpy(columns[f"context/{p}"]) for p in CONTEXT_PARTS})
     arms = offline_arms(model, contexts, settings.batch_size)
     transformer = TransformerPolicy(model, len(means), generator)
-    online = play(family, means, transformer, generator, report=progress.update)
+    online = play(family, means, transformer, generator, report=report)
     return {
         "offline": ModeResult(
-            "suboptimality",
-            False,
-            "context length",
-            1,
+            Measure("suboptimality", "context length", 1),
             gaps(means, arms),
+            None,
             _offline_references(family, means, columns, generator),
         ),
         "online": ModeResult(
-            "regret",
-            False,
-            "pull",
-            1,
+            Measure("regret", "pull", 1),
             gaps(means, online).cumsum(axis=1, dtype=np.float32),
+            None,
             _online_references(family, means, generator),
         ),
     }

@@ -1,16 +1,31 @@
-"""The evaluation of one (method, seed): one element of the array job, one HDF5 file."""
+"""The evaluation of one (method, seed): one element of the array job, one HDF5 file.
+
+Test tasks are evaluated chunk by chunk, each with random numbers of its own and saved when done: an
+evaluation that was interrupted goes on with the next chunk and ends at the same numbers.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
+from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import load_model
-from sad_hpc.evaluate.result import RESULT, write_result
+from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.examples import context_parts
+from sad_hpc.experiment import EvaluateConfig
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run
 from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily, make_family
+
+CHUNKS = "chunks"
+"""Folder of the chunks' results, until all are there."""
+
+Modes = dict[str, ModeResult]
 
 
 def evaluate(run: Run, method: str, seed: int) -> None:
@@ -23,41 +38,101 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     folder = run.evaluation(method, seed)
     if folder.done is not None:
         return
-    experiment, settings = run.experiment, run.experiment.evaluate
-    model = load_model(run, method, seed)
-    run.begin(folder, experiment.evaluate_config(method, seed))
-    family = make_family(experiment.task)
-    columns = _test_columns(run, family, settings.tasks)
-    generator = np.random.default_rng([settings.seed, seed])
-    if isinstance(family, TabularFamily):
-        with Progress(folder, settings.online_episodes + 1, "episodes") as progress:
-            results = evaluate_tabular(model, family, columns, settings, generator, progress)
-    elif isinstance(family, BanditFamily):
-        with Progress(folder, family.config.horizon, "pulls") as progress:
-            results = evaluate_bandit(model, family, columns, settings, generator, progress)
-    elif isinstance(family, Miniworld):
-        from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
-
-        with Progress(folder, settings.online_episodes + 1, "episodes") as progress:
-            results = evaluate_poses(model, family, columns, settings, generator, progress)
-    else:
-        raise TypeError(f"no evaluation for {type(family).__name__}")
-    attributes = {
-        "signature": experiment.evaluate_signature(method, seed),
-        "config": experiment.model_dump(mode="json"),
-        "method": method,
-        "seed": seed,
-        "task_family": family.name,
-    }
-    tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
-    write_result(folder.path / RESULT, attributes, tasks, results)
+    evaluation = Evaluation(run, method, seed)
+    run.begin(folder, run.experiment.evaluate_config(method, seed))
+    modes = evaluation.all_chunks()
+    evaluation.write(folder.path / RESULT, evaluation.columns, modes)
     folder.complete(
         outputs=[RESULT],
-        **{
-            f"{mode}_{result.metric}": float(result.values[:, -result.headline :].mean())
-            for mode, result in results.items()
-        },
+        **{f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()},
     )
+    shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
+
+
+class Evaluation:
+    """The test tasks of one (method, seed), and the model that plays them."""
+
+    def __init__(self, run: Run, method: str, seed: int) -> None:
+        experiment = run.experiment
+        self._seed, self._settings = seed, experiment.evaluate
+        self._folder = run.evaluation(method, seed)
+        self._model = load_model(run, method, seed)
+        self._family = make_family(experiment.task)
+        self.columns = _test_columns(run, self._family, self._settings.tasks)
+        self._attributes = {
+            "signature": experiment.evaluate_signature(method, seed),
+            "config": experiment.model_dump(mode="json"),
+            "method": method,
+            "seed": seed,
+            "task_family": self._family.name,
+        }
+
+    def all_chunks(self) -> Modes:
+        """The results on all tasks; what is saved is not played again."""
+        size = self._settings.chunk_tasks
+        firsts = range(0, self._settings.tasks, size)
+        found = {number: self._saved(number) for number in range(len(firsts))}
+        units, unit = _work(self._family, self._settings)
+        finished = units * sum(modes is not None for modes in found.values())
+        with Progress(self._folder, units * len(firsts), unit, finished) as progress:
+            for number, first in enumerate(firsts):
+                if found[number] is None:
+                    rows = slice(first, first + size)
+                    report = _after(finished, progress)
+                    found[number] = self._play(number, rows, report)
+                    finished += units
+        chunks = [modes for modes in found.values() if modes is not None]
+        return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
+
+    def write(self, path: Path, columns: Arrays, modes: Modes) -> None:
+        """Writes results and which tasks they are of."""
+        tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
+        write_result(path, self._attributes, tasks, modes)
+
+    def _play(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        generator = np.random.default_rng([self._settings.seed, self._seed, number])
+        play = _player(self._family)
+        modes: Modes = play(self._model, self._family, columns, self._settings, generator, report)
+        self.write(self._chunk(number), columns, modes)
+        return modes
+
+    def _chunk(self, number: int) -> Path:
+        return self._folder.path / CHUNKS / f"{number:05d}.h5"
+
+    def _saved(self, number: int) -> Modes | None:
+        """The results of a chunk that an earlier start has finished."""
+        if not self._chunk(number).exists():
+            return None
+        try:
+            result = read_result(self._chunk(number))
+        except SadError:
+            return None
+        return result.modes if result.signature == self._attributes["signature"] else None
+
+
+def _player(family: TaskFamily) -> Callable[..., Modes]:
+    """What plays tasks of this kind of family."""
+    if isinstance(family, TabularFamily):
+        return evaluate_tabular
+    if isinstance(family, BanditFamily):
+        return evaluate_bandit
+    if isinstance(family, Miniworld):
+        from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
+
+        return evaluate_poses
+    raise TypeError(f"no evaluation for {type(family).__name__}")
+
+
+def _work(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
+    """How many units of work a chunk is, and their name."""
+    if isinstance(family, BanditFamily):
+        return family.config.horizon, "pulls"
+    return settings.online_episodes + 1, "episodes"
+
+
+def _after(finished: int, progress: Progress) -> Callable[[int], None]:
+    return lambda units: progress.update(finished + units)
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:

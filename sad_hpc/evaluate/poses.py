@@ -19,12 +19,11 @@ from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import sample_pose_episodes
 from sad_hpc.distill.shortest import steps_to_reward
 from sad_hpc.evaluate.policy import greedy, sampled
-from sad_hpc.evaluate.result import ModeResult
+from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.examples import context_parts
 from sad_hpc.experiment import EvaluateConfig
 from sad_hpc.model import Context, Transformer
 from sad_hpc.policy import policy_table
-from sad_hpc.progress import Progress
 from sad_hpc.render.renderer import Renderer, shared_renderer
 from sad_hpc.tasks.miniworld import ROOM_SIZE, Miniworld
 
@@ -58,14 +57,14 @@ def evaluate_poses(
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
-    progress: Progress,
+    report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
     """Offline and online returns; see `evaluate`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(model, family, targets, settings.batch_size, generator)
     parts = {p: torch.from_numpy(columns[f"context/{p}"]) for p in context_parts(family)}
     offline = rooms.walk(rooms.read(Context(**parts)), greedy)
-    progress.update(1)
+    report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
         return sampled(logits, generator.random(len(logits)))
@@ -73,11 +72,11 @@ def evaluate_poses(
     walks: list[Walk] = []
     for episode in range(settings.online_episodes):
         walks.append(rooms.walk(walks[-1].tokens if walks else rooms.nothing(), sample))
-        progress.update(2 + episode)
+        report(2 + episode)
     seen = (columns["context/rewards"] > 0).sum(axis=1)
     # The context of an episode is the one before; the first has none.
     seen_online = [np.zeros(len(targets), np.float32), *(walk.returns for walk in walks[:-1])]
-    random = random_returns(family, targets)
+    random = random_returns(family, targets, int(columns["tasks/index"][0]))
     return {
         "offline": _result(random, targets, [offline], [seen], 1),
         "online": _result(random, targets, walks, seen_online, settings.headline_episodes),
@@ -163,7 +162,7 @@ def _result(
         "random": random[:, None].repeat(len(walks), axis=1),
     }
     counts = np.stack(context_rewards, axis=1).astype(np.int32)
-    return ModeResult("return", True, "episode", headline, values, references, counts)
+    return ModeResult(Measure("return", "episode", headline), values, counts, references)
 
 
 def optimal_returns(
@@ -174,11 +173,14 @@ def optimal_returns(
     return np.maximum(0, horizon + 1 - steps).astype(np.float32)
 
 
-def random_returns(family: Miniworld, targets: NDArray[np.int64]) -> NDArray[np.float32]:
+def random_returns(family: Miniworld, targets: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
     """(n,): the mean return of RANDOM_EPISODES roll-outs of the uniform policy in each task."""
     policy = policy_table("uniform", family.n_actions)
     episodes = sample_pose_episodes(
-        targets.repeat(RANDOM_EPISODES), policy, family.config.horizon, stream(0, 0, 0, "reference")
+        targets.repeat(RANDOM_EPISODES),
+        policy,
+        family.config.horizon,
+        stream(seed, 0, 0, "reference"),
     )
     returns = episodes.rewards.sum(axis=1, dtype=np.float32)
     return returns.reshape(len(targets), RANDOM_EPISODES).mean(axis=1)

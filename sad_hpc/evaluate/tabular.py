@@ -1,5 +1,7 @@
 """Evaluation on tabular tasks: the return of an episode, offline and online."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -8,11 +10,10 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.result import ModeResult
+from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.examples import CONTEXT_PARTS
 from sad_hpc.experiment import EvaluateConfig
 from sad_hpc.model import Context, Transformer
-from sad_hpc.progress import Progress
 from sad_hpc.tasks import TabularFamily, TabularMDPs
 
 
@@ -22,13 +23,13 @@ def evaluate_tabular(
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
-    progress: Progress,
+    report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
     """Offline and online returns; see `evaluate`."""
     mdps = family.mdps(columns["tasks/parameters"])
     contexts = Context(**{p: torch.from_numpy(columns[f"context/{p}"]) for p in CONTEXT_PARTS})
     offline = offline_returns(model, family, mdps, contexts, settings.batch_size)
-    progress.update(1)
+    report(1)
     online, online_rewards = online_returns(
         model,
         family,
@@ -36,22 +37,16 @@ def evaluate_tabular(
         settings.online_episodes,
         generator,
         settings.batch_size,
-        report=lambda episodes: progress.update(1 + episodes),
+        report=lambda episodes: report(1 + episodes),
     )
     rewarded = (columns["context/rewards"] > 0).sum(axis=1, keepdims=True).astype(np.int32)
     references = _references(family, mdps)
     every_episode = {name: values.repeat(online.shape[1], 1) for name, values in references.items()}
+    offline_measure = Measure("return", "episode", 1)
+    online_measure = Measure("return", "episode", settings.headline_episodes)
     return {
-        "offline": ModeResult("return", True, "episode", 1, offline, references, rewarded),
-        "online": ModeResult(
-            "return",
-            True,
-            "episode",
-            settings.headline_episodes,
-            online,
-            every_episode,
-            online_rewards,
-        ),
+        "offline": ModeResult(offline_measure, offline, rewarded, references),
+        "online": ModeResult(online_measure, online, online_rewards, every_episode),
     }
 
 

@@ -108,7 +108,7 @@ def _call_stage(run: Run, step: Step, results: Path) -> None:
 
             pretrain(run, method, seed)
         else:
-            from sad_hpc.evaluate import evaluate
+            from sad_hpc.evaluate.element import evaluate
 
             evaluate(run, method, seed)
 

@@ -2,9 +2,10 @@ import h5py
 import numpy as np
 import pytest
 
-from sad_hpc.aggregate.read import check_alike, read_result
+from sad_hpc.aggregate.series import check_alike
 from sad_hpc.aggregate.training import read_training
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import read_result
 
 from .synthetic import make_run, write_metrics, write_result
 

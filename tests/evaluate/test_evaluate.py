@@ -1,5 +1,7 @@
 import hashlib
+import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -12,12 +14,13 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.distill.random import stream
 from sad_hpc.errors import CheckpointError
-from sad_hpc.evaluate import evaluate
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
+from sad_hpc.evaluate.element import Evaluation, evaluate
 from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
+from sad_hpc.evaluate.result import read_result
 from sad_hpc.experiment import ModelConfig
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.policy import policy_table
@@ -185,6 +188,57 @@ def test_equal_seeds_give_equal_results_and_a_finished_element_stays(trained: Ru
     evaluate(trained, "SAD", 0)
     with h5py.File(path / "result.h5") as file:
         assert (file["online/values"][...] == first).all()
+
+
+def test_the_size_of_chunks_changes_nothing_offline(trained: Run):
+    settings = trained.experiment.evaluate.model_copy(update={"chunk_tasks": 20})
+    other = Run(trained.experiment.model_copy(update={"evaluate": settings}), trained.runs)
+    found = []
+    for run in (trained, other):
+        evaluate(run, "SAD", 0)
+        found.append(read_result(run.evaluation("SAD", 0).path / "result.h5").modes["offline"])
+    assert (found[0].values == found[1].values).all()
+    assert (found[0].context_rewards == found[1].context_rewards).all()
+    for name, values in found[0].references.items():
+        assert (values == found[1].references[name]).all()
+
+
+def flip_a_bit_in_the_values(content: bytes) -> bytes:
+    with h5py.File(io.BytesIO(content)) as file:
+        place = file["online/values"].id.get_chunk_info(0).byte_offset
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda c: c, lambda c: c[:-100], flip_a_bit_in_the_values, lambda c: b""]
+)
+def test_an_interrupted_element_plays_what_is_missing_or_damaged(
+    trained: Run, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+):
+    """Interrupted in the last of three chunks; the second is found damaged, or not."""
+    folder = trained.evaluation("SAD", 0).path
+    evaluate(trained, "SAD", 0)
+    expected = (folder / "result.h5").read_bytes()
+    assert not (folder / "chunks").exists()
+    shutil.rmtree(folder)
+    play, played = Evaluation._play, []
+
+    def interrupted(self: Evaluation, number: int, *others) -> dict:
+        played.append(number)
+        if played == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return play(self, number, *others)
+
+    monkeypatch.setattr(Evaluation, "_play", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(trained, "SAD", 0)
+    second = folder / "chunks/00001.h5"
+    content = second.read_bytes()
+    second.write_bytes(damage(content))
+    evaluate(trained, "SAD", 0)
+    again = [2] if damage(content) == content else [1, 2]
+    assert played == [0, 1, 2, *again]
+    assert (folder / "result.h5").read_bytes() == expected
 
 
 def test_an_untrained_model_is_named_with_the_way_out(tiny_run: Run):

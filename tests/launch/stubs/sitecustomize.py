@@ -51,7 +51,12 @@ def aggregate(run, results: Path):
     _work(run, run.aggregate(), f"aggregate {results.name}")
 
 
-for _stage in (collect, pretrain, evaluate, aggregate):
-    _module = types.ModuleType(f"sad_hpc.{_stage.__name__}")
+for _name, _stage in {
+    "collect": collect,
+    "pretrain": pretrain,
+    "evaluate.element": evaluate,
+    "aggregate": aggregate,
+}.items():
+    _module = types.ModuleType(f"sad_hpc.{_name}")
     setattr(_module, _stage.__name__, _stage)
     sys.modules[_module.__name__] = _module
