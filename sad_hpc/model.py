@@ -22,6 +22,9 @@ from sad_hpc.tasks import TaskFamily
 IMAGE_FEATURES = 8
 """Numbers that the image encoder makes of a picture."""
 
+PIXEL_CENTER, PIXEL_SCALE = 128.0, 1 / 32
+"""Pixels, like states, reach the model in about [-2, 2]: in 0..1 they would hardly vary."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -125,7 +128,8 @@ class ImageEncoder(nn.Module):
         """(..., s, s, 3) uint8 -> (..., IMAGE_FEATURES)."""
         first = self.layers[0]
         assert isinstance(first, nn.Conv2d)
-        flat = images.flatten(0, -4).to(first.weight.dtype) / 255  # (n, s, s, 3)
+        flat = images.flatten(0, -4).to(first.weight.dtype)  # (n, s, s, 3)
+        flat = (flat - PIXEL_CENTER) * PIXEL_SCALE
         features = self.layers(flat.permute(0, 3, 1, 2))  # (n, IMAGE_FEATURES)
         return features.view(*images.shape[:-3], IMAGE_FEATURES)
 
