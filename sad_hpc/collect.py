@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from sad_hpc import preemption
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
 from sad_hpc.distill import make_block
 from sad_hpc.distributed import SharedCounter, world
 from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.preemption import Preempted
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import TaskFamily, make_family
@@ -29,6 +31,7 @@ def collect(run: Run) -> None:
 
     Raises:
         SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
+        Preempted: a signal stopped it; the blocks that were begun are finished and saved.
     """
     communicator = world()
     folder = run.data()
@@ -83,13 +86,17 @@ class SplitCollector:
         if self._is_first:
             finished = self._finished_by_all(blocks)
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
-            write_virtual_dataset(self._folder, self.manifest, self._family.name)
+            if not self.missing:
+                write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
             for number in self._my_blocks(blocks):
                 self._communicator.send(self._write(number), dest=0)
             self._communicator.send(None, dest=0)
-        self._communicator.barrier()
+        told = self._communicator.gather(preemption.requeue_requested())
+        left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))
         self._counter.free()
+        if left:
+            raise Preempted(f"stopped with {left} blocks of {self.split} left", requeue)
 
     def _existing(self) -> Manifest:
         """The manifest as far as it goes, without shards that are missing or damaged."""
@@ -136,11 +143,16 @@ class SplitCollector:
         )
 
     def _my_blocks(self, blocks: list[int]) -> Iterator[int]:
-        """The blocks that fall to this rank."""
+        """The blocks that fall to this rank, until it is told to stop."""
         if self._data.schedule == "static":
-            yield from blocks[self._communicator.Get_rank() :: self._communicator.Get_size()]
+            first, step = self._communicator.Get_rank(), self._communicator.Get_size()
+            turns = iter(range(first, len(blocks), step))
         else:
-            yield from (blocks[turn] for turn in self._counter.turns(len(blocks)))
+            turns = self._counter.turns(len(blocks))
+        for turn in turns:
+            if preemption.requested():
+                return
+            yield blocks[turn]
 
     def _finished_by_all(self, blocks: list[int]) -> Iterator[ShardEntry]:
         """On rank 0: its own shards and those that the others report, as they come."""

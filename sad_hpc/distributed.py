@@ -143,13 +143,17 @@ class SharedCounter:
             return
         one, answer = np.ones(1, np.int64), np.empty(1, np.int64)
         self._window.Fetch_and_op(one, answer, 0)
-        while True:
+        try:
+            while True:
+                self._window.Flush(0)
+                turn = int(answer[0])
+                if turn >= count:
+                    return
+                self._window.Fetch_and_op(one, answer, 0)
+                yield turn
+        finally:
+            # Whoever stops early has asked already: the answer must not come into freed memory.
             self._window.Flush(0)
-            turn = int(answer[0])
-            if turn >= count:
-                return
-            self._window.Fetch_and_op(one, answer, 0)
-            yield turn
 
     def free(self) -> None:
         """Releases the counter on all ranks."""

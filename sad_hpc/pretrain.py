@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from sad_hpc import preemption
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
 from sad_hpc.engine import join_process_group, make_engine, on_first_rank
@@ -21,10 +22,14 @@ from sad_hpc.examples import Examples
 from sad_hpc.experiment import PretrainConfig
 from sad_hpc.metrics import MetricsLog
 from sad_hpc.model import Inputs, Transformer
+from sad_hpc.preemption import Preempted
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.weights import WEIGHTS, save_weights
+
+AGREE_STEPS = 8
+"""Steps between two times that the ranks ask each other whether to save or to stop."""
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:
@@ -35,6 +40,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         CheckpointError: a checkpoint of another model is in the way.
         ConfigError: the global batch does not divide over the ranks, or the models of this
             experiment are another's.
+        Preempted: a signal stopped it; a checkpoint is saved.
     """
     if run.experiment.pretrained is not None:
         raise ConfigError(
@@ -143,13 +149,18 @@ class Trainer:
                 self._train_step(order, batch)
                 if progress is not None:
                     progress.update(self._step)
-                # Every rank must save at the same step: rank 0's clock decides, in turns that are
-                # rare enough to cost nothing.
-                if self._step % 64 == 0 and self._agree(
-                    time.monotonic() - saved > 60 * self._config.checkpoint_minutes
-                ):
-                    self._save()
-                    saved = time.monotonic()
+                if self._step % AGREE_STEPS == 0:
+                    minutes = (time.monotonic() - saved) / 60
+                    due, stop, requeue = self._any_rank(
+                        self._process.is_first and minutes > self._config.checkpoint_minutes,
+                        preemption.requested(),
+                        preemption.requeue_requested(),
+                    )
+                    if due or stop:
+                        self._save()
+                        saved = time.monotonic()
+                    if stop:
+                        raise Preempted(f"stopped after step {self._step}", requeue)
             self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
             self._save()
             saved = time.monotonic()
@@ -218,11 +229,11 @@ class Trainer:
         mean /= self._process.world_size
         self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
 
-    def _agree(self, flag: bool) -> bool:
-        """Whether the flag is up on rank 0."""
-        value = torch.tensor([int(flag)], device=self._engine.device)
-        dist.broadcast(value, src=0)
-        return bool(value.item())
+    def _any_rank(self, *flags: bool) -> list[bool]:
+        """Which flags are up on any rank: all must save, or stop, at the same step."""
+        values = torch.tensor(flags, dtype=torch.int32, device=self._engine.device)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return [bool(value) for value in values.tolist()]
 
 
 def _seed_dropout(seed: int, step: int, rank: int) -> None:

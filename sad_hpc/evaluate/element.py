@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sad_hpc import preemption
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
@@ -34,6 +35,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     Raises:
         CheckpointError: the model is not trained, or damaged.
         DatasetError: the test split is missing, damaged, or of another config.
+        Preempted: a signal stopped it; the chunks that were finished are saved.
     """
     folder = run.evaluation(method, seed)
     if folder.done is not None:
@@ -132,7 +134,13 @@ def _work(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
 
 
 def _after(finished: int, progress: Progress) -> Callable[[int], None]:
-    return lambda units: progress.update(finished + units)
+    """What a chunk reports its own units to; a chunk that is told to stop is lost."""
+
+    def report(units: int) -> None:
+        preemption.check()
+        progress.update(finished + units)
+
+    return report
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:

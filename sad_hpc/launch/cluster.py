@@ -55,6 +55,8 @@ class ClusterConfig(Section):
     """Shell lines that run in every job first, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
     """Evaluations at a time."""
+    max_requeues: int = Field(20, ge=0)
+    """Times that a job may reach its time limit and be queued again, before it counts as failed."""
     hdf5_file_locking: bool | None = None
     """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
     sbatch: dict[str, str | int | bool] = {}

@@ -20,8 +20,11 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.run import Run
 
-MAX_TIMEOUTS = 10
-"""Times that a job may reach its time limit and be queued again, before it counts as failed."""
+SIGNAL_SECONDS = 120
+"""How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
+
+LATER = 'trap "" USR2; exec "$0" "$@"'
+"""Until Python listens to the signal, it must not end the process."""
 
 
 def log_folder(run: Run, stage: str) -> Path:
@@ -74,7 +77,11 @@ class StageExecutor(SlurmExecutor):
     def __init__(
         self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
     ) -> None:
-        super().__init__(folder=log_folder(run, stage), max_num_timeout=MAX_TIMEOUTS)
+        super().__init__(
+            folder=log_folder(run, stage),
+            max_num_timeout=cluster.max_requeues,
+            python=f"sh -c {shlex.quote(LATER)} {shlex.quote(sys.executable)}",
+        )
         self.update_parameters(**sbatch_parameters(cluster, stage, name, dependency))
 
     @classmethod
@@ -128,6 +135,7 @@ def sbatch_parameters(
         "time": resources.minutes,
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,
+        "signal_delay_s": min(SIGNAL_SECONDS, 15 * resources.minutes),
         "setup": [*exports, *cluster.setup],
         "srun_args": srun,
         "stderr_to_stdout": True,

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,15 +11,18 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
+from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
+from sad_hpc import preemption
 from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.launch.graph import Step, graph
+from sad_hpc.preemption import Preempted
 from sad_hpc.run import Run
 
 ERROR_PREFIX = "sad-hpc: error: "
@@ -45,9 +49,19 @@ class StageJob:
         return cls(step.title, experiment, str(run.runs.absolute()), str(results.absolute()))
 
     def __call__(self) -> None:
-        """Runs the stage; a failure ends all processes of the job, with exit code 1."""
+        """Runs the stage; a failure ends all processes of the job, with exit code 1.
+
+        A signal stops it where it can go on later, and queues the job again if that is the job's
+        own business (`preemption`).
+        """
+        queue_again = signal.getsignal(signal.SIGUSR2)
         try:
-            self._run_stage()
+            try:
+                with preemption.watched():
+                    self._run_stage()
+            except Preempted as stop:
+                print(f"{self.title}: {stop}; all that was finished is saved", flush=True)
+                _leave(self.title, queue_again if stop.requeue else None)
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
             if not isinstance(error, SadError | OSError):
@@ -111,6 +125,28 @@ def _call_stage(run: Run, step: Step, results: Path) -> None:
             from sad_hpc.evaluate.element import evaluate
 
             evaluate(run, method, seed)
+
+
+def _leave(title: str, queue_again: Any) -> NoReturn:
+    """Ends a stage that stopped early; `queue_again` is submitit's handler, which exits by itself.
+
+    Raises:
+        SadError: the job was to be queued again, and could not.
+    """
+    if callable(queue_again):
+        try:
+            queue_again(signal.SIGUSR2, None)
+        except UncompletedJobError:
+            raise SadError(
+                f"{title} reached its time limit too often: raise the stage's minutes, or "
+                "max_requeues, in the cluster settings, and launch again"
+            ) from None
+        except (subprocess.SubprocessError, OSError) as error:
+            raise SadError(
+                f"{title} cannot be queued again ({error}): launch again, which goes on from here"
+            ) from None
+        sys.exit(0)  # Rank 0 alone queues the job.
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _end_other_ranks() -> None:

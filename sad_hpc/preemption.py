@@ -1,0 +1,69 @@
+"""Preemption: a signal raises a flag, and each stage stops at the next place where nothing is lost.
+
+Slurm sends USR2 ahead of a time limit and, as `scancel --signal=USR2`, on a user's word; it sends
+TERM when it ends a job for whatever reason.  A handler runs between any two instructions, so it may
+do nothing else: saving takes all ranks, at the same step.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGUSR2, signal.SIGTERM)
+
+_received: list[signal.Signals] = []
+
+
+class Preempted(Exception):
+    """The stage stopped early; started again, it goes on where it was.
+
+    Args:
+        reason: for the log.
+        requeue: whether the job has to queue itself again.
+    """
+
+    def __init__(self, reason: str, requeue: bool) -> None:
+        super().__init__(reason)
+        self.requeue = requeue
+
+
+def requested() -> bool:
+    """Whether this process was told to stop."""
+    return bool(_received)
+
+
+def requeue_requested() -> bool:
+    """Whether it was also told to queue its job again: Slurm does so after a TERM, if at all."""
+    return signal.SIGUSR2 in _received
+
+
+def check() -> None:
+    """Stops here if this process was told to; for stages of one process.
+
+    Raises:
+        Preempted: it was.
+    """
+    if _received:
+        raise Preempted(f"stopped by {_received[0].name}", requeue_requested())
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Within this block the signals are noted instead of ending the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _received.clear()
+    before = {number: signal.signal(number, _note) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _received.clear()
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    _received.append(signal.Signals(number))
