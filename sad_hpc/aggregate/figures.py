@@ -27,12 +27,12 @@ OTHER_COLOR = "#56B4E9"
 REFERENCE_STYLES = {
     "optimal": ("#000000", (0, (6, 2))),
     "random": ("#7F7F7F", (0, (2, 2))),
-    "ucb": ("#4D4D4D", (0, (5, 1, 1, 1))),
-    "thompson": ("#999999", (0, (5, 1, 1, 1, 1, 1))),
-    "empirical_mean": ("#666666", (0, (1, 1))),
+    "UCB": ("#4D4D4D", (0, (5, 1, 1, 1))),
+    "Thompson": ("#999999", (0, (5, 1, 1, 1, 1, 1))),
+    "empirical mean": ("#666666", (0, (1, 1))),
 }
 """Colour and dashes of the reference policies."""
-REFERENCE_NAMES = {"ucb": "UCB", "thompson": "Thompson sampling"}
+REFERENCE_NAMES = {"Thompson": "Thompson sampling"}
 OTHER_REFERENCE_STYLE = ("#B3B3B3", (0, (3, 3)))
 METRIC_LABELS = {
     "return": "return (reward per episode)",

@@ -130,8 +130,8 @@ def write_result(
 
 
 def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
-    """A flipped bit makes reading fail."""
-    group.create_dataset(name, data=array, fletcher32=True)
+    """Compressed, for results are kept for good; a flipped bit makes reading fail."""
+    group.create_dataset(name, data=array, compression="gzip", shuffle=True, fletcher32=True)
 
 
 def read_result(path: Path) -> Result:

@@ -7,9 +7,10 @@ import pytest
 from matplotlib.image import imread
 
 from sad_hpc.aggregate import aggregate, headline_table
-from sad_hpc.aggregate.figures import COLORS
+from sad_hpc.aggregate.figures import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.summary import write_curves
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.methods import METHODS
 
@@ -39,6 +40,11 @@ def test_results_folder_is_complete(run, tmp_path):
     assert run.experiment.data_signature() in readme
     assert "INCOMPLETE" not in readme
     assert str(tmp_path) not in readme + (folder / "provenance.json").read_text()
+
+
+def test_every_reference_policy_has_a_style_of_its_own():
+    styles = [REFERENCE_STYLES[name] for name in ("optimal", "random", *POLICIES)]
+    assert len(set(styles)) == len(styles)
 
 
 def test_aggregating_twice_gives_the_same_tables(run, tmp_path):
