@@ -3,12 +3,15 @@ PYTHON ?= python3
 CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
 
-.PHONY: pipeline test bench lint cluster-up cluster-down
+.PHONY: pipeline test stress bench lint cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
 test: .venv/installed-test
 	.venv/bin/python -m pytest
+
+stress: .venv/installed-test
+	.venv/bin/python -m pytest -m stress
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/run.py

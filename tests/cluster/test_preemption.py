@@ -86,8 +86,20 @@ def assert_same_tables(folder: Path, other: Path) -> None:
         assert mine.read_bytes() == theirs.read_bytes(), name
 
 
-@pytest.mark.parametrize("stage", ["collect", "pretrain", "evaluate"])
-@pytest.mark.parametrize("command", [["scancel", "--signal=USR2"], ["scontrol", "requeue"]])
+SIGNAL, REQUEUE = ["scancel", "--signal=USR2"], ["scontrol", "requeue"]
+
+
+@pytest.mark.parametrize(
+    "stage, command",
+    [
+        ("pretrain", SIGNAL),
+        pytest.param("collect", SIGNAL, marks=pytest.mark.stress),
+        pytest.param("evaluate", SIGNAL, marks=pytest.mark.stress),
+        pytest.param("collect", REQUEUE, marks=pytest.mark.stress),
+        pytest.param("pretrain", REQUEUE, marks=pytest.mark.stress),
+        pytest.param("evaluate", REQUEUE, marks=pytest.mark.stress),
+    ],
+)
 def test_a_job_that_is_hit_queues_itself_again_and_ends_as_if_undisturbed(
     dev_cluster: Env, tmp_path: Path, undisturbed: Path, stage: str, command: list[str]
 ) -> None:
