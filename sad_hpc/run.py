@@ -140,13 +140,15 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid}, or None."""
+        """The last heartbeat: {done, total, unit, time, host, pid, requeued}, or None."""
         return read_json(self.path / "progress.json")
 
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
         beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
         beat |= {"host": socket.gethostname(), "pid": os.getpid()}
+        # Slurm counts how often it has started a job again.
+        beat |= {"requeued": int(os.environ.get("SLURM_RESTART_COUNT", 0))}
         write_json(self.path / "progress.json", beat)
 
 

@@ -18,7 +18,9 @@ SETTLING_SECONDS = 60.0
 """How long a job that Slurm calls completed may go without a visible marker, or a new job without
 being known to Slurm: network file systems and accounting lag behind."""
 
-ENDED_BADLY = ("failed", "stuck")
+ENDED_BADLY = ("failed", "unfinished", "stuck")
+INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+"""Slurm's words for an end that is not the job's own fault, and from which a launch goes on."""
 ACTIVE = ("running", "queued")
 
 
@@ -28,7 +30,7 @@ class StepState:
 
     step: Step
     kind: str
-    """complete, running, queued, submitted, failed, stuck or not started."""
+    """complete, running, queued, submitted, failed, unfinished, stuck or not started."""
     detail: str = ""
     job: JobRecord | None = None
 
@@ -55,7 +57,7 @@ def step_states(
         kind, detail = _own_state(step, record, entry)
         if kind == "failed" and jobs is None and record and record.executor == "slurm":
             kind, detail = "submitted", ""
-        if kind in ("failed", "not started", "queued"):
+        if kind in ("failed", "unfinished", "not started", "queued"):
             upstream = [states[required.title] for required in step.requires]
             broken = next((state for state in upstream if state.kind in ENDED_BADLY), None)
             if broken is not None and not (entry and entry.is_active):
@@ -108,12 +110,16 @@ def _own_state(step: Step, record: JobRecord | None, entry: QueueEntry | None) -
 
 def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[str, str]:
     if entry.is_waiting:
-        return "queued", f"({entry.reason})" if entry.reason not in ("", "None") else ""
+        reason = f"({entry.reason})" if entry.reason not in ("", "None") else ""
+        return "queued", _phrase(reason, _requeued(step, record, waiting=True))
     if entry.is_active:
-        return "running", _progress(step, entry.start or record.submitted, record)
+        progress = _progress(step, entry.start or record.submitted, record)
+        return "running", _phrase(progress, _requeued(step, record, waiting=False))
     just_ended = entry.end is not None and time.time() - entry.end < SETTLING_SECONDS
     if entry.state == "COMPLETED":
         return ("running", "(finishing)") if just_ended else ("failed", "(no completion marker)")
+    if entry.state in INTERRUPTED:
+        return "unfinished", f"({entry.state})"
     return "failed", f"({entry.reason if entry.state == 'PENDING' else entry.state})"
 
 
@@ -134,6 +140,20 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
     if not progress or (record and progress["time"] < record.submitted):
         return ""  # no heartbeat, or one of an earlier job
     return progress_text(progress, since, record.done_before if record else 0)
+
+
+def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:
+    """`requeued 2 times` of a job that has sent heartbeats, from the last of them."""
+    progress = step.folder.progress
+    if not progress or progress["time"] < record.submitted:
+        return ""
+    # While it waits, its next start is one that the heartbeat does not know of.
+    times = progress.get("requeued", 0) + waiting
+    return f"requeued {times} time{'s' if times > 1 else ''}" if times else ""
+
+
+def _phrase(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def process_runs(record: JobRecord) -> bool:

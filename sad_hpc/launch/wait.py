@@ -36,7 +36,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
             break
         time.sleep(MARKER_SECONDS)
     for state in states:
-        if state.kind == "failed":
+        if state.kind in ("failed", "unfinished"):
             print_failure(state)
     return all(state.kind == "complete" for state in states)
 

@@ -38,6 +38,8 @@ def test_new_run(run: Run) -> None:
         (QueueEntry("PENDING", reason="DependencyNeverSatisfied"), "failed (DependencyNever"),
         (QueueEntry("RUNNING"), "running"),
         (QueueEntry("OUT_OF_MEMORY"), "failed (OUT_OF_MEMORY)"),
+        (QueueEntry("NODE_FAIL"), "unfinished (NODE_FAIL)"),
+        (QueueEntry("PREEMPTED"), "unfinished (PREEMPTED)"),
         (QueueEntry("COMPLETED", end=1.0), "failed (no completion marker)"),
     ],
 )
@@ -118,6 +120,23 @@ def test_progress() -> None:
     assert progress_text(beat, 1000, 300) == "45 % 900/2,000 blocks, 2 min left"
     assert progress_text(None, 0, 0) == ""
     assert duration(7260) == "2 h 01 min"
+
+
+def test_a_requeued_job_says_how_often(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect = graph(run)[0]
+    records = {collect.title: record("6", age=5)}
+    queued, running = {"6": QueueEntry("PENDING", reason="BeginTime")}, {"6": QueueEntry("RUNNING")}
+    assert first(run, records, queued).text == "queued (BeginTime)"
+    collect.folder.prepare({})
+    collect.folder.heartbeat(5, 10, "blocks")
+    assert first(run, records, queued).text == "queued (BeginTime), requeued 1 time"
+    assert first(run, records, running).text.endswith("left")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    collect.folder.heartbeat(6, 10, "blocks")
+    assert first(run, records, queued).text == "queued (BeginTime), requeued 3 times"
+    assert first(run, records, running).text.endswith("left, requeued 2 times")
+    # A heartbeat of the job before this one says nothing about it.
+    assert first(run, {collect.title: record("6", age=-5)}, queued).text == "queued (BeginTime)"
 
 
 def test_status_text(
