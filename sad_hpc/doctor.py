@@ -174,8 +174,8 @@ def _gpu(cluster: ClusterConfig | None) -> Check:
 
 def _gl() -> Check:
     works, text = _probe_python(
-        "import pyglet; pyglet.options['headless'] = True\n"
-        "import pyglet.gl; pyglet.window.Window(visible=False)\n"
+        "from sad_hpc.render.gl import graphics\n"
+        "with graphics(): import pyglet; pyglet.window.Window(visible=False)\n"
         "print(pyglet.gl.gl_info.get_renderer())"
     )
     if works:

@@ -119,7 +119,8 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[str,
     if entry.state == "COMPLETED":
         return ("running", "(finishing)") if just_ended else ("failed", "(no completion marker)")
     if entry.state in INTERRUPTED:
-        return "unfinished", f"({entry.state})"
+        # Slurm may be about to queue it again.
+        return ("queued" if just_ended else "unfinished"), f"({entry.state})"
     return "failed", f"({entry.reason if entry.state == 'PENDING' else entry.state})"
 
 

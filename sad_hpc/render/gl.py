@@ -4,10 +4,14 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from sad_hpc.errors import SadError
 
 DEBIAN_PACKAGES = "libegl1 libgl1 libglu1-mesa libgl1-mesa-dri"
+
+MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
+"""Where EGL's dispatcher, if there is one, learns of Mesa."""
 
 
 @contextlib.contextmanager
@@ -15,12 +19,16 @@ def graphics() -> Iterator[None]:
     """Whatever imports `miniworld` or opens a room of it does so inside of this.
 
     Rendering goes through EGL, to no screen, by one thread (LP_NUM_THREADS of Mesa) unless the
-    environment asks for more: ranks must not fight for cores.
+    environment asks for more: ranks must not fight for cores.  Mesa draws in software also where
+    there is a GPU: drivers differ in rounding, and pictures must not depend on the node.
 
     Raises:
         SadError: `miniworld`, or a graphics library that it needs, is missing.
     """
     os.environ.setdefault("LP_NUM_THREADS", "1")
+    os.environ.setdefault("LIBGL_ALWAYS_SOFTWARE", "1")
+    if MESA.exists():
+        os.environ.setdefault("__EGL_VENDOR_LIBRARY_FILENAMES", str(MESA))
     try:
         import pyglet
 

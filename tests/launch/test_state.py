@@ -122,6 +122,13 @@ def test_progress() -> None:
     assert duration(7260) == "2 h 01 min"
 
 
+def test_an_interrupted_job_may_be_queued_again_in_a_moment(run: Run) -> None:
+    records = {graph(run)[0].title: record("6")}
+    for age, kind in ((5, "queued"), (500, "unfinished")):
+        entry = QueueEntry("NODE_FAIL", end=time.time() - age)
+        assert first(run, records, {"6": entry}).kind == kind
+
+
 def test_a_requeued_job_says_how_often(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     collect = graph(run)[0]
     records = {collect.title: record("6", age=5)}

@@ -17,7 +17,9 @@ pyglet.lib.load_library = missing
 """
 
 
-def open_room(before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def open_room(
+    before: str = "", after: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
     code = f"""
 {before}
 import gymnasium, sad_hpc.tasks
@@ -27,6 +29,7 @@ for _ in range(2):
         gymnasium.make('sad_hpc/Miniworld-v0')
     except SadError as error:
         print(error)
+{after}
 """
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -76,3 +79,11 @@ print(sum('llvmpipe' in name for name in names))
     if done.stdout.strip() == "0":
         pytest.skip("OpenGL is not Mesa's llvmpipe here")
     assert done.stdout.strip() == used
+
+
+def test_mesa_draws_in_software_wherever_it_runs():
+    require_gl()
+    done = open_room(after="from pyglet.gl import gl_info; print(gl_info.get_renderer())")
+    assert "llvmpipe" in done.stdout or "softpipe" in done.stdout
+    chosen = "import os; print(os.environ['LIBGL_ALWAYS_SOFTWARE'])"
+    assert open_room(after=chosen, LIBGL_ALWAYS_SOFTWARE="0").stdout == "0\n"
