@@ -85,6 +85,24 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """JSON values with a checksum of their own under `seal`."""
+    text = json.dumps(content, sort_keys=True).encode()
+    return {**content, "seal": hashlib.blake2b(text, digest_size=16).hexdigest()}
+
+
+def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+    """What was sealed; files from before there were seals pass.
+
+    Raises:
+        ValueError: it was altered since.
+    """
+    bare = {key: value for key, value in content.items() if key != "seal"}
+    if "seal" in content and sealed(bare) != content:
+        raise ValueError("altered since it was written")
+    return bare
+
+
 @dataclass(frozen=True)
 class StageFolder:
     """The output folder of one stage."""
@@ -119,9 +137,13 @@ class StageFolder:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """What the completion marker says; None if there is none, or an output of the stage is
-        missing or has another size since."""
-        marker = read_json(self.path / "done.json")
+        """What the completion marker says; None if there is none, it is damaged, or an output of
+        the stage is missing or has another size since."""
+        stored = read_json(self.path / "done.json")
+        try:
+            marker = unsealed(stored) if isinstance(stored, dict) else None
+        except ValueError:
+            return None
         if marker is None or any(
             _size(self.path / name) != size for name, size in marker.get("outputs", {}).items()
         ):
@@ -136,7 +158,8 @@ class StageFolder:
             details: what else the marker shall say.
         """
         sizes = {name: _size(self.path / name) for name in outputs}
-        write_json(self.path / "done.json", {"finished": time.time(), **details, "outputs": sizes})
+        marker = {"finished": time.time(), **details, "outputs": sizes}
+        write_json(self.path / "done.json", sealed(marker))
 
     @property
     def progress(self) -> dict[str, Any] | None:

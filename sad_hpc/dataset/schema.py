@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import DatasetError
-from sad_hpc.run import write_json
+from sad_hpc.run import sealed, unsealed, write_json
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -115,7 +115,7 @@ class Manifest:
         content = asdict(self)
         content["format_version"] = FORMAT_VERSION
         content["shards"] = [asdict(self.shards[block]) for block in sorted(self.shards)]
-        write_json(folder / MANIFEST, content)
+        write_json(folder / MANIFEST, sealed(content))
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
@@ -127,6 +127,7 @@ class Manifest:
         path = folder / MANIFEST
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            content = unsealed(content)
             version = content.pop("format_version")
             shards = [ShardEntry(**entry) for entry in content.pop("shards")]
             manifest = cls(shards={entry.block: entry for entry in shards}, **content)

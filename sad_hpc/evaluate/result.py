@@ -1,5 +1,6 @@
 """The result file of one (method, seed), `result.h5`: what it reached on every test task."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,13 +126,28 @@ def write_result(
                 _put(group, "context_rewards", result.context_rewards)
             for reference, values in result.references.items():
                 _put(file, f"references/{reference}/{mode}", values)
+        file.attrs["digest"] = _digest(modes)
 
     write_file(path, fill)
 
 
 def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
-    """Compressed, for results are kept for good; a flipped bit makes reading fail."""
-    group.create_dataset(name, data=array, compression="gzip", shuffle=True, fletcher32=True)
+    """Compressed, for results are kept for good."""
+    group.create_dataset(name, data=array, compression="gzip", shuffle=True)
+
+
+def _digest(modes: dict[str, ModeResult]) -> str:
+    """A checksum of all names and numbers: HDF5's own do not cover every byte of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for mode in MODES:
+        result = modes[mode]
+        arrays: dict[str, NDArray[Any]] = {"values": result.values, **result.references}
+        if result.context_rewards is not None:
+            arrays["context_rewards"] = result.context_rewards
+        for name in sorted(arrays):
+            digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())
+            digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def read_result(path: Path) -> Result:
@@ -143,15 +159,19 @@ def read_result(path: Path) -> Result:
     try:
         with h5py.File(path, "r") as file:
             _check_version(path, file)
+            modes = {mode: _read_mode(path, file, mode) for mode in MODES}
+            # Files from before there were digests have none.
+            if file.attrs.get("digest", _digest(modes)) != _digest(modes):
+                raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,
                 method=str(file.attrs["method"]),
                 seed=int(file.attrs["seed"]),
                 task_family=str(file.attrs["task_family"]),
                 signature=str(file.attrs["signature"]),
-                modes={mode: _read_mode(path, file, mode) for mode in MODES},
+                modes=modes,
             )
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
     except KeyError as error:
@@ -177,9 +197,9 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
     )
     counted = group["context_rewards"][()] if "context_rewards" in group else None
     references = {
-        name: reference[mode][()]
-        for name, reference in file.get("references", {}).items()
-        if mode in reference
+        name: file["references"][name][mode][()]
+        for name in file.get("references", {})
+        if mode in file["references"][name]
     }
     result = ModeResult(measure, group["values"][()], counted, references)
     _check_measure(path, mode, measure, bool(group.attrs["higher_is_better"]))

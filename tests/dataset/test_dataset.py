@@ -15,7 +15,7 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.run import Run, unsealed
 from sad_hpc.tasks import make_family
 from tests.conftest import TINY
 
@@ -125,7 +125,7 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
     collect(other)
     foreign = other.data().path / "train"
     shutil.copy(foreign / "shard-00000.h5", dataset / "shard-00000.h5")
-    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][0] = json.loads((foreign / "manifest.json").read_text())["shards"][0]
     (dataset / "manifest.json").write_text(json.dumps(manifest))
     assert "belongs to another dataset" in verify(dataset).faults[0]
@@ -137,7 +137,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
     with h5py.File(dataset / "shard-00000.h5", "r+") as file:
         file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
     content = (dataset / "shard-00000.h5").read_bytes()
-    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][0] |= {"bytes": len(content), "checksum": checksum(content)}
     (dataset / "manifest.json").write_text(json.dumps(manifest))
     assert "breaks the dynamics" in verify(dataset).faults[0]
@@ -165,7 +165,7 @@ def test_wrong_content_is_found_even_with_a_right_checksum(
         else:
             file[name][...] = change(file[name][...])
     content = (dataset / "shard-00001.h5").read_bytes()
-    manifest = json.loads((dataset / "manifest.json").read_text())
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][1] |= {"bytes": len(content), "checksum": checksum(content)}
     (dataset / "manifest.json").write_text(json.dumps(manifest))
     assert words in verify(dataset).faults[0]
@@ -192,8 +192,8 @@ def test_a_damaged_manifest_is_one_line(dataset: Path, content: str):
 
 
 def test_another_format_version_is_refused(dataset: Path):
-    manifest = json.loads((dataset / "manifest.json").read_text()) | {"format_version": 99}
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
+    (dataset / "manifest.json").write_text(json.dumps(manifest | {"format_version": 99}))
     with pytest.raises(DatasetError, match="format version 99"):
         Manifest.load(dataset)
 
