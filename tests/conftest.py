@@ -1,6 +1,7 @@
 """What all tests share: a tiny experiment, and one dataset of it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ from sad_hpc.run import Run  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests/configs/tiny.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _no_rendezvous_left() -> Iterator[None]:
+    """A test that trains in this process sets torch's variables; later child processes would join
+    a rendezvous that is not theirs."""
+    yield
+    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
