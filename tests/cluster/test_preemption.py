@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sad_hpc.run import Run, read_json
 
 pytestmark = pytest.mark.cluster
 
+BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests/configs/tiny.yaml"
 # Small blocks, batches and chunks: every stage lasts long enough to be hit in the middle.
@@ -27,15 +29,9 @@ Env = dict[str, str]
 
 def launch(env: Env, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [
-        "sad-hpc",
-        "launch",
-        str(TINY),
-        *OVERRIDES,
-        *arguments,
-        "--runs",
-        str(folder / "runs"),
+        *(str(BIN / "sad-hpc"), "launch", str(TINY), *OVERRIDES, *arguments),
+        *("--runs", str(folder / "runs"), "--results", str(folder / "results")),
     ]
-    command += ["--results", str(folder / "results")]
     return subprocess.Popen(
         command, env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
