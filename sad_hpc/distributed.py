@@ -185,7 +185,10 @@ def torch_process() -> Process:
     if "SUBMITIT_EXECUTOR" in os.environ:
         from submitit.helpers import TorchDistributedEnvironment
 
-        environment = TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
+        environment = TorchDistributedEnvironment()
+        if environment.world_size == 1:  # submitit's port, from the job's number, may be taken
+            environment.master_port = _free_port()
+        environment.export(set_cuda_visible_devices=False, overwrite=True)
         return Process(environment.rank, environment.local_rank, environment.world_size)
     read = _first_complete(
         ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
@@ -215,8 +218,10 @@ def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None
 
 def _port(process: Process) -> str:
     """A free port for one process; for several a port that all of them can derive."""
-    if process.world_size > 1:
-        return str(20000 + os.getppid() % 20000)
+    return str(20000 + os.getppid() % 20000 if process.world_size > 1 else _free_port())
+
+
+def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+        return int(listener.getsockname()[1])

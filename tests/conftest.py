@@ -25,7 +25,8 @@ def _no_rendezvous_left() -> Iterator[None]:
     """A test that trains in this process sets torch's variables; later child processes would join
     a rendezvous that is not theirs."""
     yield
-    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    for name in names:
         os.environ.pop(name, None)
 
 

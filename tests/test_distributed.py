@@ -2,13 +2,14 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sad_hpc.distributed import NETMOD, mpich_settings
+from sad_hpc.distributed import NETMOD, mpich_settings, torch_process
 
 BIN = Path(sys.executable).parent
 
@@ -50,3 +51,18 @@ def test_the_users_choice_of_a_network_stands() -> None:
 def test_ofi_is_chosen_only_where_mpich_has_it(library: str, expected: dict[str, str]) -> None:
     assert mpich_settings(library, {}) == expected
     assert mpich_settings(library, {NETMOD: "ucx"}) == {}
+
+
+def test_a_job_of_one_process_takes_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "local")
+    job = {"JOB_ID": 7, "NTASKS": 1, "JOB_NUM_NODES": 1, "NODEID": 0, "GLOBALID": 0, "LOCALID": 0}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SUBMITIT_LOCAL_{name}", str(value))
+    ports = set()
+    for _ in range(2):
+        monkeypatch.delenv("MASTER_PORT", raising=False)
+        assert torch_process().world_size == 1
+        ports.add(os.environ["MASTER_PORT"])
+        with socket.socket() as listener:  # as torch's store does
+            listener.bind(("", int(os.environ["MASTER_PORT"])))
+    assert len(ports) == 2, "both derived from the job's number"
