@@ -12,8 +12,8 @@ from typing import Any
 
 from sad_hpc.engine import on_first_rank
 from sad_hpc.errors import CheckpointError
-from sad_hpc.run import checksum as file_checksum
-from sad_hpc.run import read_json, write_error, write_json
+from sad_hpc.files import checksum as file_checksum
+from sad_hpc.files import read_json, write_error, write_json
 
 KEPT = 2
 """Complete checkpoints that stay on disk."""

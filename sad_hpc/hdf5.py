@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 
-from sad_hpc.run import atomic_path
+from sad_hpc.files import atomic_path
 
 # Checksummed metadata as well as checksummed chunks.
 LIBRARY_VERSION = ("v110", "v110")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from sad_hpc.run import atomic_path, write_error
+from sad_hpc.files import atomic_path, write_error
 
 
 class MetricsLog:

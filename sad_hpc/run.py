@@ -1,4 +1,4 @@
-"""A run's folder on disk: paths, atomic writes, provenance, heartbeats and completion markers.
+"""A run's folder on disk: paths, provenance, heartbeats and completion markers.
 
     runs/<experiment>/
         config.json  provenance.json  jobs.json
@@ -11,7 +11,6 @@ Each stage folder holds `config.json` (what decides its content), `provenance.js
 `progress.json` (heartbeat) and, when complete, `done.json`.
 """
 
-import hashlib
 import json
 import os
 import platform
@@ -19,8 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,78 +27,13 @@ from typing import Any
 from sad_hpc.config import differences
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
+from sad_hpc.files import read_json, sealed, unsealed, write_error, write_json
 from sad_hpc.methods import METHODS
 
 LIBRARIES = (
     "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
     "torch",
 )  # fmt: skip
-
-
-@contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; fsynced and renamed to it if the block succeeds.
-
-    Raises:
-        SadError: the disk is full or the folder cannot be written; nothing is left behind.
-    """
-    temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise write_error(path, error) from error
-    finally:
-        with suppress(OSError):  # the error that matters is the one before
-            temporary.unlink(missing_ok=True)
-
-
-def checksum(content: bytes) -> str:
-    """BLAKE2b-256 of a file's bytes, in hex."""
-    return hashlib.blake2b(content, digest_size=32).hexdigest()
-
-
-def write_error(path: Path, error: OSError) -> SadError:
-    """An OSError of a write as one line with the path and the way out."""
-    reason = error.strerror or " ".join(str(error).split())
-    return SadError(
-        f"cannot write {path}: {reason}; free space, or choose other folders (--runs, --results)"
-    )
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes JSON in one step: readers see the old file or the new one."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, or None if it is missing or torn."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """JSON values with a checksum of their own under `seal`."""
-    text = json.dumps(content, sort_keys=True).encode()
-    return {**content, "seal": hashlib.blake2b(text, digest_size=16).hexdigest()}
-
-
-def unsealed(content: dict[str, Any]) -> dict[str, Any]:
-    """What was sealed; files from before there were seals pass.
-
-    Raises:
-        ValueError: it was altered since.
-    """
-    bare = {key: value for key, value in content.items() if key != "seal"}
-    if "seal" in content and sealed(bare) != content:
-        raise ValueError("altered since it was written")
-    return bare
 
 
 @dataclass(frozen=True)

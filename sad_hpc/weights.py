@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from sad_hpc.errors import CheckpointError
+from sad_hpc.files import checksum as file_checksum
 from sad_hpc.hdf5 import write_bytes
-from sad_hpc.run import checksum as file_checksum
 
 WEIGHTS = "weights.pt"
 

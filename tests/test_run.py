@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
-from sad_hpc.run import StageFolder, atomic_path, provenance, read_json, write_json
+from sad_hpc.files import atomic_path, read_json, write_json
+from sad_hpc.run import StageFolder, provenance
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path):

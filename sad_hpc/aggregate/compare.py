@@ -13,7 +13,7 @@ from sad_hpc.aggregate.summary import write_table
 from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
-from sad_hpc.run import atomic_path
+from sad_hpc.files import atomic_path
 
 SCALES = {"ours": "ours (%)", "paper": "paper (%)", "count": "environments"}
 """What the CSV says about one comparison: three columns each."""

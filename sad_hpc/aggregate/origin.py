@@ -5,7 +5,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.run import Run, StageFolder, provenance, read_json
+from sad_hpc.files import read_json
+from sad_hpc.run import Run, StageFolder, provenance
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 Element = tuple[str, int]

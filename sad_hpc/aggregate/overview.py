@@ -8,7 +8,7 @@ from sad_hpc.aggregate.compare import write_comparisons
 from sad_hpc.aggregate.page import Finished, write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
 from sad_hpc.errors import SadError
-from sad_hpc.run import read_json
+from sad_hpc.files import read_json
 
 PAGE = "report.html"
 

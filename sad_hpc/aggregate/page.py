@@ -15,7 +15,7 @@ from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.report import missing_notes
 from sad_hpc.aggregate.summary import headline_cells
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.run import atomic_path
+from sad_hpc.files import atomic_path
 
 PICTURES = {
     "offline.png": "Offline evaluation",

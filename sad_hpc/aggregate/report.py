@@ -12,7 +12,7 @@ from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import headline_cells, headline_title
 from sad_hpc.aggregate.tables import markdown_table, plain_table
 from sad_hpc.errors import SadError
-from sad_hpc.run import atomic_path, read_json
+from sad_hpc.files import atomic_path, read_json
 
 FILES = {
     "summary.csv": "mean, standard deviation, interquartile mean and 95 % interval of every policy",

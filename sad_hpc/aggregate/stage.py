@@ -15,8 +15,9 @@ from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
+from sad_hpc.files import atomic_path, write_json
 from sad_hpc.methods import METHODS
-from sad_hpc.run import Run, atomic_path, write_json
+from sad_hpc.run import Run
 
 
 def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:

@@ -14,9 +14,9 @@ from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.aggregate.training import Training
+from sad_hpc.files import atomic_path
 from sad_hpc.hdf5 import write_file
 from sad_hpc.methods import METHODS
-from sad_hpc.run import atomic_path
 
 FORMAT_VERSION = 1
 COLUMNS = (

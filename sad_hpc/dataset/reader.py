@@ -13,7 +13,7 @@ from sad_hpc.config import differences
 from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
 from sad_hpc.dataset.writer import dataset_names
 from sad_hpc.errors import DatasetError
-from sad_hpc.run import checksum
+from sad_hpc.files import checksum
 
 Arrays = dict[str, NDArray[Any]]
 

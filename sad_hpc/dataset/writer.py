@@ -18,8 +18,8 @@ from sad_hpc.dataset.schema import (
 )
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
+from sad_hpc.files import checksum
 from sad_hpc.hdf5 import file_image, write_bytes, write_file
-from sad_hpc.run import checksum
 
 
 def write_shard(

@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from sad_hpc.errors import SadError
+from sad_hpc.files import read_json
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import StageExecutor, log_folder, submission_environment
 from sad_hpc.launch.graph import Step, graph
@@ -20,7 +21,7 @@ from sad_hpc.launch.queue import squeue
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.wait import wait_for_jobs
-from sad_hpc.run import Run, read_json
+from sad_hpc.run import Run
 
 
 def launch(

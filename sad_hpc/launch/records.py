@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sad_hpc.files import read_json, write_json
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import ERROR_PREFIX
-from sad_hpc.run import Run, read_json, write_json
+from sad_hpc.run import Run
 
 
 @dataclass(frozen=True)

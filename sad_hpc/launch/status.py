@@ -6,11 +6,12 @@ from pathlib import Path
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
+from sad_hpc.files import read_json
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.queue import QueueEntry, find_jobs
 from sad_hpc.launch.records import JobRecord, load_records
 from sad_hpc.launch.state import ENDED_BADLY, StepState, step_states
-from sad_hpc.run import Run, read_json
+from sad_hpc.run import Run
 
 
 def show_status(run_path: Path) -> int:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from sad_hpc.experiment_file import load_experiment
+from sad_hpc.files import read_json
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.run import Run, read_json
+from sad_hpc.run import Run
 
 pytestmark = pytest.mark.cluster
 

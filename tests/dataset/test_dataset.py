@@ -15,7 +15,8 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run, unsealed
+from sad_hpc.files import unsealed
+from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from tests.conftest import TINY
 
@@ -132,7 +133,7 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
 
 
 def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
-    from sad_hpc.run import checksum
+    from sad_hpc.files import checksum
 
     with h5py.File(dataset / "shard-00000.h5", "r+") as file:
         file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
@@ -157,7 +158,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
 def test_wrong_content_is_found_even_with_a_right_checksum(
     dataset: Path, name: str, change, words: str
 ):
-    from sad_hpc.run import checksum
+    from sad_hpc.files import checksum
 
     with h5py.File(dataset / "shard-00001.h5", "r+") as file:
         if change is None:

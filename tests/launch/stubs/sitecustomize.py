@@ -44,7 +44,7 @@ def evaluate(run, method, seed):
 
 
 def aggregate(run, results: Path):
-    from sad_hpc.run import write_json
+    from sad_hpc.files import write_json
 
     tables = {"signature": run.experiment.aggregate_signature()}
     write_json(results / run.experiment.name / "provenance.json", tables)
