@@ -6,7 +6,7 @@ shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what 
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from sad_hpc import preemption
@@ -34,9 +34,14 @@ def collect(run: Run) -> None:
         Preempted: a signal stopped it; the blocks that were begun are finished and saved.
     """
     communicator = world()
+    with ExitStack() as stack:
+        if communicator.Get_rank() == 0:
+            stack.enter_context(run.writing(run.data(), run.experiment.data_config()))
+        _collect_splits(run, communicator)
+
+
+def _collect_splits(run: Run, communicator: Any) -> None:
     folder = run.data()
-    if communicator.Get_rank() == 0:
-        run.begin(folder, run.experiment.data_config())
     # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
     collectors = [SplitCollector(run, split, communicator) for split in SPLITS]
     complete = folder.done is not None and not any(each.missing for each in collectors)

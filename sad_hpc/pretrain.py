@@ -6,6 +6,7 @@ needs to be remembered, and an interrupted run ends at the same weights as an un
 
 import math
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -52,13 +53,14 @@ def pretrain(run: Run, method: str, seed: int) -> None:
     _check_batch(run.experiment.pretrain, process)
     join_process_group(process)
 
-    def begin() -> bool:
-        if folder.done is None:
-            run.begin(folder, run.experiment.pretrain_config(method, seed))
-        return folder.done is None
+    with ExitStack() as stack:
 
-    if on_first_rank(begin):
-        Trainer(run, method, seed, process).train()
+        def begin() -> bool:
+            stack.enter_context(run.writing(folder, run.experiment.pretrain_config(method, seed)))
+            return folder.done is None
+
+        if on_first_rank(begin):
+            Trainer(run, method, seed, process).train()
 
 
 def _check_batch(config: PretrainConfig, process: Process) -> None:

@@ -18,7 +18,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,7 @@ from sad_hpc.config import differences
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
 from sad_hpc.files import read_json, sealed, unsealed, write_error, write_json
+from sad_hpc.holder import held
 from sad_hpc.methods import METHODS
 
 LIBRARIES = (
@@ -151,15 +153,18 @@ class Run:
         write_json(self.path / "config.json", self.experiment.model_dump(mode="json"))
         write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
 
-    def begin(self, folder: StageFolder, config: dict[str, Any]) -> None:
-        """Prepares a stage's folder, and the run's own if no launcher has done so.
+    @contextmanager
+    def writing(self, folder: StageFolder, config: dict[str, Any]) -> Iterator[None]:
+        """Within this block one process writes in a stage's folder, which it prepares first.
 
         Raises:
-            SadError: see `StageFolder.prepare`.
+            SadError: another process is at it, or see `StageFolder.prepare`.
         """
         if not (self.path / "config.json").exists():
             self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
         folder.prepare(config)
+        with held(folder.path):
+            yield
 
     def _element(
         self, stage: str, folder: str, method: str, seed: int, signature: str

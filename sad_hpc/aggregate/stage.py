@@ -39,12 +39,13 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     check_alike(read)
     folder = results / run.experiment.name
     stage = run.aggregate()
-    stage.prepare({"name": run.experiment.name, "evaluations": _evaluation_folders(run)})
-    _copy_results(run, present, folder / "evaluations")
-    _write_config(run, folder)
-    _write_results(run, folder, read, missing)
-    if not missing:
-        stage.complete(elements=len(present))
+    config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
+    with run.writing(stage, config):
+        _copy_results(run, present, folder / "evaluations")
+        _write_config(run, folder)
+        _write_results(run, folder, read, missing)
+        if not missing:
+            stage.complete(elements=len(present))
     return folder
 
 

@@ -41,14 +41,14 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     if folder.done is not None:
         return
     evaluation = Evaluation(run, method, seed)
-    run.begin(folder, run.experiment.evaluate_config(method, seed))
-    modes = evaluation.all_chunks()
-    evaluation.write(folder.path / RESULT, evaluation.columns, modes)
-    folder.complete(
-        outputs=[RESULT],
-        **{f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()},
-    )
-    shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
+    with run.writing(folder, run.experiment.evaluate_config(method, seed)):
+        modes = evaluation.all_chunks()
+        evaluation.write(folder.path / RESULT, evaluation.columns, modes)
+        folder.complete(
+            outputs=[RESULT],
+            **{f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()},
+        )
+        shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
 
 
 class Evaluation:

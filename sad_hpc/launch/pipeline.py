@@ -2,15 +2,13 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from sad_hpc.errors import SadError
 from sad_hpc.files import read_json
+from sad_hpc.holder import held
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import StageExecutor, log_folder, submission_environment
 from sad_hpc.launch.graph import Step, graph
@@ -61,7 +59,8 @@ def launch(
         _say_skipped(steps)
         return 0
     run.prepare(["sad-hpc", "launch", *arguments])
-    with _only_launcher(run):
+    # Two launchers of one run would both submit what is missing.
+    with held(run.path):
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results)
         else:
@@ -171,18 +170,6 @@ def _say_skipped(steps: list[Step]) -> None:
     complete = sum(step.complete for step in steps)
     if complete:
         print(f"{complete} of {len(steps)} steps are complete and skipped")
-
-
-@contextmanager
-def _only_launcher(run: Run) -> Iterator[None]:
-    """Two launchers of one run would both submit what is missing."""
-    try:
-        with FileLock(run.path / ".launch.lock", timeout=0):
-            yield
-    except Timeout:
-        raise SadError(
-            f"another `sad-hpc launch` works on {run.path}: see `sad-hpc status {run.path}`"
-        ) from None
 
 
 def _print_results(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
+from sad_hpc.holder import held
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import submission_environment
@@ -89,13 +90,8 @@ def test_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_launcher_at_a_time(run: Run, slurm: FakeSlurm) -> None:
-    from filelock import FileLock
-
     run.path.mkdir(parents=True)
-    with (
-        FileLock(run.path / ".launch.lock"),
-        pytest.raises(SadError, match="another `sad-hpc launch`"),
-    ):
+    with held(run.path), pytest.raises(SadError, match=rf"made-up is in use by .* {os.getpid()} "):
         submit(run)
 
 

@@ -1,0 +1,95 @@
+"""One writer a folder, seen by two processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sad_hpc import holder
+from sad_hpc.collect import collect
+from sad_hpc.errors import SadError
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.holder import held
+from sad_hpc.run import Run
+from tests.conftest import TINY
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from sad_hpc.holder import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def hold(folder: Path, seconds: float, job: str = "") -> "subprocess.Popen[str]":
+    """Another process that holds a folder from now on."""
+    environment = {**os.environ, "SLURM_JOB_ID": job}
+    command = [sys.executable, "-c", HOLD, str(folder), str(seconds)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    process = hold(tmp_path, 600, job="17")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_second_is_told_who_holds_the_folder(
+    other: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    who = rf"in use by process {other.pid} on \S+ \(job 17\), since \d{{4}}-.*remove .*\.lock"
+    with pytest.raises(SadError, match=who), held(tmp_path):
+        pass
+
+
+def test_a_holder_that_was_killed_holds_nothing(
+    other: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    with held(tmp_path):
+        pass
+    with held(tmp_path):  # and whoever is done holds nothing either
+        pass
+
+
+def test_a_job_that_was_queued_again_lets_its_earlier_start_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    process = hold(tmp_path, 1.0)
+    with held(tmp_path):
+        process.wait(timeout=5)
+
+
+def test_patience_has_an_end(
+    other: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setattr(holder, "REQUEUED_SECONDS", 0.2)
+    with pytest.raises(SadError, match="in use by"), held(tmp_path):
+        pass
+
+
+def test_a_stage_that_somebody_else_works_on_is_left_alone(tmp_path: Path) -> None:
+    run = Run(load_experiment(TINY), tmp_path)
+    folder = run.data().path
+    folder.mkdir(parents=True)
+    process = hold(folder, 600)
+    try:
+        with pytest.raises(SadError, match="in use by"):
+            collect(run)
+        assert not list(folder.rglob("shard-*"))
+    finally:
+        process.kill()
+        process.wait()
