@@ -8,9 +8,9 @@ from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.files import read_json
 from sad_hpc.launch.graph import graph
-from sad_hpc.launch.queue import QueueEntry, find_jobs
-from sad_hpc.launch.records import JobRecord, load_records
+from sad_hpc.launch.records import load_records
 from sad_hpc.launch.state import ENDED_BADLY, StepState, step_states
+from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 
 
@@ -21,12 +21,12 @@ def show_status(run_path: Path) -> int:
         SadError: the folder is no run's, or it was renamed.
     """
     run = load_run(run_path)
-    records = load_records(run)
-    jobs, note = ask_slurm(records)
-    states = step_states(graph(run), records, jobs)
+    steps, records = graph(run), load_records(run)
+    answer = ask(run, steps, records)
+    states = step_states(steps, records, None if answer.error else answer.jobs)
     print("\n".join(state_lines(states)))
-    if note:
-        print(note)
+    if answer.error:
+        print(f"without Slurm's word: {answer.error}")
     failed = [state for state in states if state.kind in ENDED_BADLY]
     if failed:
         print("launch again to run what is missing; complete stages are kept")
@@ -51,17 +51,6 @@ def load_run(run_path: Path) -> Run:
             f"{run_path} holds the run {run.path.name!r}: rename the folder to {run.path.name}"
         )
     return run
-
-
-def ask_slurm(records: dict[str, JobRecord]) -> tuple[dict[str, QueueEntry] | None, str]:
-    """What Slurm says about the recorded jobs, or None and a line that says why it is silent."""
-    ids = [record.id for record in records.values() if record.executor == "slurm"]
-    if not ids:
-        return {}, ""
-    try:
-        return find_jobs(ids), ""
-    except SadError as error:
-        return None, f"without Slurm's word: {error}"
 
 
 def state_lines(states: list[StepState]) -> list[str]:

@@ -14,6 +14,7 @@ from sad_hpc.launch.queue import QueueEntry, sacct, squeue
 from sad_hpc.launch.records import JobRecord, save_records
 from sad_hpc.launch.state import StepState, duration, progress_text, step_states
 from sad_hpc.launch.status import show_status
+from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
@@ -180,6 +181,29 @@ def test_status_goes_on_without_slurm(
     monkeypatch.setenv("PATH", "/nowhere")
     show_status(run.path)
     assert "without Slurm's word: squeue is not on the PATH" in capsys.readouterr().out
+
+
+def test_slurm_is_asked_at_most_once_in_30_seconds(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, records = graph(run), {graph(run)[0].title: record("12")}
+    slurm.queue(j12="RUNNING")
+    assert ask(run, steps, records).jobs["12"].state == "RUNNING"
+    slurm.queue(j12="FAILED")
+    assert ask(run, steps, records).jobs["12"].state == "RUNNING", "asked again"
+    (run.path / ".slurm.json").write_text('{"asked": "yesterday"}')
+    assert ask(run, steps, records).jobs["12"].state == "FAILED"
+    slurm.queue()
+    monkeypatch.setattr("sad_hpc.launch.watch.ASK_SECONDS", 0.0)
+    assert ask(run, steps, records).jobs == {}
+
+
+def test_silent_slurm_is_left_alone_too(run: Run, slurm: FakeSlurm) -> None:
+    steps, records = graph(run), {graph(run)[0].title: record("12")}
+    slurm._program("squeue", "echo dead >&2; exit 1")
+    assert "dead" in ask(run, steps, records).error
+    slurm.queue(j12="RUNNING")
+    assert "dead" in ask(run, steps, records).error
 
 
 def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
