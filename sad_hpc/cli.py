@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.files import keep_others_from_writing
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 2
+    keep_others_from_writing()
     try:
         return options.run(options)
     except SadError as error:

@@ -12,6 +12,14 @@ from typing import Any
 from sad_hpc.errors import SadError
 
 
+def keep_others_from_writing() -> None:
+    """From now on this process's files and folders are not writable by group or world.
+
+    Jobs unpickle what lies in a run's folder: who may write there may run code as its owner.
+    """
+    os.umask(os.umask(0o022) | 0o022)
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; fsynced and renamed to it if the block succeeds.

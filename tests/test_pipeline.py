@@ -21,6 +21,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
         cwd=folder,
+        umask=0,
     )
 
 
@@ -40,6 +41,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_it_ends_with_the_table(finished: tuple[Path, str]):
     _, output = finished
     assert "SAD" in output and "DPT" in output and "offline return" in output
+
+
+def test_nobody_else_may_write_what_it_wrote(finished: tuple[Path, str]):
+    folder, _ = finished
+    paths = [folder / "runs", folder / "results", *folder.glob("r*/**/*")]
+    assert len(paths) > 50
+    # Under the umask 0 of this launch everything would be open, were it left alone.
+    assert not [path for path in paths if path.lstat().st_mode & 0o022 and not path.is_symlink()]
 
 
 def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]):

@@ -21,6 +21,7 @@ from sad_hpc import preemption
 from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
+from sad_hpc.files import keep_others_from_writing
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.preemption import Preempted
 from sad_hpc.run import Run
@@ -54,6 +55,7 @@ class StageJob:
         A signal stops it where it can go on later, and queues the job again if that is the job's
         own business (`preemption`).
         """
+        keep_others_from_writing()
         queue_again = signal.getsignal(signal.SIGUSR2)
         try:
             try:
