@@ -7,16 +7,38 @@ state/checkpoints.json    the complete ones, newest first, with a checksum of ea
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+
+import torch
 
 from sad_hpc.engine import on_first_rank
 from sad_hpc.errors import CheckpointError
 from sad_hpc.files import checksum as file_checksum
 from sad_hpc.files import read_json, write_error, write_json
 
+WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+
 KEPT = 2
 """Complete checkpoints that stay on disk."""
+
+
+@contextmanager
+def _no_code_in_pickles() -> Iterator[None]:
+    """DeepSpeed loads whole pickles; within this block torch refuses what is not known as data."""
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    os.environ[WEIGHTS_ONLY] = "1"
+    try:
+        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+            yield
+    finally:
+        del os.environ[WEIGHTS_ONLY]
 
 
 class Checkpoints:
@@ -51,12 +73,19 @@ class Checkpoints:
         Every rank must call it.
 
         Raises:
-            CheckpointError: see `newest`.
+            CheckpointError: see `newest`; or loading it would run code.
         """
         tag = on_first_rank(lambda: self.newest(engine.zero_optimization_stage()))
         if tag is None:
             return None
-        _, client_state = engine.load_checkpoint(str(self._state), tag=tag)
+        try:
+            with _no_code_in_pickles():
+                _, client_state = engine.load_checkpoint(str(self._state), tag=tag)
+        except UnpicklingError:
+            raise CheckpointError(
+                f"{self._state / tag} holds more than tensors and numbers, which no training of "
+                f"ours has written: remove {self._state}"
+            ) from None
         return client_state["position"]
 
     def newest(self, zero_stage: int) -> str | None:

@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from sad_hpc.engine import deepspeed_config
 from sad_hpc.errors import CheckpointError
 from sad_hpc.experiment import PretrainConfig
 from sad_hpc.experiment_file import load_experiment
+from sad_hpc.files import checksum
 from sad_hpc.pretrain import action_loss, learning_rate
 from sad_hpc.run import Run
 from tests.conftest import TINY
@@ -122,6 +125,49 @@ def test_sharded_optimizer_states_train_the_same_model(make_run, undisturbed: Ru
     run = make_run(*overrides)
     train(run, *overrides)
     assert_same_losses(run, undisturbed, tolerance=1e-4)
+    at_end, folder = weights(run), run.checkpoint("SAD", 0).path
+    forget_the_end(folder)
+    train(run, *overrides)
+    for name, weight in weights(run).items():
+        assert torch.allclose(weight, at_end[name], rtol=0, atol=1e-6), name
+
+
+def forget_the_end(folder: Path) -> None:
+    """As if the training had been killed after the checkpoint before the last one."""
+    (folder / "done.json").unlink()
+    index = folder / "state/checkpoints.json"
+    newest, older = json.loads(index.read_text())
+    shutil.rmtree(folder / "state" / newest["tag"])
+    assert (folder / "state" / older["tag"]).is_dir()
+
+
+class Attack:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(
+    make_run, undisturbed: Run, tmp_path: Path
+) -> None:
+    run = make_run()
+    source, folder = undisturbed.checkpoint("SAD", 0).path, run.checkpoint("SAD", 0).path
+    shutil.copytree(source, folder)
+    (folder / "done.json").unlink()
+    index = folder / "state/checkpoints.json"
+    entries = json.loads(index.read_text())
+    name = "mp_rank_00_model_states.pt"
+    path = folder / "state" / entries[0]["tag"] / name
+    torch.save({"module": Attack(tmp_path / "attacked")}, path)
+    entries[0]["files"][name] = checksum(path.read_bytes())
+    index.write_text(json.dumps(entries))
+    done = subprocess.run(command(run), capture_output=True, text=True, timeout=240)
+    assert done.returncode != 0 and "more than tensors" in done.stderr, done.stderr
+    assert not (tmp_path / "attacked").exists()
 
 
 def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
