@@ -6,13 +6,20 @@ file is closed, and a killed writer leaves a file that nobody can read.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
+from numpy.typing import NDArray
 
 from sad_hpc.files import atomic_path
 
 # Checksummed metadata as well as checksummed chunks.
 LIBRARY_VERSION = ("v110", "v110")
+
+EXPANSION = 64
+"""How many times its file's size a dataset may have in memory: ours compress to a third."""
+SMALL_BYTES = 2**26
+"""Below this nobody minds."""
 
 
 def file_image(fill: Callable[[h5py.File], None]) -> bytes:
@@ -41,3 +48,21 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_file(path: Path, fill: Callable[[h5py.File], None]) -> None:
     """Writes an HDF5 file that `fill` fills, in one step; see `write_bytes`."""
     write_bytes(path, file_image(fill))
+
+
+def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
+    """A dataset of a file that may be a stranger's.
+
+    Raises:
+        KeyError: there is none of this name.
+        ValueError: it holds no numbers, lies in another file, or would fill the memory.
+    """
+    dataset = group[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf":
+        raise ValueError(f"{name} holds no numbers")
+    if dataset.file.id != group.file.id or dataset.is_virtual or dataset.external:
+        raise ValueError(f"{name} lies in another file")
+    if dataset.nbytes > max(SMALL_BYTES, EXPANSION * group.file.id.get_filesize()):
+        raise ValueError(f"{name} would take {dataset.nbytes:,} bytes, of a file much smaller")
+    array: NDArray[Any] = dataset[()]
+    return array

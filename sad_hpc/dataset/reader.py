@@ -14,6 +14,7 @@ from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
 from sad_hpc.dataset.writer import dataset_names
 from sad_hpc.errors import DatasetError
 from sad_hpc.files import checksum
+from sad_hpc.hdf5 import read_numbers
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -92,7 +93,14 @@ def read_shard(
         missing = [name for name in wanted if name not in file]
         if missing:
             raise DatasetError(f"{path} has no dataset {missing[0]}; {REMEDY}")
-        return {name: file[name][...] for name in wanted}
+        try:
+            arrays = {name: read_numbers(file, name) for name in wanted}
+        except ValueError as error:
+            raise DatasetError(f"{path}: {error}; {REMEDY}") from None
+    wrong = [name for name, array in arrays.items() if array.shape[:1] != (entry.rows,)]
+    if wrong:
+        raise DatasetError(f"{path}: {wrong[0]} has not {entry.rows:,} rows; {REMEDY}")
+    return arrays
 
 
 def checked_bytes(path: Path, entry: ShardEntry) -> bytes:

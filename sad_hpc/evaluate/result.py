@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
-from sad_hpc.hdf5 import write_file
+from sad_hpc.hdf5 import read_numbers, write_file
 
 FORMAT_VERSION = 1
 RESULT = "result.h5"
@@ -195,13 +195,13 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
     measure = Measure(
         str(group.attrs["metric"]), str(group.attrs["axis"]), int(group.attrs["headline"])
     )
-    counted = group["context_rewards"][()] if "context_rewards" in group else None
+    counted = read_numbers(group, "context_rewards") if "context_rewards" in group else None
     references = {
-        name: file["references"][name][mode][()]
+        name: read_numbers(file["references"][name], mode)
         for name in file.get("references", {})
         if mode in file["references"][name]
     }
-    result = ModeResult(measure, group["values"][()], counted, references)
+    result = ModeResult(measure, read_numbers(group, "values"), counted, references)
     _check_measure(path, mode, measure, bool(group.attrs["higher_is_better"]))
     _check_arrays(path, mode, result)
     return result
