@@ -58,6 +58,16 @@ def _collect_splits(run: Run, communicator: Any) -> None:
     communicator.barrier()
 
 
+def turns(schedule: str, count: int, communicator: Any, counter: SharedCounter) -> Iterator[int]:
+    """The numbers below `count` that fall to this rank: every nth (static) or as it asks for them.
+
+    Whatever the number of ranks, each number falls to one of them.
+    """
+    if schedule == "static":
+        return iter(range(communicator.Get_rank(), count, communicator.Get_size()))
+    return counter.turns(count)
+
+
 class SplitCollector:
     """Collects one split with all ranks of `communicator`."""
 
@@ -149,12 +159,8 @@ class SplitCollector:
 
     def _my_blocks(self, blocks: list[int]) -> Iterator[int]:
         """The blocks that fall to this rank, until it is told to stop."""
-        if self._data.schedule == "static":
-            first, step = self._communicator.Get_rank(), self._communicator.Get_size()
-            turns = iter(range(first, len(blocks), step))
-        else:
-            turns = self._counter.turns(len(blocks))
-        for turn in turns:
+        dealt = turns(self._data.schedule, len(blocks), self._communicator, self._counter)
+        for turn in dealt:
             if preemption.requested():
                 return
             yield blocks[turn]

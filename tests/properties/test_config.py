@@ -1,0 +1,108 @@
+"""Any config: it survives being written and read, or is refused in one line."""
+
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment_file import load_experiment, parse_experiment
+from sad_hpc.launch.cluster import ClusterConfig, load_cluster
+from sad_hpc.launch.executor import StageExecutor
+from sad_hpc.launch.graph import STAGES
+from sad_hpc.run import Run
+from tests.conftest import TINY
+
+TREE = yaml.safe_load(TINY.read_text())
+SECTIONS = [name for name in TREE if isinstance(TREE[name], dict)]
+KEYS = [f"{name}.{key}" for name in SECTIONS for key in TREE[name]] + ["name", "methods", "seeds"]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "data.tasks": st.integers(200, 10**9),
+            "data.trust_horizon": st.integers(1, 10**6),
+            "data.discount": st.floats(0.01, 0.99),
+            "model.heads": st.integers(1, 64),
+            "model.dropout": st.floats(0, 0.99),
+            "pretrain.learning_rate": st.floats(1e-12, 1e3),
+            "seeds": st.lists(st.integers(0, 2**31), min_size=1, max_size=5, unique=True),
+        }
+    )
+)
+def test_a_config_that_is_written_and_read_is_the_same(values: dict[str, Any]) -> None:
+    experiment = load_experiment(TINY, [f"{key}={value!r}" for key, value in values.items()])
+    dumped = experiment.model_dump(mode="json")
+    again = parse_experiment(yaml.safe_load(yaml.safe_dump(dumped)), "again")
+    assert again == experiment
+    assert again.evaluate_signature("SAD", 0) == experiment.evaluate_signature("SAD", 0)
+    assert dumped["pretrain"]["learning_rate"] == values["pretrain.learning_rate"]
+    assert dumped["data"]["discount"] == values["data.discount"]
+
+
+@given(st.sampled_from(KEYS), VALUES)
+def test_any_value_is_taken_as_it_is_or_refused_in_one_line(key: str, value: Any) -> None:
+    tree = yaml.safe_load(TINY.read_text())
+    section, _, name = key.rpartition(".")
+    (tree[section] if section else tree)[name] = value
+    try:
+        experiment = parse_experiment(tree, "made-up.yaml")
+    except ConfigError as error:
+        assert "\n" not in str(error) and "made-up.yaml" in str(error)
+    else:
+        dumped = experiment.model_dump(mode="json")
+        assert (dumped[section] if section else dumped)[name] == value
+
+
+@given(st.text(max_size=40))
+def test_any_override_is_taken_or_refused_in_one_line(text: str) -> None:
+    try:
+        load_experiment(TINY, [text])
+    except ConfigError as error:
+        assert "\n" not in str(error)
+
+
+STRINGS = ["partition", "account", "qos", "mpi", "sbatch.comment", "sbatch.constraint"]
+HOSTILE = st.lists(
+    st.sampled_from(
+        ["\n", "\r", ";", "$(id)", "`id`", "'", '"', "\\", " ", "#SBATCH --wrap=x", "a"]
+    )
+    | st.text(string.printable, max_size=3),
+    max_size=6,
+).map("".join)
+
+
+def shell_lines(cluster: ClusterConfig, stage: str) -> list[str]:
+    """What bash would run of a stage's script: all lines but comments."""
+    run = Run(load_experiment(TINY), Path("runs"))
+    script = StageExecutor(run, cluster, stage, stage, None).script()
+    return [line for line in script.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("field", STRINGS)
+@given(text=HOSTILE, stage=st.sampled_from(STAGES))
+def test_no_string_of_the_cluster_settings_reaches_a_shell(
+    field: str, text: str, stage: str
+) -> None:
+    harmless = load_cluster("slurm", [])
+    tree: dict[str, Any] = harmless.model_dump(mode="json")
+    section, _, key = field.rpartition(".")
+    (tree[section] if section else tree)[key] = text
+    try:
+        cluster = ClusterConfig.model_validate(tree)
+    except ValueError:
+        return
+    expected = shell_lines(harmless, stage)
+    if field == "mpi" and stage == "collect":
+        expected = [line.replace("--mpi=pmi2", f"--mpi={text}") for line in expected]
+    assert shell_lines(cluster, stage) == expected
