@@ -1,8 +1,10 @@
 """What all tests share: a tiny experiment, and one dataset of it."""
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,33 @@ for _name in [name for name in os.environ if name.startswith("SLURM_")]:
 
 from sad_hpc.collect import collect  # noqa: E402 (the environment is read at import)
 from sad_hpc.experiment_file import load_experiment  # noqa: E402
-from sad_hpc.run import Run  # noqa: E402
+from sad_hpc.files import write_json  # noqa: E402
+from sad_hpc.run import Run, provenance  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests/configs/tiny.yaml"
+FIGURES = pytest.StashKey[dict[str, dict[str, Any]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--figures FILE`, for results/."""
+    parser.addoption("--figures", metavar="FILE", help="write what the tests measured to FILE")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the figures, where they are wanted."""
+    path = session.config.getoption("--figures")
+    if path:
+        counts = {"tests": session.testscollected, "failed": session.testsfailed}
+        figures = session.config.stash.get(FIGURES, {})
+        write_json(Path(path), {**counts, "figures": figures, "provenance": provenance()})
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a test measured, to be written down."""
+    all_figures = request.config.stash.setdefault(FIGURES, {})
+    return all_figures.setdefault(request.node.name, {})
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +61,20 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run(load_experiment(TINY), tmp_path_factory.mktemp("runs"))
     collect(run)
     return run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
+    """A file system of 256 KiB, and a function that gives it another size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a small tmpfs needs root")
+
+    mount("size=256k")
+    yield folder, lambda size: mount(f"remount,size={size}")
+    # Lazy: a stage that failed may still have files open.
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

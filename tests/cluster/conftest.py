@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.pipeline import Pipeline
+
 DEV_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "dev_cluster.sh"
 CANNOT_RUN_HERE = 3  # dev_cluster.sh's exit status when root or a package is missing
 
@@ -32,3 +34,17 @@ def dev_cluster() -> Iterator[dict[str, str]]:
     finally:
         subprocess.run([DEV_CLUSTER, "down"], env=env, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def pipeline(dev_cluster: dict[str, str], tmp_path: Path) -> Pipeline:
+    """One that a test may disturb."""
+    return Pipeline(dev_cluster, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(dev_cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """The same one, which nobody has disturbed."""
+    calm = Pipeline(dev_cluster, tmp_path_factory.mktemp("undisturbed"))
+    calm.finish()
+    return calm

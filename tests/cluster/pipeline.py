@@ -1,0 +1,144 @@
+"""A small pipeline on the dev cluster, with stages long enough to be hit in the middle."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.files import read_json
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.run import Run
+from tests.conftest import ROOT, TINY
+
+SAD_HPC = Path(sys.executable).parent / "sad-hpc"
+# Small blocks, batches and chunks: every stage lasts seconds, and is saved often.
+OVERRIDES = (
+    *("methods=[SAD]", "seeds=[0]", "data.tasks=9000", "data.block_tasks=10"),
+    *("pretrain.batch_size=8", "pretrain.epochs=2", "pretrain.log_seconds=0.2"),
+    *("evaluate.tasks=400", "evaluate.chunk_tasks=10", "evaluate.online_episodes=20"),
+)
+PATIENCE = 900
+"""Seconds, on a machine that may be busy with other things."""
+
+
+def wait_until(happened: Callable[[], Any], what: str) -> Any:
+    """The first true answer of `happened`."""
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := happened()):
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+    return answer
+
+
+class Pipeline:
+    """One run in a folder of its own."""
+
+    def __init__(self, env: dict[str, str], folder: Path, *overrides: str) -> None:
+        self.env, self.folder, self.overrides = env, folder, [*OVERRIDES, *overrides]
+        experiment = load_experiment(TINY, [o for o in self.overrides if not _of_cluster(o)])
+        self.run = Run(experiment, folder / "runs")
+
+    def launch(self, *options: str) -> "subprocess.Popen[str]":
+        """A launcher in the background."""
+        command = [str(SAD_HPC), "launch", str(TINY), *self.overrides, "--cluster", "slurm"]
+        command += ["--runs", str(self.folder / "runs"), "--results", str(self.results), *options]
+        return subprocess.Popen(
+            command,
+            env=self.env,
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def finish(self, process: "subprocess.Popen[str] | None" = None, code: int = 0) -> str:
+        """What a launcher printed, by default one that waits for all jobs."""
+        process = process or self.launch("--wait")
+        log, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, log
+        return log
+
+    @property
+    def results(self) -> Path:
+        """Folder of tables."""
+        return self.folder / "results"
+
+    def step(self, stage: str) -> Step:
+        """The only step of a stage."""
+        return next(step for step in graph(self.run) if step.stage == stage)
+
+    def job(self, stage: str) -> str:
+        """The id of a stage's last job."""
+        records = json.loads((self.run.path / "jobs.json").read_text())
+        return records[self.step(stage).title]["id"]
+
+    def shown(self, stage: str) -> str:
+        """What Slurm says of a stage's job."""
+        command = ["scontrol", "show", "job", self.job(stage)]
+        return subprocess.check_output(command, env=self.env, text=True)
+
+    def wait_until_half_done(self, stage: str) -> None:
+        """Until a stage has saved some of its work, and not all."""
+        step = self.step(stage)
+        wait_until(lambda: _is_half_done(step), f"{step.title} is half done")
+        assert not step.complete, f"{step.title} cannot be hit"
+
+    def ranks(self, stage: str) -> list[psutil.Process]:
+        """The processes of a stage's running job, by rank."""
+        found = ranks_of_jobs(self.env["SLURM_CONF"])
+        return [process for job, process in found if job == self.job(stage)]
+
+    def same_as(self, other: "Pipeline") -> None:
+        """Asserts equal datasets, weights and tables."""
+        digests, weights = [], []
+        for each in (self, other):
+            marker = read_json(each.step("collect").folder.path / "done.json")
+            digests.append(marker["digests"])
+            path = each.step("pretrain").folder.path / "weights.pt"
+            weights.append(torch.load(path, weights_only=True)["state"])
+        assert digests[0] == digests[1]
+        for name, weight in weights[0].items():
+            assert torch.allclose(weight, weights[1][name], rtol=0, atol=1e-6), name
+        for name in ("summary.csv", "evaluations/sad-seed0.h5"):
+            mine, theirs = (each.results / "tiny" / name for each in (self, other))
+            assert mine.read_bytes() == theirs.read_bytes(), name
+
+
+def ranks_of_jobs(slurm_conf: str) -> list[tuple[str, psutil.Process]]:
+    """Every process that works on a step of this cluster's jobs: (job id, process), by rank."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            variables = process.environ()
+            if variables.get("SLURM_CONF") != slurm_conf or "SLURM_STEP_ID" not in variables:
+                continue
+            # The job's script and srun have a step's variables, too.
+            if process.name().startswith("python"):
+                job = variables["SLURM_JOB_ID"]
+                if "SLURM_ARRAY_JOB_ID" in variables:
+                    task = variables["SLURM_ARRAY_TASK_ID"]
+                    job = f"{variables['SLURM_ARRAY_JOB_ID']}_{task}"
+                found.append((int(variables["SLURM_PROCID"]), job, process))
+        except (psutil.Error, OSError):
+            continue
+    return [(job, process) for _, job, process in sorted(found, key=lambda each: each[:2])]
+
+
+def _of_cluster(override: str) -> bool:
+    return override.startswith("cluster.")
+
+
+def _is_half_done(step: Step) -> bool:
+    if step.stage == "collect":
+        return len(list(step.folder.path.glob("train/shard-*.h5"))) > 50
+    if step.stage == "evaluate":
+        return len(list(step.folder.path.glob("chunks/*.h5"))) > 5
+    progress = step.folder.progress
+    return progress is not None and progress["done"] > progress["total"] / 3

@@ -1,0 +1,152 @@
+"""Processes that are killed and nodes that are lost, on a real Slurm: nothing is lost with them."""
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.cluster.pipeline import Pipeline, ranks_of_jobs, wait_until
+
+pytestmark = pytest.mark.cluster
+
+ALL = slice(None)
+
+
+@pytest.mark.parametrize(
+    "stage, ranks",
+    [
+        ("pretrain", slice(1, 2)),
+        pytest.param("pretrain", slice(0, 1), marks=pytest.mark.stress),
+        pytest.param("pretrain", ALL, marks=pytest.mark.stress),
+        pytest.param("collect", slice(1, 2), marks=pytest.mark.stress),
+        pytest.param("collect", slice(0, 1), marks=pytest.mark.stress),
+        pytest.param("evaluate", ALL, marks=pytest.mark.stress),
+    ],
+)
+def test_killed_ranks_end_their_job_and_the_next_launch_goes_on(
+    pipeline: Pipeline, undisturbed: Pipeline, stage: str, ranks: slice
+) -> None:
+    launcher = pipeline.launch("--wait")
+    pipeline.wait_until_half_done(stage)
+    for process in pipeline.ranks(stage)[ranks]:
+        process.kill()
+    log = pipeline.finish(launcher, code=1)
+    assert f"{pipeline.step(stage).title}: failed" in log
+    pipeline.finish()
+    pipeline.same_as(undisturbed)
+
+
+@contextmanager
+def lost(node: str, folder: Path) -> Iterator[None]:
+    """Within this block a node's daemon is dead; afterwards it starts as it was started."""
+    pid = folder / "pid" / node
+    daemon = psutil.Process(int(pid.read_text()))
+    command, variables = daemon.cmdline(), daemon.environ()
+    daemon.kill()
+    try:
+        yield
+    finally:
+        with (folder / f"log/{node}.log").open("a") as log:
+            again = subprocess.Popen(
+                command, env=variables, cwd="/", stdout=log, stderr=log, start_new_session=True
+            )
+        pid.write_text(str(again.pid))
+
+
+@pytest.mark.stress
+def test_a_job_that_loses_its_node_starts_again_elsewhere(
+    pipeline: Pipeline, undisturbed: Pipeline
+) -> None:
+    def state(node: str) -> str:
+        command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
+        return subprocess.check_output(command, env=pipeline.env, text=True).strip()
+
+    launcher = pipeline.launch("--wait")
+    pipeline.wait_until_half_done("pretrain")
+    node = pipeline.ranks("pretrain")[0].environ()["SLURMD_NODENAME"]
+    with lost(node, Path(pipeline.env["SAD_HPC_DEV_CLUSTER"])):
+        wait_until(lambda: state(node).startswith("down"), f"Slurm misses {node}")
+        pipeline.finish(launcher)
+    assert "Restarts=0" not in pipeline.shown("pretrain")
+    pipeline.same_as(undisturbed)
+    wait_until(lambda: state(node) == "idle", f"{node} is back")
+
+
+class Strikes:
+    """Faults at random moments, of random kinds, on whatever is running."""
+
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self._pipeline, self._random = pipeline, np.random.default_rng(seed)
+        self._start = time.monotonic()
+        self.survived: Counter[str] = Counter()
+        self._kinds: dict[str, Callable[[str, list[psutil.Process]], Any]] = {
+            "SIGKILL of one rank": lambda job, ranks: self._kill([self._random.choice(ranks)]),
+            "SIGKILL of all ranks": lambda job, ranks: self._kill(ranks),
+            "scancel --signal=USR2": lambda job, ranks: self._slurm(
+                "scancel", "--signal=USR2", job
+            ),
+            "scontrol requeue": lambda job, ranks: self._slurm("scontrol", "requeue", job),
+            "scancel": lambda job, ranks: self._slurm("scancel", job),
+        }
+
+    def wait(self) -> None:
+        """Until the next moment."""
+        time.sleep(self._random.uniform(1, 15))
+
+    def strike(self) -> None:
+        """One fault, if anything is running."""
+        running = ranks_of_jobs(self._pipeline.env["SLURM_CONF"])
+        if not running:
+            return
+        job = str(self._random.choice(sorted({job for job, _ in running})))
+        kind = str(self._random.choice(list(self._kinds)))
+        with suppress(psutil.Error, subprocess.CalledProcessError):  # it may just have ended
+            self._kinds[kind](job, [process for each, process in running if each == job])
+            self.survived[kind] += 1
+            print(f"{time.monotonic() - self._start:6.1f} s: {kind}, job {job}", flush=True)
+
+    def _kill(self, ranks: list[psutil.Process]) -> None:
+        for process in ranks:
+            process.send_signal(signal.SIGKILL)
+
+    def _slurm(self, *command: str) -> None:
+        subprocess.run(command, env=self._pipeline.env, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("faults", [pytest.param(20, marks=pytest.mark.stress)])
+def test_a_storm_of_faults_changes_no_number(
+    dev_cluster: dict[str, str],
+    tmp_path: Path,
+    figures: dict[str, Any],
+    faults: int,
+) -> None:
+    longer = ["data.tasks=18000", "pretrain.epochs=6", "pretrain.checkpoint_minutes=0.02"]
+    calm = Pipeline(dev_cluster, tmp_path / "calm", *longer)
+    struck = Pipeline(dev_cluster, tmp_path / "struck", *longer)
+    calm.finish()
+    strikes, launches = Strikes(struck, seed=0), 0
+    while strikes.survived.total() < faults:
+        # What failed is submitted again; what is queued again by itself is left alone.
+        struck.finish(struck.launch())
+        launches += 1
+        strikes.wait()
+        strikes.strike()
+        assert not struck.step("aggregate").complete, "too short a pipeline"
+    for _ in range(5):
+        launches += 1
+        launcher = struck.launch("--wait")
+        launcher.communicate()
+        if launcher.returncode == 0:
+            break
+    struck.same_as(calm)
+    figures["faults survived"] = dict(strikes.survived)
+    figures["launches in the storm"] = launches
+    print(f"{strikes.survived.total()} faults survived with {launches} launches")
