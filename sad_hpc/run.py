@@ -203,7 +203,8 @@ def _git_state() -> dict[str, Any]:
             return None
 
     commit = git("rev-parse", "HEAD")
-    changes = git("status", "--porcelain", "--untracked-files=no")
+    # Of this package: tables that a run has just rewritten beside it do not count.
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
     dirty = None if changes is None else changes != ""
     return {"commit": commit and commit.strip(), "dirty": dirty}
 
