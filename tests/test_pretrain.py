@@ -90,27 +90,54 @@ def test_training_leaves_metrics_weights_and_a_marker(undisturbed: Run):
     assert metrics(undisturbed)[-1]["train_loss"] < metrics(undisturbed)[0]["train_loss"]
 
 
-def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
-    run = make_run()
+def train_and_be_killed(run: Run, *overrides: str, ranks: int = 1) -> None:
+    """Trains until there is a checkpoint inside of an epoch."""
     index = run.checkpoint("SAD", 0).path / "state/checkpoints.json"
-    process = subprocess.Popen(command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(run, *overrides, ranks=ranks),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     step = 0
     while process.poll() is None and step % 134 == 0:
         time.sleep(0.002)
         if index.exists():
             step = int(json.loads(index.read_text())[0]["tag"].removeprefix("step-"))
-    process.send_signal(signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert run.checkpoint("SAD", 0).done is None, "it was killed too late to test anything"
     assert step % 134, "it was killed at the end of an epoch"
+
+
+def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
+    run = make_run()
+    train_and_be_killed(run)
     train(run)
     assert_same_weights(run, undisturbed)
     assert_same_losses(run, undisturbed)
 
 
-def test_two_ranks_train_like_one_without_dropout(make_run):
-    alone, together = make_run("model.dropout=0.0"), make_run("model.dropout=0.0")
-    train(alone, "model.dropout=0.0")
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_training_on_two_ranks_goes_on_with_any_other_number(make_run, alone: Run, ranks: int):
+    """The global batch and the order of samples stay."""
+    run = make_run("model.dropout=0.0")
+    train_and_be_killed(run, "model.dropout=0.0", ranks=2)
+    train(run, "model.dropout=0.0", ranks=ranks)
+    assert run.checkpoint("SAD", 0).done["ranks"] == ranks
+    assert_same_losses(run, alone, tolerance=1e-4)
+
+
+@pytest.fixture(scope="module")
+def alone(make_run) -> Run:
+    """Trained on one rank without dropout, whose draws depend on the rank."""
+    run = make_run("model.dropout=0.0")
+    train(run, "model.dropout=0.0")
+    return run
+
+
+def test_two_ranks_train_like_one_without_dropout(make_run, alone: Run):
+    together = make_run("model.dropout=0.0")
     train(together, "model.dropout=0.0", ranks=2)
     assert together.checkpoint("SAD", 0).done["ranks"] == 2
     # Sums of gradients differ in rounding, which hundreds of steps amplify (most of all in key

@@ -1,0 +1,77 @@
+"""A large array of small evaluations, some of which fail the first time."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sad_hpc import results
+from sad_hpc.collect import collect
+from sad_hpc.launch.graph import graph
+from sad_hpc.model import Inputs, Transformer
+from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
+from sad_hpc.weights import WEIGHTS, save_weights
+from tests.cluster.pipeline import Pipeline
+
+pytestmark = pytest.mark.cluster
+
+
+def untrained_models(run: Run) -> None:
+    """A model of every seed as it is before training: what an evaluation needs, at once."""
+    experiment = run.experiment
+    for method, seed in experiment.elements:
+        folder = run.checkpoint(method, seed)
+        folder.prepare(experiment.pretrain_config(method, seed))
+        model = Transformer(experiment.model, Inputs.of_family(make_family(experiment.task)))
+        signature = experiment.pretrain_signature(method, seed)
+        checksum = save_weights(folder.path / WEIGHTS, model, signature)
+        folder.complete(outputs=[WEIGHTS], checksum=checksum)
+
+
+@pytest.mark.parametrize(
+    "elements, failing", [(6, 2), pytest.param(500, 10, marks=pytest.mark.stress)]
+)
+def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them(
+    dev_cluster: dict[str, str],
+    tmp_path: Path,
+    figures: dict[str, Any],
+    elements: int,
+    failing: int,
+) -> None:
+    small = ["evaluate.tasks=2", "evaluate.online_episodes=1", "evaluate.headline_episodes=1"]
+    small += [f"seeds={list(range(elements))}", "cluster.array_parallelism=4"]
+    pipeline = Pipeline(dev_cluster, tmp_path, "data.tasks=200", "data.block_tasks=100", *small)
+    collect(pipeline.run)
+    untrained_models(pipeline.run)
+    evaluations = [step for step in graph(pipeline.run) if step.stage == "evaluate"]
+    # Somebody else's results lie where these elements' should go.
+    in_the_way = [step.folder.path for step in evaluations[:: elements // failing][:failing]]
+    for folder in in_the_way:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text('{"name": "another"}')
+
+    started = time.monotonic()
+    log = pipeline.finish(pipeline.launch("--wait"), code=1)
+    assert log.count("holds the output of another config") >= failing
+    assert sum(step.complete for step in evaluations) == elements - failing
+    first = json.loads((pipeline.run.path / "jobs.json").read_text())
+    for folder in in_the_way:
+        shutil.rmtree(folder)
+    pipeline.finish()
+    seconds = time.monotonic() - started
+
+    second = json.loads((pipeline.run.path / "jobs.json").read_text())
+    again = [step for step in evaluations if first[step.title]["id"] != second[step.title]["id"]]
+    assert [step.folder.path for step in again] == in_the_way, "others were submitted again"
+    table = results.load(pipeline.results / "tiny")
+    counts = table[table["method"] == "SAD"].groupby(["seed", "mode", "task", "step"]).size()
+    assert (counts == 1).all()
+    assert sorted(table[table["method"] == "SAD"]["seed"].unique()) == list(range(elements))
+    summary = pd.read_csv(pipeline.results / "tiny/summary.csv")
+    assert set(summary[summary["method"] == "SAD"]["n_seeds"]) == {elements}
+    figures |= {"elements": elements, "failed once": failing, "seconds": round(seconds)}
