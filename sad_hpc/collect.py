@@ -1,6 +1,6 @@
 """The MPI driver of data collection: blocks of tasks -> shards -> manifest -> virtual dataset.
 
-Every rank takes blocks, from a shared counter (dynamic) or in turn (static), and writes each as a
+Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and writes each as a
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
@@ -13,8 +13,9 @@ from sad_hpc import preemption
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
+from sad_hpc.dealing import deal
 from sad_hpc.distill import make_block
-from sad_hpc.distributed import SharedCounter, world
+from sad_hpc.distributed import world
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.preemption import Preempted
 from sad_hpc.progress import Progress
@@ -58,16 +59,6 @@ def _collect_splits(run: Run, communicator: Any) -> None:
     communicator.barrier()
 
 
-def turns(schedule: str, count: int, communicator: Any, counter: SharedCounter) -> Iterator[int]:
-    """The numbers below `count` that fall to this rank: every nth (static) or as it asks for them.
-
-    Whatever the number of ranks, each number falls to one of them.
-    """
-    if schedule == "static":
-        return iter(range(communicator.Get_rank(), count, communicator.Get_size()))
-    return counter.turns(count)
-
-
 class SplitCollector:
     """Collects one split with all ranks of `communicator`."""
 
@@ -96,20 +87,21 @@ class SplitCollector:
 
     def collect(self) -> None:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
-        blocks = self.missing
-        self._counter = SharedCounter(self._communicator)
+        finished = deal(
+            self._communicator,
+            self.missing,
+            self._data.schedule,
+            self._write,
+            preemption.requested,
+        )
         if self._is_first:
-            finished = self._finished_by_all(blocks)
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
             if not self.missing:
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
-            for number in self._my_blocks(blocks):
-                self._communicator.send(self._write(number), dest=0)
-            self._communicator.send(None, dest=0)
+            list(finished)  # works until there is nothing left, and yields nothing here
         told = self._communicator.gather(preemption.requeue_requested())
         left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))
-        self._counter.free()
         if left:
             raise Preempted(f"stopped with {left} blocks of {self.split} left", requeue)
 
@@ -156,30 +148,6 @@ class SplitCollector:
             self.manifest.config,
             self._family.name,
         )
-
-    def _my_blocks(self, blocks: list[int]) -> Iterator[int]:
-        """The blocks that fall to this rank, until it is told to stop."""
-        dealt = turns(self._data.schedule, len(blocks), self._communicator, self._counter)
-        for turn in dealt:
-            if preemption.requested():
-                return
-            yield blocks[turn]
-
-    def _finished_by_all(self, blocks: list[int]) -> Iterator[ShardEntry]:
-        """On rank 0: its own shards and those that the others report, as they come."""
-        running = self._communicator.Get_size() - 1
-        for number in self._my_blocks(blocks):
-            yield self._write(number)
-            while running and self._communicator.iprobe():
-                entry = self._communicator.recv()
-                running -= entry is None
-                if entry is not None:
-                    yield entry
-        while running:
-            entry = self._communicator.recv()
-            running -= entry is None
-            if entry is not None:
-                yield entry
 
     def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
         shards = self.manifest.shards

@@ -1,24 +1,21 @@
 """Rank and world size, from MPI, Slurm, submitit or torch: the only place that asks."""
 
-import itertools
 import os
 import re
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from sad_hpc.errors import SadError
 
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 """Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
 
-NETMOD = "MPIR_CVAR_CH4_NETMOD"
-"""MPICH's choice of a network library, where it was built with several."""
+NETMOD, PROVIDER = "MPIR_CVAR_CH4_NETMOD", "FI_PROVIDER"
+"""MPICH's choice of a network library, where it was built with several, and OFI's of a network."""
 
 LAST_WORDS_SECONDS = 2.0
 """How long after an error the launcher may pass it on, and other ranks may report theirs."""
@@ -56,20 +53,23 @@ def _initialised_mpi() -> Any:
 
 
 def mpich_settings(library: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that make MPICH start reliably under `srun --mpi=pmi2`.
+    """The environment variables that make MPICH work reliably, also under `srun --mpi=pmi2`.
 
     MPICH over UCX announces each rank in lines of varying length, of which Slurm's PMI reads no
     more than 1024 characters: now and then a longer one aborts the job.  Over OFI one short line
-    does, and handing out blocks needs no faster network.
+    does, and handing out blocks needs no faster network.  Where there is nothing but Ethernet,
+    MPICH prefers OFI's deprecated provider `sockets`, beside which rendering ranks were seen to die
+    of a corrupted heap within minutes; over `tcp` they do not.
 
     Args:
         library: what MPI says of itself, `MPI.Get_library_version()`.
-        environment: whose choice of a network, if there is one, stands.
+        environment: whose choices, if there are any, stand.
     """
     device = re.search(r"MPICH Device:\s*ch4:(.*)", library)
-    if device is None or "ofi" not in device[1].split() or NETMOD in environment:
+    if device is None or "ofi" not in device[1].split():
         return {}
-    return {NETMOD: "ofi"}
+    settings = {NETMOD: "ofi", PROVIDER: "^sockets"}
+    return {name: value for name, value in settings.items() if name not in environment}
 
 
 def abort_other_ranks() -> None:
@@ -113,53 +113,6 @@ class SingleProcess:
 
     def barrier(self) -> None:
         """Nobody to wait for."""
-
-
-class SharedCounter:
-    """Deals the numbers 0, 1, 2, ... to the ranks of a communicator, each to whoever asks first.
-
-    A one-sided counter in rank 0's memory, so that no rank is spent on handing out work.  A rank
-    asks for its next number before it works on the last one, because the answer may come only when
-    rank 0 is between two blocks itself.  Making and freeing the counter are collective.
-    """
-
-    def __init__(self, communicator: Any) -> None:
-        self._window: Any = None
-        self._next = itertools.count()
-        if communicator.Get_size() > 1:
-            from mpi4py import MPI
-
-            is_first = communicator.Get_rank() == 0
-            self._window = MPI.Win.Allocate(8 if is_first else 0, comm=communicator)
-            if is_first:
-                self._window.tomemory().cast("q")[0] = 0
-            communicator.barrier()
-            self._window.Lock_all()
-
-    def turns(self, count: int) -> Iterator[int]:
-        """The numbers below `count` that fall to this rank."""
-        if self._window is None:
-            yield from itertools.takewhile(lambda turn: turn < count, self._next)
-            return
-        one, answer = np.ones(1, np.int64), np.empty(1, np.int64)
-        self._window.Fetch_and_op(one, answer, 0)
-        try:
-            while True:
-                self._window.Flush(0)
-                turn = int(answer[0])
-                if turn >= count:
-                    return
-                self._window.Fetch_and_op(one, answer, 0)
-                yield turn
-        finally:
-            # Whoever stops early has asked already: the answer must not come into freed memory.
-            self._window.Flush(0)
-
-    def free(self) -> None:
-        """Releases the counter on all ranks."""
-        if self._window is not None:
-            self._window.Unlock_all()
-            self._window.Free()
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,29 @@ def test_killed_ranks_end_their_job_and_the_next_launch_goes_on(
     pipeline.same_as(undisturbed)
 
 
+LONGER = ["data.tasks=18000", "pretrain.epochs=6", "pretrain.checkpoint_minutes=0.02"]
+
+
+@pytest.fixture(scope="module")
+def longer_undisturbed(
+    dev_cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Pipeline:
+    """One whose training takes a minute or more."""
+    calm = Pipeline(dev_cluster, tmp_path_factory.mktemp("longer"), *LONGER)
+    calm.finish()
+    return calm
+
+
 @contextmanager
-def lost(node: str, folder: Path) -> Iterator[None]:
+def lost(node: str, env: dict[str, str], with_its_jobs: bool) -> Iterator[None]:
     """Within this block a node's daemon is dead; afterwards it starts as it was started."""
+    folder = Path(env["SAD_HPC_DEV_CLUSTER"])
     pid = folder / "pid" / node
     daemon = psutil.Process(int(pid.read_text()))
     command, variables = daemon.cmdline(), daemon.environ()
-    daemon.kill()
+    for process in [daemon, *(processes_of(node, env) if with_its_jobs else [])]:
+        with suppress(psutil.Error):
+            process.kill()
     try:
         yield
     finally:
@@ -61,23 +77,40 @@ def lost(node: str, folder: Path) -> Iterator[None]:
         pid.write_text(str(again.pid))
 
 
-@pytest.mark.stress
-def test_a_job_that_loses_its_node_starts_again_elsewhere(
-    pipeline: Pipeline, undisturbed: Pipeline
-) -> None:
-    def state(node: str) -> str:
-        command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
-        return subprocess.check_output(command, env=pipeline.env, text=True).strip()
+def processes_of(node: str, env: dict[str, str]) -> list[psutil.Process]:
+    """What runs on a node: job steps' daemons, which inherit its name, and their processes."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            variables = process.environ()
+            daemon = variables.get("DEV_CLUSTER_DAEMON") == f"{env['SAD_HPC_DEV_CLUSTER']}:{node}"
+            here = variables.get("SLURM_CONF") == env["SLURM_CONF"]
+            if daemon or (here and variables.get("SLURMD_NODENAME") == node):
+                found.append(process)
+    return found
 
+
+@pytest.mark.stress
+@pytest.mark.parametrize("with_its_jobs", [True, False])
+def test_a_job_that_loses_its_node_starts_again_elsewhere(
+    dev_cluster: dict[str, str], tmp_path: Path, longer_undisturbed: Pipeline, with_its_jobs: bool
+) -> None:
+    """Without its jobs: the daemon alone is dead, and for a while the job runs twice."""
+
+    def state() -> str:
+        command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
+        return subprocess.check_output(command, env=dev_cluster, text=True).strip()
+
+    pipeline = Pipeline(dev_cluster, tmp_path, *LONGER)
     launcher = pipeline.launch("--wait")
     pipeline.wait_until_half_done("pretrain")
     node = pipeline.ranks("pretrain")[0].environ()["SLURMD_NODENAME"]
-    with lost(node, Path(pipeline.env["SAD_HPC_DEV_CLUSTER"])):
-        wait_until(lambda: state(node).startswith("down"), f"Slurm misses {node}")
+    with lost(node, dev_cluster, with_its_jobs):
+        wait_until(lambda: state().startswith("down"), f"Slurm misses {node}")
         pipeline.finish(launcher)
     assert "Restarts=0" not in pipeline.shown("pretrain")
-    pipeline.same_as(undisturbed)
-    wait_until(lambda: state(node) == "idle", f"{node} is back")
+    pipeline.same_as(longer_undisturbed)
+    wait_until(lambda: state() == "idle", f"{node} is back")
 
 
 class Strikes:
@@ -121,17 +154,16 @@ class Strikes:
         subprocess.run(command, env=self._pipeline.env, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("faults", [pytest.param(20, marks=pytest.mark.stress)])
+@pytest.mark.stress
+@pytest.mark.parametrize("faults", [20])
 def test_a_storm_of_faults_changes_no_number(
     dev_cluster: dict[str, str],
     tmp_path: Path,
+    longer_undisturbed: Pipeline,
     figures: dict[str, Any],
     faults: int,
 ) -> None:
-    longer = ["data.tasks=18000", "pretrain.epochs=6", "pretrain.checkpoint_minutes=0.02"]
-    calm = Pipeline(dev_cluster, tmp_path / "calm", *longer)
-    struck = Pipeline(dev_cluster, tmp_path / "struck", *longer)
-    calm.finish()
+    struck = Pipeline(dev_cluster, tmp_path, *LONGER)
     strikes, launches = Strikes(struck, seed=0), 0
     while strikes.survived.total() < faults:
         # What failed is submitted again; what is queued again by itself is left alone.
@@ -146,7 +178,7 @@ def test_a_storm_of_faults_changes_no_number(
         launcher.communicate()
         if launcher.returncode == 0:
             break
-    struck.same_as(calm)
+    struck.same_as(longer_undisturbed)
     figures["faults survived"] = dict(strikes.survived)
     figures["launches in the storm"] = launches
     print(f"{strikes.survived.total()} faults survived with {launches} launches")

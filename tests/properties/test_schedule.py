@@ -1,15 +1,16 @@
 """Any blocks, ranks and stops: each block is made once, each missing step submitted once."""
 
 from collections import Counter
-from itertools import chain, islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sad_hpc.collect import turns
-from sad_hpc.distributed import SharedCounter, SingleProcess
+from sad_hpc.dealing import AHEAD, deal
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
@@ -17,34 +18,61 @@ from sad_hpc.run import Run
 from tests.conftest import TINY
 
 
-class Rank(SingleProcess):
-    """One of several ranks."""
+class Mail:
+    """What `deal` uses of a communicator, between threads."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int, boxes: "list[Queue[Any]]") -> None:
+        self._rank, self._boxes = rank, boxes
 
     def Get_rank(self) -> int:
-        return self.rank
+        return self._rank
 
     def Get_size(self) -> int:
-        return self.size
+        return len(self._boxes)
+
+    def send(self, message: Any, dest: int) -> None:
+        self._boxes[dest].put(message)
+
+    def recv(self, source: int | None = None) -> Any:
+        return self._boxes[self._rank].get(timeout=20)
+
+    def iprobe(self) -> bool:
+        return not self._boxes[self._rank].empty()
 
 
-@given(st.integers(0, 300), st.integers(1, 40))
-def test_static_turns_give_each_block_to_one_rank(blocks: int, ranks: int) -> None:
-    dealt = [list(turns("static", blocks, Rank(rank, ranks), None)) for rank in range(ranks)]
-    assert sorted(chain(*dealt)) == list(range(blocks))
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+@given(
+    schedule=st.sampled_from(["dynamic", "static"]),
+    numbers=st.lists(st.integers(), max_size=40, unique=True),
+    stops=st.lists(st.none() | st.integers(0, 10), min_size=1, max_size=5),
+)
+def test_each_number_is_worked_on_once_and_its_result_reaches_rank_0(
+    schedule: str, numbers: list[int], stops: list[int | None]
+) -> None:
+    """One rank for each of `stops`: the results after which it is told to stop, if ever."""
+    boxes: list[Queue[Any]] = [Queue() for _ in stops]
+    shares: list[list[int]] = [[] for _ in stops]
 
+    def rank(number: int) -> list[int]:
+        mine, stop = shares[number], stops[number]
 
-@given(st.integers(0, 50), st.lists(st.integers(0, 20), max_size=6))
-def test_dynamic_turns_go_on_where_others_stopped(blocks: int, stops: list[int]) -> None:
-    """Takers of one counter, of which each takes some and leaves; the last one takes the rest."""
-    counter, taken = SharedCounter(SingleProcess()), []
-    for stop in stops:
-        taken += islice(turns("dynamic", blocks, SingleProcess(), counter), stop)
-    taken += turns("dynamic", blocks, SingleProcess(), counter)
-    assert taken == list(range(blocks))
+        def work(piece: int) -> int:
+            mine.append(piece)
+            return piece
+
+        told = (lambda: False) if stop is None else (lambda: len(mine) >= stop)
+        return list(deal(Mail(number, boxes), numbers, schedule, work, told))
+
+    with ThreadPoolExecutor(len(stops)) as pool:
+        made = list(pool.map(rank, range(len(stops))))
+    worked = list(chain(*shares))
+    assert Counter(made[0]) == Counter(worked) and not any(made[1:])
+    assert len(worked) == len(set(worked)) and set(worked) <= set(numbers)
+    assert all(box.empty() for box in boxes), "a message was left"
+    for share, stop in zip(shares, stops, strict=True):
+        assert stop is None or len(share) <= stop
+    if stops[0] is None and (schedule == "dynamic" or set(stops) == {None}):
+        # Numbers that a stopped rank was given, but has not begun, are lost until the next start.
+        assert len(worked) >= len(numbers) - AHEAD * sum(stop is not None for stop in stops)
 
 
 class MadeUp(Step):
