@@ -11,7 +11,7 @@ test: .venv/installed-test
 	.venv/bin/python -m pytest
 
 stress: .venv/installed-test
-	.venv/bin/python -m pytest -m stress
+	.venv/bin/python -m pytest -m stress --figures results/stress/figures.json
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/run.py

@@ -64,9 +64,12 @@ def lost(node: str, env: dict[str, str], with_its_jobs: bool) -> Iterator[None]:
     pid = folder / "pid" / node
     daemon = psutil.Process(int(pid.read_text()))
     command, variables = daemon.cmdline(), daemon.environ()
-    for process in [daemon, *(processes_of(node, env) if with_its_jobs else [])]:
-        with suppress(psutil.Error):
-            process.kill()
+    dying = [daemon, *(processes_of(node, env) if with_its_jobs else [])]
+    for end in (psutil.Process.suspend, psutil.Process.kill):
+        # First none of them moves any more, lest one reports how another died.
+        for process in dying:
+            with suppress(psutil.Error):
+                end(process)
     try:
         yield
     finally:
@@ -77,16 +80,17 @@ def lost(node: str, env: dict[str, str], with_its_jobs: bool) -> Iterator[None]:
         pid.write_text(str(again.pid))
 
 
-def processes_of(node: str, env: dict[str, str]) -> list[psutil.Process]:
-    """What runs on a node: job steps' daemons, which inherit its name, and their processes."""
-    found = []
+def processes_of(node: str, env: dict[str, str]) -> set[psutil.Process]:
+    """What jobs run on a node, and the daemons of their steps."""
+    found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             variables = process.environ()
-            daemon = variables.get("DEV_CLUSTER_DAEMON") == f"{env['SAD_HPC_DEV_CLUSTER']}:{node}"
             here = variables.get("SLURM_CONF") == env["SLURM_CONF"]
-            if daemon or (here and variables.get("SLURMD_NODENAME") == node):
-                found.append(process)
+            if here and variables.get("SLURMD_NODENAME") == node:
+                found.add(process)
+                # A step's daemon writes its title over its environment.
+                found |= {each for each in process.parents() if each.name() == "slurmstepd"}
     return found
 
 
