@@ -1,6 +1,7 @@
 """An experiment that evaluates the models of another one: Bernoulli bandits on Gaussian models."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from sad_hpc.config import apply_overrides
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment, parse_experiment
 from sad_hpc.launch.graph import graph
+from sad_hpc.launch.plan import batches, dependency
 from sad_hpc.run import Run
 from tests.conftest import ROOT
 
@@ -93,6 +95,8 @@ def test_without_the_models_nothing_starts(tmp_path: Path, capsys: pytest.Captur
 def test_it_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     steps = graph(Run(load_experiment(BERNOULLI), tmp_path))
     assert [step.stage for step in steps] == ["collect", *["evaluate"] * 5, "aggregate"]
+    collect, evaluations, _ = batches(steps)
+    assert dependency(evaluations, {collect.steps[0].title: "7"}) == "afterok:7"
     assert sad_hpc(tmp_path, "pretrain", BERNOULLI) == 1
     assert "those of tiny_gaussian" in capsys.readouterr().err
 
@@ -114,3 +118,6 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     assert datasets == {f"collect/{each.data_signature()}" for each in both}
     again = Run(load_experiment(BERNOULLI), tmp_path / "runs")
     assert all(step.complete for step in graph(again))
+    # Whoever only wants the tables again needs no models.
+    shutil.rmtree(tmp_path / "runs/tiny_gaussian/checkpoints")
+    assert sad_hpc(tmp_path, "launch", BERNOULLI) == 0

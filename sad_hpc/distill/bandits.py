@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, ContextArrays, LabelArrays
+from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
 from sad_hpc.distill.labels import best_action
 from sad_hpc.distill.random import (
     digits_per_word,
@@ -12,30 +12,22 @@ from sad_hpc.distill.random import (
     digits_word,
     high_product,
     rejection_threshold,
-    stream,
 )
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import SPLITS
 
 
 def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int) -> Block:
     """See `distill.make_block`."""
-    first = block * data.block_tasks
-    count = min(data.block_tasks, family.n_tasks(split, data.tasks) - first)
-    horizon, arms = family.config.horizon, family.n_actions
-    policy = policy_table(data.behavior_policy, arms)
-    if len(set(policy)) < arms:
+    draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt", "dpt_star"))
+    count, policy, streams = draw.count, draw.policy, draw.streams
+    horizon = family.config.horizon
+    if len(set(policy)) < family.n_actions:
         raise ConfigError(
             f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 would "
             "play for ever"
         )
-    streams = {
-        purpose: stream(data.seed, SPLITS.index(split), block, purpose)
-        for purpose in ("tasks", "context", "sad", "dpt", "dpt_star")
-    }
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
     rewards = family.draw_rewards(
@@ -57,7 +49,7 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         "dpt": LabelArrays(queries, pull_arms(policy, count, streams["dpt"])),
         "dpt_star": LabelArrays(queries, means.argmax(axis=1).astype(np.uint8)),
     }
-    return Block.of(first, means, {"context": context}, labels)
+    return Block.of(draw.first, means, {"context": context}, labels)
 
 
 def pull_arms(

@@ -1,14 +1,46 @@
 """What the kernels make of one block of tasks: arrays for a dataset file, and counts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.distill.random import stream
+from sad_hpc.experiment import DataConfig
+from sad_hpc.policy import policy_table
+from sad_hpc.tasks.base import SPLITS, TaskFamily
+
 LABELS = ("sad", "dpt", "dpt_star")
 """Groups of labels; AD and DIT take theirs from the contexts."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What every family needs to draw one block of its tasks."""
+
+    first: int
+    """Index of the block's first task in its split."""
+    count: int
+    """n: its number of tasks."""
+    policy: NDArray[np.uint8]
+    """Table of the behavior policy (see `policy_table`)."""
+    streams: dict[str, NDArray[np.uint64]]
+    """A random stream of its own for each purpose."""
+
+    @classmethod
+    def of(
+        cls, family: TaskFamily, data: DataConfig, split: str, block: int, purposes: Iterable[str]
+    ) -> "Draw":
+        """The draw of a block; it depends on seed, split and block alone."""
+        first = block * data.block_tasks
+        return cls(
+            first,
+            min(data.block_tasks, family.n_tasks(split, data.tasks) - first),
+            policy_table(data.behavior_policy, family.n_actions),
+            {name: stream(data.seed, SPLITS.index(split), block, name) for name in purposes},
+        )
 
 
 @dataclass(frozen=True)

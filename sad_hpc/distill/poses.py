@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from sad_hpc.distill.block import Block, ContextArrays, LabelArrays
+from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
 from sad_hpc.distill.labels import LabelRule, optimal_labels
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import (
     PoseTransitions,
     distill_pose_labels,
@@ -14,22 +13,15 @@ from sad_hpc.distill.rollouts import (
 )
 from sad_hpc.distill.shortest import optimal_pose_actions
 from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
-from sad_hpc.tasks.base import SPLITS
 from sad_hpc.tasks.miniworld import Miniworld
 
 
 def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> Block:
     """See `distill.make_block`."""
-    first = block * data.block_tasks
-    count = min(data.block_tasks, family.n_tasks(split, data.tasks) - first)
-    parameters = family.parameters(split, first, count)
+    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    policy, streams = draw.policy, draw.streams
+    parameters = family.parameters(split, draw.first, draw.count)
     targets = parameters[:, 0].astype(np.int64)
-    policy = policy_table(data.behavior_policy, family.n_actions)
-    streams = {
-        purpose: stream(data.seed, SPLITS.index(split), block, purpose)
-        for purpose in ("context", "episodes", "sad", "dpt", "dpt_star")
-    }
     horizon = family.config.horizon
     context = sample_pose_transitions(targets, policy, horizon, streams["context"])
     episodes = sample_pose_episodes(targets, policy, horizon, streams["episodes"])
@@ -41,7 +33,7 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
         optimal_pose_actions(star_poses, targets), np.random.default_rng(streams["dpt_star"])
     )
     return Block.of(
-        first,
+        draw.first,
         parameters,
         {"context": _stored(context), "episodes": _stored(episodes)},
         {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sad_hpc.distill.block import Block, ContextArrays, LabelArrays
+from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
 from sad_hpc.distill.contexts import (
     Transitions,
     sample_episodes,
@@ -10,25 +10,18 @@ from sad_hpc.distill.contexts import (
     sample_transitions,
 )
 from sad_hpc.distill.labels import LabelRule, distill_labels, optimal_labels
-from sad_hpc.distill.random import stream
 from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
-from sad_hpc.tasks.base import SPLITS, TabularFamily
+from sad_hpc.tasks.base import TabularFamily
 
 
 def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: int) -> Block:
     """See `distill.make_block`."""
-    first = block * data.block_tasks
-    count = min(data.block_tasks, family.n_tasks(split, data.tasks) - first)
-    parameters = family.parameters(split, first, count)
+    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    count, policy, streams = draw.count, draw.policy, draw.streams
+    parameters = family.parameters(split, draw.first, count)
     distinct, mdp_of_task = np.unique(parameters, axis=0, return_inverse=True)
     mdp_of_task = mdp_of_task.reshape(-1)
     mdps = family.mdps(distinct)
-    policy = policy_table(data.behavior_policy, family.n_actions)
-    streams = {
-        purpose: stream(data.seed, SPLITS.index(split), block, purpose)
-        for purpose in ("context", "episodes", "sad", "dpt", "dpt_star")
-    }
     horizon, rule = family.config.horizon, LabelRule.of(data, family.sparse_reward)
 
     context = sample_transitions(mdps, mdp_of_task, policy, horizon, streams["context"])
@@ -44,7 +37,7 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     )
     cells = family.coordinates
     return Block.of(
-        first,
+        draw.first,
         parameters,
         {"context": _stored(family, context), "episodes": _stored(family, episodes)},
         {

@@ -77,13 +77,14 @@ def launch(
 
 
 def _check_models(run: Run) -> None:
-    """Models of another experiment must be there: no job of this run would wait for them."""
+    """Models of another experiment that are still to be evaluated must be there: no job of this
+    run would wait for them."""
     if run.experiment.pretrained is None:
         return
     missing = [
         f"{method} seed {seed}"
         for method, seed in run.experiment.elements
-        if run.checkpoint(method, seed).done is None
+        if run.evaluation(method, seed).done is None and run.checkpoint(method, seed).done is None
     ]
     if missing:
         source = Run(run.experiment.source, run.runs)
