@@ -13,7 +13,7 @@ from sad_hpc.policy import policy_table
 from sad_hpc.render.environment import MiniworldEnv
 from sad_hpc.render.gl import graphics
 from sad_hpc.render.renderer import shared_renderer
-from sad_hpc.tasks.miniworld import BOXES, COLORS, ROOM_SIZE
+from sad_hpc.tasks.room import BOXES, COLORS, ROOM_SIZE
 
 with graphics():
     from miniworld.entity import Box

@@ -21,7 +21,7 @@ from sad_hpc.distill.random import (
     rejection_threshold,
 )
 from sad_hpc.errors import SadError
-from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
+from sad_hpc.tasks.room import BOXES, GEOMETRY
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.motion import moved, rewarded
-from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
+from sad_hpc.tasks.room import BOXES, GEOMETRY
 
 MAX_STEPS = 64
 """Far more than any pose needs: half a turn are 12 steps, the room's diagonal 12 more."""

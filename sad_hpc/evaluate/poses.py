@@ -25,7 +25,8 @@ from sad_hpc.experiment import EvaluateConfig
 from sad_hpc.model import Context, Transformer
 from sad_hpc.policy import policy_table
 from sad_hpc.render.renderer import Renderer, shared_renderer
-from sad_hpc.tasks.miniworld import ROOM_SIZE, Miniworld
+from sad_hpc.tasks.miniworld import Miniworld
+from sad_hpc.tasks.room import ROOM_SIZE
 
 RANDOM_EPISODES = 100
 """Roll-outs a task behind the reference `random`: its expectation has no closed form here."""

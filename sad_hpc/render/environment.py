@@ -11,7 +11,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sad_hpc.render.gl import graphics
-from sad_hpc.tasks.miniworld import (
+from sad_hpc.tasks.miniworld import check_pose, heading_vectors
+from sad_hpc.tasks.room import (
     BOX_SIZE,
     BOXES,
     COLORS,
@@ -19,8 +20,6 @@ from sad_hpc.tasks.miniworld import (
     GEOMETRY,
     ROOM_SIZE,
     TURN_DEGREES,
-    check_pose,
-    heading_vectors,
 )
 
 with graphics():

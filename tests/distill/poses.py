@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.distill.motion import step_poses
-from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
+from sad_hpc.tasks.room import BOXES, GEOMETRY
 
 
 def random_poses(count: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

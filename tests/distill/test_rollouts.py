@@ -14,7 +14,7 @@ from sad_hpc.distill.rollouts import (
 from sad_hpc.distill.shortest import optimal_pose_actions
 from sad_hpc.errors import SadError
 from sad_hpc.policy import policy_table
-from sad_hpc.tasks.miniworld import BOXES, GEOMETRY
+from sad_hpc.tasks.room import BOXES, GEOMETRY
 from tests.distill.laws import label_chances
 from tests.distill.poses import first_rewards, random_poses
 

@@ -8,7 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from sad_hpc.distill.motion import step_poses
-from sad_hpc.tasks.miniworld import BOX_SIZE, BOXES, COLORS, heading_vectors
+from sad_hpc.tasks.miniworld import heading_vectors
+from sad_hpc.tasks.room import BOX_SIZE, BOXES, COLORS
 from tests.distill.poses import random_poses
 from tests.gl import require_gl
 

@@ -7,8 +7,6 @@ import pytest
 
 from sad_hpc.distill.motion import are_rewarded, step_poses
 from sad_hpc.tasks.miniworld import (
-    BOXES,
-    COLORS,
     FORWARD,
     STAY,
     TURN_LEFT,
@@ -18,6 +16,7 @@ from sad_hpc.tasks.miniworld import (
     check_pose,
     heading_vectors,
 )
+from sad_hpc.tasks.room import BOXES, COLORS
 from tests.distill.poses import random_poses
 
 
