@@ -40,8 +40,9 @@ def join_process_group(process: Process) -> None:
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
-    # compiler); for a model this small gloo is as fast.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # compiler); for a model this small gloo is as fast.  Nothing else is looked up here, and asking
+    # DeepSpeed for the whole list would compile probes, whose linker complains into our logs.
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
     if on_gpu:
         if process.local_rank >= torch.cuda.device_count():
             raise SadError(
