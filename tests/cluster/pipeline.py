@@ -24,7 +24,7 @@ OVERRIDES = (
     *("pretrain.batch_size=8", "pretrain.epochs=2", "pretrain.log_seconds=0.2"),
     *("evaluate.tasks=400", "evaluate.chunk_tasks=10", "evaluate.online_episodes=20"),
 )
-PATIENCE = 900
+PATIENCE = 2400
 """Seconds, on a machine that may be busy with other things."""
 
 
