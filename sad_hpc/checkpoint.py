@@ -33,9 +33,16 @@ def _no_code_in_pickles() -> Iterator[None]:
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
 
+    def member(kind: Any, name: str) -> ZeroStageEnum:
+        if kind is not ZeroStageEnum:
+            raise UnpicklingError(f"{name} of {kind}")
+        return ZeroStageEnum[name]
+
+    # Some versions of Python write a member of an enumeration as getattr(class, name).
+    data = [LossScaler, ZeroStageEnum, fragment_address, (member, "builtins.getattr")]
     os.environ[WEIGHTS_ONLY] = "1"
     try:
-        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+        with torch.serialization.safe_globals(data):
             yield
     finally:
         del os.environ[WEIGHTS_ONLY]
