@@ -19,6 +19,7 @@ from sad_hpc.distributed import world
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.preemption import Preempted
 from sad_hpc.progress import Progress
+from sad_hpc.render.process import shared_process
 from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS
@@ -135,11 +136,7 @@ class SplitCollector:
     def _write(self, number: int) -> ShardEntry:
         block = make_block(self._family, self._data, self.split, number)
         if self._family.image_size is not None:
-            # Only here: other families need no OpenGL.
-            from sad_hpc.render.block import add_images
-            from sad_hpc.render.renderer import shared_renderer
-
-            block = add_images(block, shared_renderer(self._family.image_size))
+            block = shared_process(self._family.image_size).add_images(block)
         return write_shard(
             self._folder,
             number,

@@ -14,8 +14,8 @@ from sad_hpc.errors import SadError
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 """Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
 
-NETMOD, PROVIDER = "MPIR_CVAR_CH4_NETMOD", "FI_PROVIDER"
-"""MPICH's choice of a network library, where it was built with several, and OFI's of a network."""
+NETMOD = "MPIR_CVAR_CH4_NETMOD"
+"""MPICH's choice of a network library, where it was built with several."""
 
 LAST_WORDS_SECONDS = 2.0
 """How long after an error the launcher may pass it on, and other ranks may report theirs."""
@@ -53,23 +53,20 @@ def _initialised_mpi() -> Any:
 
 
 def mpich_settings(library: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that make MPICH work reliably, also under `srun --mpi=pmi2`.
+    """The environment variables that make MPICH start reliably under `srun --mpi=pmi2`.
 
     MPICH over UCX announces each rank in lines of varying length, of which Slurm's PMI reads no
     more than 1024 characters: now and then a longer one aborts the job.  Over OFI one short line
-    does, and handing out blocks needs no faster network.  Where there is nothing but Ethernet,
-    MPICH prefers OFI's deprecated provider `sockets`, beside which rendering ranks were seen to die
-    of a corrupted heap within minutes; over `tcp` they do not.
+    does, and handing out blocks needs no faster network.
 
     Args:
         library: what MPI says of itself, `MPI.Get_library_version()`.
-        environment: whose choices, if there are any, stand.
+        environment: whose choice of a network, if there is one, stands.
     """
     device = re.search(r"MPICH Device:\s*ch4:(.*)", library)
-    if device is None or "ofi" not in device[1].split():
+    if device is None or "ofi" not in device[1].split() or NETMOD in environment:
         return {}
-    settings = {NETMOD: "ofi", PROVIDER: "^sockets"}
-    return {name: value for name, value in settings.items() if name not in environment}
+    return {NETMOD: "ofi"}
 
 
 def abort_other_ranks() -> None:

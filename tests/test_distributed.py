@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.distributed import NETMOD, PROVIDER, mpich_settings, torch_process
+from sad_hpc.distributed import NETMOD, mpich_settings, torch_process
 
 BIN = Path(sys.executable).parent
 
-OFI = {NETMOD: "ofi", PROVIDER: "^sockets"}
 SLURM_LINE = 1024
 """Characters of a PMI line that Slurm's mpi/pmi2 reads."""
 
@@ -42,8 +41,8 @@ def test_the_users_choice_of_a_network_stands() -> None:
 @pytest.mark.parametrize(
     "library, expected",
     [
-        ("MPICH Version: 5.0.2\nMPICH Device:\tch4:ucx ofi\n", OFI),
-        ("MPICH Version: 4.2\nMPICH Device:\tch4:ofi\n", OFI),
+        ("MPICH Version: 5.0.2\nMPICH Device:\tch4:ucx ofi\n", {NETMOD: "ofi"}),
+        ("MPICH Version: 4.2\nMPICH Device:\tch4:ofi\n", {NETMOD: "ofi"}),
         ("MPICH Version: 4.2\nMPICH Device:\tch4:ucx\n", {}),
         ("MPICH Version: 3.4\nMPICH Device:\tch3:nemesis\n", {}),
         ("Open MPI v5.0.3, package: ofi", {}),
@@ -51,25 +50,7 @@ def test_the_users_choice_of_a_network_stands() -> None:
 )
 def test_ofi_is_chosen_only_where_mpich_has_it(library: str, expected: dict[str, str]) -> None:
     assert mpich_settings(library, {}) == expected
-    chosen = {NETMOD: "ucx", PROVIDER: "verbs"}
-    assert mpich_settings(library, chosen) == {}
-
-
-def test_the_deprecated_network_is_not_taken() -> None:
-    code = "from sad_hpc.distributed import world; world()"
-    environment = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_DEBUG_SUMMARY": "1"}
-
-    def provider(**variables: str) -> str:
-        done = subprocess.run(
-            [BIN / "mpiexec", "-n", "1", sys.executable, "-c", code],
-            env={**os.environ, **environment, **variables},
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.partition("libfabric provider: ")[2].split()[0]
-
-    assert provider() != "sockets"
-    assert provider(FI_PROVIDER="sockets") == "sockets", "the user's choice stands"
+    assert mpich_settings(library, {NETMOD: "ucx"}) == {}
 
 
 def test_a_job_of_one_process_takes_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:

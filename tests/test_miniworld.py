@@ -1,6 +1,8 @@
 """Miniworld through every stage: what the other families' tests do not show."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import h5py
@@ -12,9 +14,10 @@ import torch
 from sad_hpc.cli import main
 from sad_hpc.collect import collect
 from sad_hpc.dataset.verify import inspect, verify
+from sad_hpc.distill.block import Block
 from sad_hpc.distill.motion import step_poses
 from sad_hpc.distill.shortest import steps_to_reward
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment import EvaluateConfig, ModelConfig
@@ -28,7 +31,8 @@ from tests.gl import require_gl
 
 require_gl()
 
-from sad_hpc.render.renderer import Renderer, shared_renderer  # noqa: E402 (only where OpenGL is)
+from sad_hpc.render.process import RenderProcess  # noqa: E402 (only where OpenGL is)
+from sad_hpc.render.renderer import shared_renderer  # noqa: E402
 
 TINY = ROOT / "tests/configs/tiny_miniworld.yaml"
 FAMILY = Miniworld(MiniworldConfig(horizon=6))
@@ -68,34 +72,42 @@ def test_pictures_are_those_of_the_states(run: Run):
         assert (renderer.render(chosen) == shown).all()
 
 
-def test_datasets_are_the_same_after_a_block_that_opengl_spoiled(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_renderer_that_dies_costs_one_block(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The second block fails; the first stays, and collecting again ends at the same bytes."""
-    render, calls = Renderer.render, []
+    """In the middle of the collection; the block is rendered again, and nobody notices."""
+    make, killed = RenderProcess.add_images, []
 
-    def failing(self: Renderer, poses: np.ndarray) -> np.ndarray:
-        calls.append(len(poses))
-        if len(calls) == 7:  # five pictures a block
-            # As if the driver had gone away: glGetError has something to say.
-            from pyglet import gl
+    def killing(self: RenderProcess, block: Block) -> Block:
+        if self._pool is not None and not killed:
+            [killed_process] = self._pool._processes.values()
+            killed.append(killed_process.pid)
+            os.kill(killed_process.pid, signal.SIGKILL)
+        return make(self, block)
 
-            monkeypatch.setattr(gl, "glGetError", lambda: 0x0507)
-        return render(self, poses)
-
-    monkeypatch.setattr(Renderer, "render", failing)
-    folders = ["--runs", str(tmp_path), "--results", str(tmp_path)]
-    assert main(["collect", str(TINY), *folders]) == 1
-    error = capsys.readouterr().err
-    assert "OpenGL" in error and "Traceback" not in error
+    monkeypatch.setattr(RenderProcess, "add_images", killing)
     again = Run(run.experiment, tmp_path)
-    shards = again.data().path / "train"
-    first = (shards / "shard-00000.h5").stat().st_mtime_ns
-    assert not (shards / "shard-00001.h5").exists()
-    monkeypatch.undo()
-    assert main(["collect", str(TINY), *folders]) == 0
-    assert (shards / "shard-00000.h5").stat().st_mtime_ns == first
-    assert again.data().done["digests"] == run.data().done["digests"]
+    collect(again)
+    assert killed and again.data().done["digests"] == run.data().done["digests"]
+
+
+def dies(block: Block, image_size: int) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sad_hpc.render.process._add_images", dies)
+    with pytest.raises(SadError, match="has died 3 times"):
+        RenderProcess(25).add_images(Block({}, {}))
+
+
+def test_what_opengl_reports_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    """As if the driver had gone away: glGetError has something to say."""
+    from pyglet import gl
+
+    monkeypatch.setattr(gl, "glGetError", lambda: 0x0507)
+    with pytest.raises(SadError, match="OpenGL reports error 0x507"):
+        shared_renderer(25).render(np.array([[3.0, 3.0, 0.0]]))
 
 
 def test_verify_passes_and_inspect_shows_the_label_accuracy(run: Run):
