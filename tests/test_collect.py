@@ -127,4 +127,4 @@ else:
     )
     dealt, fewest = done.stdout.split()
     assert dealt == "True", done.stderr
-    assert int(fewest) >= 12
+    assert int(fewest) >= 15  # neither rank waits for the other's work

@@ -1,10 +1,10 @@
 """A small pipeline on the dev cluster, with stages long enough to be hit in the middle."""
 
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.files import read_json
 from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.records import load_records
 from sad_hpc.run import Run
 from tests.conftest import ROOT, TINY
 
@@ -76,8 +77,7 @@ class Pipeline:
 
     def job(self, stage: str) -> str:
         """The id of a stage's last job."""
-        records = json.loads((self.run.path / "jobs.json").read_text())
-        return records[self.step(stage).title]["id"]
+        return load_records(self.run)[self.step(stage).title].id
 
     def shown(self, stage: str) -> str:
         """What Slurm says of a stage's job."""
@@ -114,21 +114,23 @@ class Pipeline:
 def ranks_of_jobs(slurm_conf: str) -> list[tuple[str, psutil.Process]]:
     """Every process that works on a step of this cluster's jobs: (job id, process), by rank."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            variables = process.environ()
-            if variables.get("SLURM_CONF") != slurm_conf or "SLURM_STEP_ID" not in variables:
-                continue
-            # The job's script and srun have a step's variables, too.
-            if process.name().startswith("python"):
-                job = variables["SLURM_JOB_ID"]
-                if "SLURM_ARRAY_JOB_ID" in variables:
-                    task = variables["SLURM_ARRAY_TASK_ID"]
-                    job = f"{variables['SLURM_ARRAY_JOB_ID']}_{task}"
-                found.append((int(variables["SLURM_PROCID"]), job, process))
-        except (psutil.Error, OSError):
-            continue
+    for process, name, variables in processes_of_jobs(slurm_conf):
+        # The job's script and srun have a step's variables, too.
+        if "SLURM_STEP_ID" in variables and name.startswith("python"):
+            job = variables["SLURM_JOB_ID"]
+            if "SLURM_ARRAY_JOB_ID" in variables:
+                job = f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
+            found.append((int(variables["SLURM_PROCID"]), job, process))
     return [(job, process) for _, job, process in sorted(found, key=lambda each: each[:2])]
+
+
+def processes_of_jobs(slurm_conf: str) -> Iterator[tuple[psutil.Process, str, dict[str, str]]]:
+    """Every process of this cluster's jobs, its name and its environment."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            name, variables = process.name(), process.environ()
+            if variables.get("SLURM_CONF") == slurm_conf and "SLURMD_NODENAME" in variables:
+                yield process, name, variables
 
 
 def _of_cluster(override: str) -> bool:

@@ -1,6 +1,5 @@
 """A large array of small evaluations, some of which fail the first time."""
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from sad_hpc import results
 from sad_hpc.collect import collect
 from sad_hpc.launch.graph import graph
+from sad_hpc.launch.records import load_records
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
@@ -59,14 +59,14 @@ def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them
     log = pipeline.finish(pipeline.launch("--wait"), code=1)
     assert log.count("holds the output of another config") >= failing
     assert sum(step.complete for step in evaluations) == elements - failing
-    first = json.loads((pipeline.run.path / "jobs.json").read_text())
+    first = load_records(pipeline.run)
     for folder in in_the_way:
         shutil.rmtree(folder)
     pipeline.finish()
     seconds = time.monotonic() - started
 
-    second = json.loads((pipeline.run.path / "jobs.json").read_text())
-    again = [step for step in evaluations if first[step.title]["id"] != second[step.title]["id"]]
+    second = load_records(pipeline.run)
+    again = [step for step in evaluations if first[step.title].id != second[step.title].id]
     assert [step.folder.path for step in again] == in_the_way, "others were submitted again"
     table = results.load(pipeline.results / "tiny")
     counts = table[table["method"] == "SAD"].groupby(["seed", "mode", "task", "step"]).size()

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.cluster.pipeline import Pipeline, ranks_of_jobs, wait_until
+from tests.cluster.pipeline import Pipeline, processes_of_jobs, ranks_of_jobs, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -83,12 +83,10 @@ def lost(node: str, env: dict[str, str], with_its_jobs: bool) -> Iterator[None]:
 def processes_of(node: str, env: dict[str, str]) -> set[psutil.Process]:
     """What jobs run on a node, and the daemons of their steps."""
     found = set()
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            variables = process.environ()
-            here = variables.get("SLURM_CONF") == env["SLURM_CONF"]
-            if here and variables.get("SLURMD_NODENAME") == node:
-                found.add(process)
+    for process, _, variables in processes_of_jobs(env["SLURM_CONF"]):
+        if variables["SLURMD_NODENAME"] == node:
+            found.add(process)
+            with suppress(psutil.Error):
                 # A step's daemon writes its title over its environment.
                 found |= {each for each in process.parents() if each.name() == "slurmstepd"}
     return found
