@@ -6,7 +6,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from sad_hpc.config import Section, resolved, signature, transient
 from sad_hpc.methods import METHODS
-from sad_hpc.tasks import TaskConfig
+from sad_hpc.tasks import TaskConfig, make_family
 
 
 class DataConfig(Section):
@@ -169,8 +169,12 @@ class Experiment(Section, Generic[TaskT]):
             "model": resolved(self.model),
             "pretrain": resolved(self.pretrain),
         }
-        # Only where it matters: a changed weight must not train the other methods again.
-        return {**config, "dit": resolved(self.dit)} if method == "DIT" else config
+        # Only where it matters: what others do not have must not train them again.
+        if method == "DIT":
+            config["dit"] = resolved(self.dit)
+        if (scale := make_family(self.task).reward_scale) != 1:
+            config["reward_scale"] = scale
+        return config
 
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""

@@ -84,7 +84,7 @@ def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
                 f"set pretrained.{key} instead"
             )
     own, others = (family_class(e.task.family)(e.task) for e in (experiment, trained))
-    for name in ("n_actions", "state_center", "state_scale", "image_size"):
+    for name in ("n_actions", "state_center", "state_scale", "image_size", "reward_scale"):
         if getattr(own, name) != getattr(others, name):
             raise ConfigError(
                 f"{source}: the models of {trained.name} have {name} {getattr(others, name)}, "

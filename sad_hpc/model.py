@@ -28,7 +28,7 @@ PIXEL_CENTER, PIXEL_SCALE = 128.0, 1 / 32
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a task family shows to the model: sizes, and how states are scaled."""
+    """What a task family shows to the model: sizes, and how states and rewards are scaled."""
 
     n_actions: int
     horizon: int
@@ -37,6 +37,7 @@ class Inputs:
     state_scale: tuple[float, ...]
     image_size: int | None = None
     """Pixels along each side of a state's picture; states are poses (x, z, heading) then."""
+    reward_scale: float = 1.0
 
     @classmethod
     def of_family(cls, family: TaskFamily) -> "Inputs":
@@ -47,6 +48,7 @@ class Inputs:
             family.state_center,
             family.state_scale,
             family.image_size,
+            family.reward_scale,
         )
 
     @property
@@ -257,7 +259,8 @@ class Transformer(nn.Module):
         parts = [features, F.one_hot(actions.long(), self.inputs.n_actions).to(dtype)]
         if next_features is not None:
             parts.append(next_features)
-        return torch.cat([*parts, rewards.unsqueeze(-1).to(dtype)], dim=2)
+        rewards = rewards.to(dtype) * self.inputs.reward_scale
+        return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
 
     def decode(self, embedded: Tensor, cache: Cache | None = None) -> Tensor:
         """(B, L, E) token embeddings -> (B, L, E) outputs: GPT-2 without its word embeddings."""

@@ -7,6 +7,7 @@ from sad_hpc.config import SCHEMA_VERSION, apply_overrides, differences, read_ya
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment, parse_experiment
 from sad_hpc.tasks import make_family
+from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY
 
 CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "configs/paper").glob("*"))]
@@ -153,6 +154,13 @@ def stage_signatures(*overrides: str) -> tuple[str, str, str]:
 def test_a_signature_changes_with_what_changes_the_result(override: str, changed: tuple):
     before, after = stage_signatures(), stage_signatures(override)
     assert tuple(a != b for a, b in zip(before, after, strict=True)) == changed
+
+
+def test_models_that_saw_rewards_on_another_scale_are_others(monkeypatch: pytest.MonkeyPatch):
+    before = stage_signatures()
+    monkeypatch.setattr(Darkroom, "sparse_reward", False)
+    assert [a != b for a, b in zip(before, stage_signatures(), strict=True)] == [False, True, True]
+    assert "reward_scale" not in load_experiment(TINY).pretrain_config("SAD", 0)
 
 
 def test_a_signature_is_12_hex_digits_and_ignores_the_order_of_keys():

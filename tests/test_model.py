@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -10,9 +11,9 @@ from sad_hpc.model import Context, Inputs, Transformer, head_width
 INPUTS = Inputs(n_actions=5, horizon=12, state_center=(3.0, 3.0), state_scale=(0.5, 0.5))
 
 
-def model(**changes) -> Transformer:
+def model(inputs: Inputs = INPUTS, **changes) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(ModelConfig(**({"dropout": 0.0} | changes)), INPUTS).eval()
+    return Transformer(ModelConfig(**({"dropout": 0.0} | changes)), inputs).eval()
 
 
 def random_context(batch: int, length: int) -> tuple[torch.Tensor, Context]:
@@ -72,8 +73,8 @@ def test_the_answer_for_a_prefix_does_not_see_what_follows():
 
 
 @torch.no_grad()
-def test_tokens_hold_scaled_states_one_hot_actions_and_rewards():
-    network = model()
+def test_tokens_hold_scaled_states_one_hot_actions_and_scaled_rewards():
+    network = model(dataclasses.replace(INPUTS, reward_scale=4.0))
     query, context = random_context(2, 3)
     tokens = [network.query_token(network.features(query)), network.context_tokens(context)]
     tokens = torch.cat(tokens, dim=1)
@@ -84,7 +85,7 @@ def test_tokens_hold_scaled_states_one_hot_actions_and_rewards():
     assert (tokens[:, 1:, 2:7].argmax(-1) == context.actions).all()
     assert (tokens[:, 1:, 2:7].sum(-1) == 1).all()
     assert (tokens[:, 1:, 7:9] == (context.next_states.float() - 3) / 2).all()
-    assert (tokens[:, 1:, 9] == context.rewards).all()
+    assert (tokens[:, 1:, 9] == 4 * context.rewards.float()).all()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
     horizon = family.config.horizon
     context = sample_pose_transitions(targets, policy, horizon, streams["context"])
     episodes = sample_pose_episodes(targets, policy, horizon, streams["episodes"])
-    rule = LabelRule.of(data, sparse_reward=True)
+    rule = LabelRule.of(data, family.sparse_reward)
     sad = distill_pose_labels(targets, policy, rule, streams["sad"])
     dpt_poses, dpt_actions = sample_pose_actions(targets, policy, streams["dpt"])
     star_poses, _ = sample_pose_actions(targets, policy, streams["dpt_star"])

@@ -14,6 +14,10 @@ from sad_hpc.errors import ConfigError
 
 SPLITS = ("train", "test")
 
+SPARSE_REWARD_SCALE = 4.0
+"""Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
+transitions of the context, and does so within thousands of training steps instead of never."""
+
 
 class TaskConfig(Section):
     """What every family's `task` section has; each family adds its own parameters."""
@@ -42,12 +46,19 @@ class TaskFamily(ABC):
     """(d,): subtracted from states before the model sees them."""
     state_scale: tuple[float, ...]
     """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
+    sparse_reward: bool = False
+    """Whether most transitions have none: Algorithm 5 finds labels then, Algorithm 3 otherwise."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
     """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
+
+    @property
+    def reward_scale(self) -> float:
+        """Multiplied with rewards before the model sees them."""
+        return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:
@@ -92,8 +103,6 @@ class TabularFamily(TaskFamily):
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]
     """(S, d): how a state is written in datasets and shown to the model."""
-    sparse_reward: bool
-    """Whether labels come from Algorithm 5 (sparse) or Algorithm 3 (dense)."""
 
     @property
     def n_states(self) -> int:

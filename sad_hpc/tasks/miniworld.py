@@ -62,6 +62,7 @@ class Miniworld(TaskFamily):
     state_center = (0.0, 0.0, 0.0)
     state_scale = (1.0, 1.0, 1.0)
     reward_dtype = np.uint8
+    sparse_reward = True
 
     def __init__(self, config: MiniworldConfig) -> None:
         super().__init__(config)
