@@ -7,19 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.pipeline import Pipeline
+from tests.conftest import ROOT, TINY
+
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parents[2]
 MINUTES = 10
 Env = dict[str, str]
 
 
 def submit_and_wait(env: Env, folder: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and log of slurm/full_pipeline.sh, submitted from the repository's root."""
-    log = folder / "driver.log"
+    """Exit code and log of slurm/full_pipeline.sh."""
+    folders = ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    return sbatch(env, folder / "driver.log", "slurm/full_pipeline.sh", *arguments, *folders)
+
+
+def sbatch(env: Env, log: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and log of a job, submitted from the repository's root."""
     log.unlink(missing_ok=True)
-    command = ["sbatch", "--wait", f"--output={log}", "slurm/full_pipeline.sh", *arguments]
-    command += ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    command = ["sbatch", "--wait", f"--output={log}", *arguments]
     done = subprocess.run(
         command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60 * MINUTES
     )
@@ -61,3 +67,17 @@ def test_failure_ends_with_an_exit_code_and_the_reason(dev_cluster: Env, tmp_pat
     assert code != 0
     assert "sad-hpc: error: 1 rank(s) see each other but SLURM_NTASKS=2" in log
     assert "aggregate" in log and "stuck behind collect" in log
+
+
+def test_the_script_of_each_stage(pipeline: Pipeline, undisturbed: Pipeline) -> None:
+    runs, results = ["--runs", str(pipeline.folder / "runs")], ["--results", str(pipeline.results)]
+    for options, script, arguments in (
+        ([], "collect", runs),
+        ([], "pretrain", [*runs, "--method", "SAD", "--seed", "0"]),
+        (["--array=0"], "evaluate", runs),
+        ([], "aggregate", [*runs, *results]),
+    ):
+        command = [*options, f"slurm/{script}.sh", str(TINY), *pipeline.overrides, *arguments]
+        code, log = sbatch(pipeline.env, pipeline.folder / f"{script}.log", *command)
+        assert code == 0, log
+    pipeline.same_as(undisturbed)
