@@ -106,6 +106,9 @@ class EvaluateConfig(Section):
 
 TaskT = TypeVar("TaskT", bound=TaskConfig)
 
+TRAINING = ("model", "dit", "pretrain")
+"""Sections that the experiment decides which trains the models."""
+
 
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""

@@ -6,13 +6,10 @@ from typing import Any
 
 from sad_hpc.config import apply_overrides, build, differences, read_yaml, resolved
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import Experiment
+from sad_hpc.experiment import TRAINING, Experiment
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TaskConfig
 from sad_hpc.tasks.base import family_class
-
-INHERITED = ("methods", "seeds", "model", "dit", "pretrain")
-"""What the experiment that trained the models decides."""
 
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
@@ -66,7 +63,7 @@ def _inherit(mapping: dict[str, Any], source: str) -> dict[str, Any]:
     parsed = parse_experiment(pretrained, f"{source}: pretrained")
     if parsed.pretrained is not None:
         raise ConfigError(f"{source}: pretrained has a 'pretrained' of its own; name that one")
-    inherited = {key: value for key, value in parsed.model_dump().items() if key in INHERITED}
+    inherited = parsed.model_dump(include={"methods", "seeds", *TRAINING})
     return {**inherited, **mapping, "pretrained": parsed}
 
 
@@ -76,7 +73,7 @@ def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
     for key in ("methods", "seeds"):
         if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
             raise ConfigError(f"{source}: {key} {sorted(unknown)} are not among {trained.name}'s")
-    for key in ("model", "dit", "pretrain"):
+    for key in TRAINING:
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):
             raise ConfigError(

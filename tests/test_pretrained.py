@@ -116,6 +116,9 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     datasets = {name for name in stages if name.startswith("collect/")}
     both = [load_experiment(config) for config in (BERNOULLI, GAUSSIAN)]
     assert datasets == {f"collect/{each.data_signature()}" for each in both}
+    stored = tmp_path / "results/tiny_bernoulli/config.yaml"
+    assert load_experiment(stored) == load_experiment(BERNOULLI)
+    assert load_experiment(stored, ["pretrained.pretrain.epochs=3"]).pretrain.epochs == 3
     again = Run(load_experiment(BERNOULLI), tmp_path / "runs")
     assert all(step.complete for step in graph(again))
     # Whoever only wants the tables again needs no models.

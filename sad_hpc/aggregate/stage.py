@@ -15,6 +15,7 @@ from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
+from sad_hpc.experiment import TRAINING
 from sad_hpc.files import atomic_path, write_json
 from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
@@ -103,6 +104,9 @@ def _write_config(run: Run, folder: Path) -> None:
     """config.json for programs, and config.yaml, which `sad-hpc launch` reads back unchanged."""
     config = run.experiment.model_dump(mode="json")
     write_json(folder / "config.json", config)
+    if run.experiment.pretrained is not None:
+        # Said once, where an override must reach it.
+        config = {key: value for key, value in config.items() if key not in TRAINING}
     with atomic_path(folder / "config.yaml") as temporary:
         temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
