@@ -164,13 +164,22 @@ class Experiment(Section, Generic[TaskT]):
         """Names the dataset's folder."""
         return signature("collect", self.data_config())
 
+    def optimization(self, method: str) -> PretrainConfig:
+        """The `pretrain` section as a method uses it.
+
+        DIT's loss is lambda times as large as the others': under the same limit on the gradient's
+        norm every step of it would be cut to the same length, whatever the returns in its batch.
+        """
+        limit = self.pretrain.gradient_clipping * (self.dit.weight if method == "DIT" else 1)
+        return self.pretrain.model_copy(update={"gradient_clipping": limit})
+
     def pretrain_config(self, method: str, seed: int) -> dict[str, Any]:
         """What decides a trained model, besides the dataset."""
         config = {
             "method": method,
             "seed": seed,
             "model": resolved(self.model),
-            "pretrain": resolved(self.pretrain),
+            "pretrain": resolved(self.optimization(method)),
         }
         # Only where it matters: what others do not have must not train them again.
         if method == "DIT":

@@ -100,7 +100,7 @@ class Trainer:
     """One rank of the training of one (method, seed)."""
 
     def __init__(self, run: Run, method: str, seed: int, process: Process) -> None:
-        self._config, self._seed, self._process = run.experiment.pretrain, seed, process
+        self._config, self._seed, self._process = run.experiment.optimization(method), seed, process
         self._folder = run.checkpoint(method, seed)
         self._signature = run.experiment.pretrain_signature(method, seed)
         self._checkpoints = Checkpoints(self._folder.path, self._signature, process.world_size)
@@ -203,9 +203,9 @@ class Trainer:
 
     @torch.no_grad()
     def _measure(self) -> tuple[float, float, float]:
-        """Held-out loss and label accuracy, and the epoch's train loss."""
+        """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
         self._engine.eval()
-        sums = torch.zeros(3, dtype=torch.float64, device=self._engine.device)
+        sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
         rows, times = self._examples.holdout(self._process.rank, self._process.world_size)
         for part, part_times in zip(rows.split(256), times.split(256), strict=True):
             if not len(part):  # fewer held-out tasks than ranks
@@ -215,14 +215,14 @@ class Trainer:
                 examples.query_states, examples.context, examples.query_images
             )
             sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)
+            sums[1] += len(part) if examples.weights is None else examples.weights.mean(1).sum()
             answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
-            sums[1] += (answers == examples.labels).sum()
-        sums[:2] /= self._examples.n_holdout
-        sums[2] = self._loss_sum / (self._batches * self._process.world_size)
+            sums[2] += (answers == examples.labels).sum()
+        sums[3] = self._loss_sum / (self._batches * self._process.world_size)
         dist.all_reduce(sums)
         self._engine.train()
-        loss, accuracy, train_loss = sums.tolist()
-        return loss, accuracy, train_loss
+        loss, weight, right, train_loss = sums.tolist()
+        return loss / max(weight, 1e-9), right / self._examples.n_holdout, train_loss
 
     def _save(self) -> None:
         # Each rank's sum differs; all are restored from their mean, whose total is the same.

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import shutil
 import signal
@@ -27,16 +28,15 @@ BIN = Path(sys.executable).parent
 OVERRIDES = ["pretrain.batch_size=4", "pretrain.epochs=3", "pretrain.checkpoint_minutes=0.0"]
 
 
-def command(run: Run, *overrides: str, ranks: int = 1) -> list[str]:
+def command(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> list[str]:
     launcher = [str(BIN / "mpiexec"), "-n", str(ranks)] if ranks > 1 else []
     stage = [str(BIN / "sad-hpc"), "pretrain", str(TINY), *OVERRIDES, *overrides]
-    return [*launcher, *stage, "--runs", str(run.runs), "--method", "SAD", "--seed", "0"]
+    return [*launcher, *stage, "--runs", str(run.runs), "--method", method, "--seed", "0"]
 
 
-def train(run: Run, *overrides: str, ranks: int = 1) -> None:
-    done = subprocess.run(
-        command(run, *overrides, ranks=ranks), capture_output=True, text=True, timeout=240
-    )
+def train(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> None:
+    stage = command(run, *overrides, ranks=ranks, method=method)
+    done = subprocess.run(stage, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 
@@ -60,13 +60,13 @@ def undisturbed(make_run) -> Run:
     return run
 
 
-def weights(run: Run) -> dict[str, torch.Tensor]:
-    content = torch.load(run.checkpoint("SAD", 0).path / "weights.pt", weights_only=True)
+def weights(run: Run, method: str = "SAD") -> dict[str, torch.Tensor]:
+    content = torch.load(run.checkpoint(method, 0).path / "weights.pt", weights_only=True)
     return content["state"]
 
 
-def metrics(run: Run) -> list[dict[str, float]]:
-    path = run.checkpoint("SAD", 0).path / "metrics.jsonl"
+def metrics(run: Run, method: str = "SAD") -> list[dict[str, float]]:
+    path = run.checkpoint(method, 0).path / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -267,6 +267,23 @@ def test_the_loss_is_the_mean_over_all_context_lengths():
     assert action_loss(logits, labels).item() == pytest.approx(expected.item())
 
 
+def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
+    ends, losses = [], []
+    for weight in ("dit.weight=1.0", "dit.weight=500.0"):
+        overrides = (weight, "methods=[DIT]", "pretrain.epochs=1")
+        run = make_run(*overrides)
+        train(run, *overrides, method="DIT")
+        ends.append(weights(run, "DIT"))
+        losses.append(metrics(run, "DIT")[-1]["holdout_loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert losses[0] == pytest.approx(math.log(5), abs=0.1)
+    # Adam divides by the gradient's size.  What is left is its epsilon, which shows where there is
+    # no gradient but rounding: a bias of all keys changes no attention.
+    for name, weight in ends[0].items():
+        if "query_key_value" not in name:
+            assert torch.allclose(weight, ends[1][name], rtol=0, atol=1e-4), name
+
+
 def test_the_cosine_schedule_falls_from_the_learning_rate_to_0():
     constant = PretrainConfig(epochs=1, learning_rate=0.5)
     cosine = PretrainConfig(epochs=1, learning_rate=0.5, schedule="cosine")
@@ -279,6 +296,7 @@ def test_deepspeeds_dictionary_follows_the_config():
     made = deepspeed_config(config, world_size=4, on_gpu=True)
     assert made["train_batch_size"] == 64
     assert made["train_micro_batch_size_per_gpu"] == 16
+    assert made["gradient_clipping"] == 0.5
     assert made["zero_optimization"] == {"stage": 1}
     assert made["bf16"] == {"enabled": True}
     assert deepspeed_config(config, 4, on_gpu=False)["bf16"] == {"enabled": False}
