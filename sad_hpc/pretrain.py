@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from sad_hpc import preemption
+from sad_hpc.agreement import Agreement
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
 from sad_hpc.engine import join_process_group, make_engine, on_first_rank
@@ -28,9 +28,6 @@ from sad_hpc.progress import Progress
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.weights import WEIGHTS, save_weights
-
-AGREE_STEPS = 8
-"""Steps between two times that the ranks ask each other whether to save or to stop."""
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:
@@ -113,6 +110,9 @@ class Trainer:
         self._batches = self._examples.n_train // self._config.batch_size
         self._tokens_per_step = self._config.batch_size * (run.experiment.task.horizon + 1)
         self._step = 0
+        self._agreement = Agreement(
+            self._engine.device, process.is_first, self._config.checkpoint_minutes
+        )
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._engine.device)
 
     def train(self) -> None:
@@ -143,7 +143,7 @@ class Trainer:
             self._loss_sum.fill_(position["loss_sum"])
 
     def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
-        saved = time.monotonic()
+        self._agreement.start(self._step)
         for epoch in range(self._step // self._batches, self._config.epochs):
             order = self._examples.order(self._seed, epoch)
             started, first_step = time.monotonic(), self._step
@@ -151,21 +151,23 @@ class Trainer:
                 self._train_step(order, batch)
                 if progress is not None:
                     progress.update(self._step)
-                if self._step % AGREE_STEPS == 0:
-                    minutes = (time.monotonic() - saved) / 60
-                    due, stop, requeue = self._any_rank(
-                        self._process.is_first and minutes > self._config.checkpoint_minutes,
-                        preemption.requested(),
-                        preemption.requeue_requested(),
-                    )
-                    if due or stop:
-                        self._save()
-                        saved = time.monotonic()
-                    if stop:
-                        raise Preempted(f"stopped after step {self._step}", requeue)
+                # An epoch's last step is saved with the epoch's metrics, below.
+                if batch + 1 < self._batches and self._agreement.is_due(self._step):
+                    self._save_or_stop()
             self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
+            self._save_or_stop(save=True)
+
+    def _save_or_stop(self, save: bool = False) -> None:
+        """Does what the ranks agree on; they save in any case if `save`.
+
+        Raises:
+            Preempted: a signal has reached one of them before the last step.
+        """
+        decision = self._agreement.reach(self._step, save)
+        if decision.save:
             self._save()
-            saved = time.monotonic()
+        if decision.stop and self._step < self._config.epochs * self._batches:
+            raise Preempted(f"stopped after step {self._step}", decision.requeue)
 
     def _train_step(self, order: Tensor, batch: int) -> None:
         size, share = self._config.batch_size, self._config.batch_size // self._process.world_size
@@ -230,12 +232,6 @@ class Trainer:
         dist.all_reduce(mean)
         mean /= self._process.world_size
         self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
-
-    def _any_rank(self, *flags: bool) -> list[bool]:
-        """Which flags are up on any rank: all must save, or stop, at the same step."""
-        values = torch.tensor(flags, dtype=torch.int32, device=self._engine.device)
-        dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        return [bool(value) for value in values.tolist()]
 
 
 def _seed_dropout(seed: int, step: int, rank: int) -> None:

@@ -1,5 +1,6 @@
 """Stages that a signal stops: they save, and started again end as if nothing had been."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from sad_hpc import preemption
+from sad_hpc.agreement import Agreement
 from sad_hpc.collect import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.preemption import Preempted
@@ -65,10 +67,13 @@ def test_collection_finishes_its_block_and_goes_on_with_the_next(
     assert run.data().done["digests"] == tiny_run.data().done["digests"]
 
 
-def test_training_saves_at_a_step_that_all_ranks_agree_on(tiny_run: Run, tmp_path: Path, signalled):
+@pytest.mark.parametrize("step", [3, 8])
+def test_training_saves_at_a_step_that_all_ranks_agree_on(
+    tiny_run: Run, tmp_path: Path, signalled, step: int
+):
     runs = [run_of(tiny_run, tmp_path / name, "data") for name in ("undisturbed", "stopped")]
     pretrain(runs[0], "SAD", 0)
-    signalled(3)
+    signalled(step)
     assert stopped(lambda: pretrain(runs[1], "SAD", 0)) == "stopped after step 8"
     folder = runs[1].checkpoint("SAD", 0)
     assert folder.done is None
@@ -80,6 +85,30 @@ def test_training_saves_at_a_step_that_all_ranks_agree_on(tiny_run: Run, tmp_pat
     ]
     for name, weight in states[0].items():
         assert torch.allclose(weight, states[1][name], rtol=0, atol=1e-6), name
+    assert metrics(runs[0]) == metrics(runs[1])
+
+
+def metrics(run: Run) -> list[dict[str, float]]:
+    """Every epoch's, less those that depend on the clock."""
+    lines = (run.checkpoint("SAD", 0).path / "metrics.jsonl").read_text().splitlines()
+    clock = {"seconds", "tokens_per_second"}
+    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
+
+
+def test_ranks_ask_each_other_seldom_but_in_time(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr("sad_hpc.agreement.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sad_hpc.agreement.dist.all_reduce", lambda values, op: None)
+    agreement = Agreement(torch.device("cpu"), True, checkpoint_minutes=1.0)
+    asked, saved = [], []
+    for step in range(1, 60):
+        now[0] += 0.01 if step < 30 else 25.0  # the machine turns slow
+        if agreement.is_due(step):
+            asked.append(step)
+            if agreement.reach(step).save:
+                saved.append(step)
+    assert asked == [1, 9, 17, 25, *range(33, 60)]
+    assert saved == [*range(33, 60, 3)]
 
 
 def test_evaluation_keeps_the_chunks_that_are_finished(tiny_run: Run, tmp_path: Path, signalled):
