@@ -18,7 +18,7 @@ import torch
 from sad_hpc.engine import on_first_rank
 from sad_hpc.errors import CheckpointError
 from sad_hpc.files import checksum as file_checksum
-from sad_hpc.files import read_json, write_error, write_json
+from sad_hpc.files import read_json, synced_bytes, write_error, write_json
 
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -71,7 +71,7 @@ class Checkpoints:
                 str(self._state), tag=temporary, client_state=client_state, save_latest=False
             )
         except (OSError, RuntimeError) as error:
-            raise self._explained(error, tag) from error
+            raise self._explained(error, tag, engine) from error
         on_first_rank(lambda: self._publish(temporary, tag))
 
     def load(self, engine: Any) -> dict[str, Any] | None:
@@ -119,14 +119,16 @@ class Checkpoints:
             return entry["tag"]
         return None
 
-    def _explained(self, error: Exception, tag: str) -> Exception:
+    def _explained(self, error: Exception, tag: str, engine: Any) -> Exception:
         """torch reports a full disk as a RuntimeError of its own; others are left as they are."""
+        # Weights and Adam's two moments, in single precision.
+        needed = 12 * sum(parameter.numel() for parameter in engine.module.parameters())
         shutil.rmtree(self._state / f"tmp-{tag}", ignore_errors=True)
         if isinstance(error, OSError):
-            return write_error(self._state / tag, error)
-        size = sum(p.stat().st_size for p in self._state.rglob("*.pt")) / KEPT
-        if "enforce fail" in str(error) or shutil.disk_usage(self._state).free < size:
-            return write_error(self._state / tag, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            return write_error(self._state / tag, error, needed)
+        if "enforce fail" in str(error) or shutil.disk_usage(self._state).free < needed:
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write_error(self._state / tag, full, needed)
         return error
 
     def _publish(self, temporary: str, tag: str) -> None:
@@ -138,12 +140,13 @@ class Checkpoints:
             "signature": self._signature,
             "world_size": self._world_size,
             "files": {
-                str(path.relative_to(self._state / tag)): file_checksum(path.read_bytes())
+                str(path.relative_to(self._state / tag)): file_checksum(synced_bytes(path))
                 for path in sorted((self._state / tag).rglob("*"))
                 if path.is_file()
             },
         }
-        kept = [entry, *(e for e in self._listed() if e["tag"] != tag)][:KEPT]
+        older = (e for e in self._listed() if e["tag"] != tag and self._is_whole(e))
+        kept = [entry, *older][:KEPT]
         write_json(self._index, kept)
         for folder in self._state.iterdir():
             if folder.is_dir() and folder.name not in [each["tag"] for each in kept]:

@@ -2,14 +2,17 @@
 
 import argparse
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sad_hpc import preemption
 from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.files import keep_others_from_writing
+from sad_hpc.preemption import Preempted
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
@@ -45,6 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         report_error(SadError(f"{where}{error.strerror or error}"), options.debug)
+    except Preempted as stop:
+        # All ranks have agreed on it: there is none to end.
+        print(f"sad-hpc: {stop}; all that was finished is saved: start it again", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("sad-hpc: interrupted", file=sys.stderr)
     except Exception as error:
@@ -181,7 +188,8 @@ def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # typ
 def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.collect import collect
 
-    collect(_load_run(options))
+    with preemption.watched():
+        collect(_load_run(options))
     return 0
 
 
@@ -190,8 +198,9 @@ def _pretrain(options: argparse.Namespace) -> int:
     elements = _elements(options, run)
     from sad_hpc.pretrain import pretrain
 
-    for method, seed in elements:
-        pretrain(run, method, seed)
+    with preemption.watched():
+        for method, seed in elements:
+            pretrain(run, method, seed)
     return 0
 
 
@@ -200,8 +209,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     elements = _elements(options, run)
     from sad_hpc.evaluate.element import evaluate
 
-    for method, seed in elements:
-        evaluate(run, method, seed)
+    with preemption.watched():
+        for method, seed in elements:
+            evaluate(run, method, seed)
     return 0
 
 

@@ -1,8 +1,10 @@
 """Files that are whole or not there: atomic writes, checksums, and JSON with a seal."""
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +23,12 @@ def keep_others_from_writing() -> None:
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, needed: int | None = None) -> Iterator[Path]:
     """A temporary path beside `path`; fsynced and renamed to it if the block succeeds.
+
+    Args:
+        path: where the file shall be.
+        needed: bytes that it will have, where they are known; for the error on a full disk.
 
     Raises:
         SadError: the disk is full or the folder cannot be written; nothing is left behind.
@@ -35,7 +41,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise write_error(path, error) from error
+        raise write_error(path, error, needed) from error
     finally:
         with suppress(OSError):  # the error that matters is the one before
             temporary.unlink(missing_ok=True)
@@ -46,18 +52,41 @@ def checksum(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def write_error(path: Path, error: OSError) -> SadError:
-    """An OSError of a write as one line with the path and the way out."""
+def write_error(path: Path, error: OSError, needed: int | None = None) -> SadError:
+    """An OSError of a write as one line with the path and the way out.
+
+    Args:
+        path: what was to be written.
+        error: why it was not.
+        needed: bytes of it, where they are known.
+    """
     reason = error.strerror or " ".join(str(error).split())
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and needed:
+        reason += f" ({needed:,} bytes are needed{_free_beside(path)})"
     return SadError(
         f"cannot write {path}: {reason}; free space, or choose other folders (--runs, --results)"
     )
 
 
+def _free_beside(path: Path) -> str:
+    try:
+        return f", {shutil.disk_usage(path.parent).free:,} are free there"
+    except OSError:
+        return ""
+
+
+def synced_bytes(path: Path) -> bytes:
+    """A file's content, which is on the disk itself when this returns."""
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+        return handle.read()
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes JSON in one step: readers see the old file or the new one."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=2) + "\n"
+    with atomic_path(path, len(text)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

@@ -39,7 +39,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         SadError: the disk is full, the folder cannot be written, or the file reads back
             differently; the old file stays.
     """
-    with atomic_path(path) as temporary:
+    with atomic_path(path, len(content)) as temporary:
         temporary.write_bytes(content)
         if temporary.read_bytes() != content:
             raise OSError("reads back differently; check the file system")

@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from sad_hpc.errors import SadError
 from sad_hpc.files import read_json, write_error, write_json
 
-LOCK, HOLDER = ".lock", ".holder.json"
+LOCK, HOLDER, HEARTBEAT = ".lock", ".holder.json", "progress.json"
 
 REQUEUED_SECONDS = 120.0
-"""How long a job that was queued again lets its earlier start come to its end."""
+"""How long a job that was queued again waits for a sign of life of its earlier start."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,14 @@ class Holder:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Within this block nobody else works in `folder`, which exists.
+    """Within this block nobody else works in `folder`, which is created if need be.
 
     Raises:
         SadError: somebody does; or the folder cannot be written.
     """
-    # Of a job that lost its node, processes may live on for a while.
-    patience = REQUEUED_SECONDS if int(os.environ.get("SLURM_RESTART_COUNT", 0)) else 0
-    lock = FileLock(folder / LOCK, timeout=patience)
     try:
-        lock.acquire()
-    except Timeout:
-        raise SadError(
-            f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is gone, "
-            f"remove {folder / LOCK}"
-        ) from None
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _acquired(folder)
     except OSError as error:
         raise write_error(folder / LOCK, error) from error
     try:
@@ -78,3 +71,32 @@ def held(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             (folder / HOLDER).unlink(missing_ok=True)
         lock.release()
+
+
+def _acquired(folder: Path) -> BaseFileLock:
+    """The folder's lock.
+
+    A job that lost its node is started again, and its first processes may live on: the second start
+    waits for as long as they send heartbeats.
+    """
+    lock, started = FileLock(folder / LOCK), time.time()
+    was_requeued = int(os.environ.get("SLURM_RESTART_COUNT", 0)) > 0
+    while True:
+        try:
+            lock.acquire(timeout=1 if was_requeued else 0)
+            return lock
+        except Timeout:
+            alive = max(started, _last_heartbeat(folder))
+            if was_requeued and time.time() - alive < REQUEUED_SECONDS:
+                continue
+            raise SadError(
+                f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is "
+                f"gone, remove {folder / LOCK}"
+            ) from None
+
+
+def _last_heartbeat(folder: Path) -> float:
+    try:
+        return (folder / HEARTBEAT).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,7 +1,8 @@
 """Preemption: a signal raises a flag, and each stage stops at the next place where nothing is lost.
 
 Slurm sends USR2 ahead of a time limit and, as `scancel --signal=USR2`, on a user's word; it sends
-TERM when it ends a job for whatever reason.  A handler runs between any two instructions, so it may
+TERM when it ends a job for whatever reason, or is about to: a preempted job may get some time in
+between.  A handler runs between any two instructions, so it may
 do nothing else: saving takes all ranks, at the same step.
 """
 
@@ -35,7 +36,7 @@ def requested() -> bool:
 
 
 def requeue_requested() -> bool:
-    """Whether it was also told to queue its job again: Slurm does so after a TERM, if at all."""
+    """Whether it was also told to queue its job again; after a TERM, Slurm may have other plans."""
     return signal.SIGUSR2 in _received
 
 

@@ -29,7 +29,7 @@ from sad_hpc.config import differences
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
 from sad_hpc.files import read_json, sealed, unsealed, write_error, write_json
-from sad_hpc.holder import held
+from sad_hpc.holder import HEARTBEAT, held
 from sad_hpc.methods import METHODS
 
 LIBRARIES = (
@@ -98,8 +98,11 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid, requeued}, or None."""
-        return read_json(self.path / "progress.json")
+        """The last heartbeat: {done, total, unit, time, host, pid, requeued}, or None.
+
+        With `stopped`, a time, if a signal ended the work after it.
+        """
+        return read_json(self.path / HEARTBEAT)
 
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
@@ -107,7 +110,12 @@ class StageFolder:
         beat |= {"host": socket.gethostname(), "pid": os.getpid()}
         # Slurm counts how often it has started a job again.
         beat |= {"requeued": int(os.environ.get("SLURM_RESTART_COUNT", 0))}
-        write_json(self.path / "progress.json", beat)
+        write_json(self.path / HEARTBEAT, beat)
+
+    def note_stop(self) -> None:
+        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
+        if beat := self.progress:
+            write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})
 
 
 @dataclass(frozen=True)

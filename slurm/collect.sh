@@ -12,6 +12,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=2G
 #SBATCH --time=01:00:00
+#SBATCH --signal=USR2@120
 #SBATCH --output=%x-%j.log
 set -euo pipefail
 

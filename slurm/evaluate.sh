@@ -14,10 +14,11 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=2G
 #SBATCH --time=02:00:00
+#SBATCH --signal=B:USR2@120
 #SBATCH --output=%x-%A_%a.log
 set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK LP_NUM_THREADS=1
-sad-hpc evaluate "$@" --element "$SLURM_ARRAY_TASK_ID"
+exec sad-hpc evaluate "$@" --element "$SLURM_ARRAY_TASK_ID"

@@ -13,6 +13,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=3G
 #SBATCH --time=04:00:00
+#SBATCH --signal=USR2@120
 #SBATCH --output=%x-%j.log
 set -euo pipefail
 

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +72,25 @@ def test_a_job_that_was_queued_again_lets_its_earlier_start_end(
     process = hold(tmp_path, 1.0)
     with held(tmp_path):
         process.wait(timeout=5)
+
+
+def test_an_earlier_start_that_shows_signs_of_life_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setattr(holder, "REQUEUED_SECONDS", 1.5)
+    process = hold(tmp_path, 4.0)
+
+    def beat() -> None:
+        while process.poll() is None:
+            (tmp_path / "progress.json").write_text("{}")
+            time.sleep(0.2)
+
+    ticks = threading.Thread(target=beat)
+    ticks.start()
+    with held(tmp_path):
+        assert process.wait(timeout=5) == 0
+    ticks.join()
 
 
 def test_patience_has_an_end(

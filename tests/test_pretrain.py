@@ -226,8 +226,9 @@ def test_a_sharded_optimizer_is_refused_on_another_number_of_ranks(undisturbed: 
         checkpoints.newest(zero_stage=1)
 
 
-def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run):
+def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_path: Path):
     folder = undisturbed.checkpoint("SAD", 0).path
+    shutil.copytree(folder / "state", tmp_path / "state")
     newest, older = json.loads((folder / "state/checkpoints.json").read_text())
     path = folder / "state" / newest["tag"] / "mp_rank_00_model_states.pt"
     content = path.read_bytes()
@@ -238,8 +239,15 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run):
     try:
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         assert checkpoints.newest(zero_stage=0) == older["tag"]
+        # Nor does it take the place of one that is whole, when the next one is saved.
+        shutil.copytree(folder / "state" / older["tag"], folder / "state" / "tmp-step-99999999")
+        checkpoints._publish("tmp-step-99999999", "step-99999999")
+        listed = json.loads((folder / "state/checkpoints.json").read_text())
+        assert [entry["tag"] for entry in listed] == ["step-99999999", older["tag"]]
+        assert (folder / "state" / older["tag"]).is_dir()
     finally:
-        path.write_bytes(content)
+        shutil.rmtree(folder / "state")
+        shutil.copytree(tmp_path / "state", folder / "state")
 
 
 @pytest.mark.parametrize(

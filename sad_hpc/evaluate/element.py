@@ -42,6 +42,8 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         return
     evaluation = Evaluation(run, method, seed)
     with run.writing(folder, run.experiment.evaluate_config(method, seed)):
+        if folder.done is not None:  # while this one waited for its job's earlier start
+            return
         modes = evaluation.all_chunks()
         evaluation.write(folder.path / RESULT, evaluation.columns, modes)
         folder.complete(

@@ -18,9 +18,18 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Partitions (several with commas), accounts and the like: nothing that a shell would read."""
 
 OWNED = (
-    *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
+    *(
+        "array",
+        "comment",
+        "dependency",
+        "error",
+        "export",
+        "job-name",
+        "kill-on-invalid-dep",
+        "ntasks",
+    ),
     *("cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
-    *("open-mode", "output", "parsable", "signal", "wait", "wrap"),
+    *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
 """sbatch parameters that the launcher itself sets or relies on."""
 
@@ -38,7 +47,7 @@ class Resources(Section):
     """GPUs of each process."""
     memory_gb: float | None = Field(None, gt=0)
     """Memory of each process; null: what the cluster gives by default."""
-    minutes: int = Field(1440, ge=1)
+    minutes: int = Field(1440, ge=2)
     """Time limit; a stage that reaches it is queued again and goes on where it was."""
 
 

@@ -16,6 +16,7 @@ from submitit import LocalExecutor, SlurmExecutor
 from submitit.helpers import clean_env
 
 from sad_hpc.errors import SadError
+from sad_hpc.files import checksum
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.run import Run
@@ -77,12 +78,14 @@ class StageExecutor(SlurmExecutor):
     def __init__(
         self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
     ) -> None:
+        _refuse_what_sbatch_would_read(log_folder(run, stage))
         super().__init__(
             folder=log_folder(run, stage),
             max_num_timeout=cluster.max_requeues,
             python=f"sh -c {shlex.quote(LATER)} {shlex.quote(sys.executable)}",
         )
-        self.update_parameters(**sbatch_parameters(cluster, stage, name, dependency))
+        parameters = sbatch_parameters(cluster, stage, name, dependency)
+        self.update_parameters(comment=run_tag(run), **parameters)
 
     @classmethod
     def affinity(cls) -> int:
@@ -103,6 +106,24 @@ class StageExecutor(SlurmExecutor):
         return 1
 
 
+def run_tag(run: Run) -> str:
+    """The comment of a run's jobs, by which a launcher knows those that none has recorded."""
+    return f"sad_hpc-{checksum(str(run.path.absolute()).encode())[:16]}"
+
+
+def _refuse_what_sbatch_would_read(folder: Path) -> None:
+    """Logs are named in comments of a script, where no quotes help.
+
+    Raises:
+        SadError: the path would be read as something else.
+    """
+    if not str(folder).isprintable() or "%" in str(folder):
+        raise SadError(
+            f"{str(folder)!r} holds a line break, another control character or a %, which sbatch "
+            "does not leave alone in a log's name: choose another --runs folder"
+        )
+
+
 def sbatch_parameters(
     cluster: ClusterConfig, stage: str, name: str, dependency: str | None = None
 ) -> dict[str, Any]:
@@ -117,6 +138,8 @@ def sbatch_parameters(
         # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
         srun.append("--gpu-bind=none")
     additional: dict[str, Any] = {"ntasks": resources.tasks, **cluster.sbatch}
+    if "no-requeue" not in cluster.sbatch:
+        additional["requeue"] = True  # also where a cluster's default is to let jobs go
     if dependency is not None:
         # A job whose requirement failed ends, instead of waiting in the queue for ever.
         additional["kill-on-invalid-dep"] = "yes"

@@ -52,8 +52,8 @@ class StageJob:
     def __call__(self) -> None:
         """Runs the stage; a failure ends all processes of the job, with exit code 1.
 
-        A signal stops it where it can go on later, and queues the job again if that is the job's
-        own business (`preemption`).
+        A signal stops it where it can go on later, and queues the job again unless Slurm is ending
+        it.
         """
         keep_others_from_writing()
         queue_again = signal.getsignal(signal.SIGUSR2)
@@ -63,7 +63,7 @@ class StageJob:
                     self._run_stage()
             except Preempted as stop:
                 print(f"{self.title}: {stop}; all that was finished is saved", flush=True)
-                _leave(self.title, queue_again if stop.requeue else None)
+                self._leave(stop, queue_again)
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
             if not isinstance(error, SadError | OSError):
@@ -77,9 +77,41 @@ class StageJob:
         """What submitit queues again at the time limit or a preemption: each stage resumes."""
         return DelayedSubmission(self)
 
-    def _run_stage(self) -> None:
+    def _step(self) -> tuple[Run, Step]:
         run = Run(parse_experiment(dict(self.experiment), self.title), Path(self.runs))
-        step = next(step for step in graph(run) if step.title == self.title)
+        return run, next(step for step in graph(run) if step.title == self.title)
+
+    def _leave(self, stop: Preempted, queue_again: Any) -> NoReturn:
+        """Ends a stage that stopped early.
+
+        Args:
+            stop: why.
+            queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
+
+        Raises:
+            SadError: the job was to be queued again, and could not.
+        """
+        if os.environ.get("SLURM_PROCID", "0") != "0":
+            sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
+        _, step = self._step()
+        step.folder.note_stop()
+        if callable(queue_again) and (stop.requeue or slurm_lets_it_run()):
+            try:
+                queue_again(signal.SIGUSR2, None)
+            except UncompletedJobError:
+                raise SadError(
+                    f"{self.title} reached its time limit too often: raise the stage's minutes, or "
+                    "max_requeues, in the cluster settings, and launch again"
+                ) from None
+            except (subprocess.SubprocessError, OSError) as error:
+                raise SadError(
+                    f"{self.title} cannot be queued again ({error}): launch again, which goes on "
+                    "from here"
+                ) from None
+        sys.exit(128 + signal.SIGTERM)
+
+    def _run_stage(self) -> None:
+        run, step = self._step()
         for required in step.requires:
             if not required.complete:
                 raise SadError(
@@ -129,26 +161,22 @@ def _call_stage(run: Run, step: Step, results: Path) -> None:
             evaluate(run, method, seed)
 
 
-def _leave(title: str, queue_again: Any) -> NoReturn:
-    """Ends a stage that stopped early; `queue_again` is submitit's handler, which exits by itself.
+def slurm_lets_it_run() -> bool:
+    """Whether this job, which got a TERM, is not being ended by Slurm.
 
-    Raises:
-        SadError: the job was to be queued again, and could not.
+    A job that is preempted with a grace time gets one while it still runs, and will not be started
+    again if it uses that time to end by itself.  One that is cancelled, requeued or out of time is
+    no longer called running when its TERM arrives.
     """
-    if callable(queue_again):
-        try:
-            queue_again(signal.SIGUSR2, None)
-        except UncompletedJobError:
-            raise SadError(
-                f"{title} reached its time limit too often: raise the stage's minutes, or "
-                "max_requeues, in the cluster settings, and launch again"
-            ) from None
-        except (subprocess.SubprocessError, OSError) as error:
-            raise SadError(
-                f"{title} cannot be queued again ({error}): launch again, which goes on from here"
-            ) from None
-        sys.exit(0)  # Rank 0 alone queues the job.
-    sys.exit(128 + signal.SIGTERM)
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return False
+    try:
+        command = ["scontrol", "show", "job", "--oneliner", job]
+        shown = subprocess.check_output(command, text=True, timeout=20)
+    except (subprocess.SubprocessError, OSError):
+        return False
+    return "JobState=RUNNING" in shown.split()
 
 
 def _end_other_ranks() -> None:

@@ -10,12 +10,17 @@ from sad_hpc.errors import SadError
 from sad_hpc.files import read_json
 from sad_hpc.holder import held
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.executor import StageExecutor, log_folder, submission_environment
+from sad_hpc.launch.executor import (
+    StageExecutor,
+    log_folder,
+    run_tag,
+    submission_environment,
+)
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import run_locally
 from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
-from sad_hpc.launch.queue import squeue
+from sad_hpc.launch.queue import QueueEntry, squeue
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.wait import wait_for_jobs
@@ -49,18 +54,18 @@ def launch(
         SadError: no Slurm, a refused submission, another launcher at work, a full disk.
     """
     arguments = command_line(run, config, overrides, results)
-    _forget_other_tables(run, results)
     _check_models(run)
     steps = graph(run)
     if dry_run:
-        active = _active_jobs(run, steps) if shutil.which("squeue") else {}
+        active = _active_jobs(run, steps, squeue()) if shutil.which("squeue") else {}
         planned = batches(missing_steps(steps, active))
         write_scripts(run, planned, active, cluster, arguments)
         _say_skipped(steps)
         return 0
-    run.prepare(["sad-hpc", "launch", *arguments])
     # Two launchers of one run would both submit what is missing.
     with held(run.path):
+        run.prepare(["sad-hpc", "launch", *arguments])
+        _forget_other_tables(run, results)
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results)
         else:
@@ -110,7 +115,9 @@ def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results
             'on this machine with eval "$(slurm/dev_cluster.sh up)"'
         )
     _say_skipped(steps)
-    active = _active_jobs(run, steps)
+    queue = squeue()
+    _cancel_unrecorded(run, queue)
+    active = _active_jobs(run, steps, queue)
     missing = missing_steps(steps, active)
     _cancel([active.pop(step.title) for step in missing if step.title in active])
     for title, job in active.items():
@@ -145,7 +152,7 @@ def _submit(
     }
 
 
-def _active_jobs(run: Run, steps: list[Step]) -> dict[str, str]:
+def _active_jobs(run: Run, steps: list[Step], queue: dict[str, QueueEntry]) -> dict[str, str]:
     """Ids of the jobs of earlier launches that are queued or running, by step title."""
     records = {
         title: record for title, record in load_records(run).items() if record.executor == "slurm"
@@ -155,10 +162,20 @@ def _active_jobs(run: Run, steps: list[Step]) -> dict[str, str]:
         for step in steps
         if step.title in records and not step.complete
     }
-    if not wanted:
-        return {}
-    jobs = squeue()
-    return {title: id for title, id in wanted.items() if id in jobs and jobs[id].is_active}
+    return {title: id for title, id in wanted.items() if id in queue and queue[id].is_active}
+
+
+def _cancel_unrecorded(run: Run, queue: dict[str, QueueEntry]) -> None:
+    """Ends jobs of this run that jobs.json does not know.
+
+    Their launcher died between sbatch and the record of it: beside the job that now follows they
+    would be a second writer, and their dependents wait for nobody.
+    """
+    recorded, tag = {record.id for record in load_records(run).values()}, run_tag(run)
+    lost = [job for job, e in queue.items() if e.comment == tag and e.is_alive]
+    if lost := [job for job in lost if job not in recorded]:
+        print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
+    _cancel(lost)
 
 
 def _cancel(ids: list[str]) -> None:

@@ -23,11 +23,18 @@ class QueueEntry:
     end: float | None = None
     reason: str = ""
     """Why a job waits."""
+    comment: str = ""
+    """What its submitter has said of it."""
 
     @property
     def is_waiting(self) -> bool:
         """In the queue, and able to start some time."""
         return self.state in WAITING and self.reason != "DependencyNeverSatisfied"
+
+    @property
+    def is_alive(self) -> bool:
+        """Not ended, whether or not it can ever start."""
+        return self.state in (*WAITING, *RUNNING)
 
     @property
     def is_active(self) -> bool:
@@ -43,9 +50,9 @@ def squeue() -> dict[str, QueueEntry]:
     """
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
-    for line in _lines([*command, "--format=%i|%T|%S|%e|%r"]):
-        job, state, start, end, reason = line.split("|", 4)
-        entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason)
+    for line in _lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
+        job, state, start, end, comment, reason = line.split("|", 5)
+        entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason, comment)
     return entries
 
 
@@ -69,12 +76,18 @@ def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
 
 
 def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
-    """Those of `ids` that Slurm knows.
+    """Those of `ids` that Slurm's controller knows, or its accounting.
 
     Raises:
-        SadError: Slurm's controller does not answer.
+        SadError: neither answers.
     """
-    queued = squeue()
+    try:
+        queued = squeue()
+    except SadError:
+        # The controller is being restarted, say; accounting may be up.
+        if recorded := sacct(ids):
+            return recorded
+        raise
     known = {job: queued[job] for job in ids if job in queued}
     return known | sacct([job for job in ids if job not in known])
 

@@ -10,6 +10,7 @@ from sad_hpc.files import read_json
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.state import ENDED_BADLY, StepState, step_states
+from sad_hpc.launch.wait import print_failures
 from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 
@@ -28,6 +29,7 @@ def show_status(run_path: Path) -> int:
     if answer.error:
         print(f"without Slurm's word: {answer.error}")
     failed = [state for state in states if state.kind in ENDED_BADLY]
+    print_failures(states)
     if failed:
         print("launch again to run what is missing; complete stages are kept")
     return 1 if failed else 0

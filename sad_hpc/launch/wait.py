@@ -9,6 +9,9 @@ from sad_hpc.launch.state import ACTIVE, StepState, step_states
 from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 
+MOST_LOGS = 5
+"""So many failures are shown with their logs."""
+
 MARKER_SECONDS = 2.0
 """Between two looks at completion markers, which cost the cluster nothing."""
 
@@ -17,10 +20,11 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
     """Waits until no step is queued or running; whether all are complete.
 
     Steps that failed are reported with the last lines of their logs, when all others have ended.
+    As long as Slurm has not answered at all, no job is taken for lost.
     """
     records = load_records(run)
     shown: dict[str, str] = {}
-    jobs: dict[str, QueueEntry] = {}
+    jobs: dict[str, QueueEntry] | None = None
     silence = ""
     while True:
         answer = ask(run, steps, records)
@@ -34,20 +38,22 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
             if shown.get(state.step.title, "queued") != state.kind:
                 shown[state.step.title] = state.kind
                 say(f"{state.step.title}: {state.text}")
-        if not any(state.kind in ACTIVE for state in states):
+        if not any(state.kind in (*ACTIVE, "submitted") for state in states):
             break
         time.sleep(MARKER_SECONDS)
-    for state in states:
-        if state.kind in ("failed", "unfinished"):
-            print_failure(state)
+    print_failures(states)
     return all(state.kind == "complete" for state in states)
 
 
-def print_failure(state: StepState) -> None:
-    """The last lines of a failed step's log."""
-    print(f"---- {state.step.title}: {state.text}", flush=True)
-    if state.job is not None:
-        print(state.job.log_tail(), flush=True)
+def print_failures(states: list[StepState]) -> None:
+    """The last lines of the logs of steps that failed, of the first few if many have."""
+    failed = [state for state in states if state.kind in ("failed", "unfinished")]
+    for state in failed[:MOST_LOGS]:
+        print(f"---- {state.step.title}: {state.text}", flush=True)
+        if state.job is not None:
+            print(state.job.log_tail(), flush=True)
+    if len(failed) > MOST_LOGS:
+        print(f"---- and {len(failed) - MOST_LOGS} more, whose logs are named above", flush=True)
 
 
 def say(text: str) -> None:

@@ -1,7 +1,7 @@
 """What a task family is, and the registry that turns a config's `task` section into one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -13,6 +13,9 @@ from sad_hpc.config import Section
 from sad_hpc.errors import ConfigError
 
 SPLITS = ("train", "test")
+
+TABLE_ENTRIES = 2**22
+"""States x actions of all tasks whose tables are in memory at once."""
 
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
@@ -126,13 +129,36 @@ class TabularFamily(TaskFamily):
     ) -> NDArray[np.bool_]:
         """See TaskFamily."""
         distinct, number = np.unique(parameters, axis=0, return_inverse=True)
-        states = self.state_numbers(query_states)
-        return self.optimal_actions(distinct)[number.reshape(-1), states, actions]
+        states, number = self.state_numbers(query_states), number.reshape(-1)
+        result = np.empty(len(parameters), np.bool_)
+        for some in self._at_once(len(distinct)):
+            rows = np.flatnonzero((number >= some.start) & (number < some.stop))
+            tables = self.optimal_actions(distinct[some])
+            result[rows] = tables[number[rows] - some.start, states[rows], actions[rows]]
+        return result
 
     def dynamics_faults(
         self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
     ) -> list[str]:
         """Replays contexts: next states and rewards must follow from the MDPs."""
+        faults = {
+            fault: None  # in order, each once
+            for some in self._at_once(len(parameters))
+            for fault in self._faults(
+                parameters[some], group, {part: array[some] for part, array in context.items()}
+            )
+        }
+        return list(faults)
+
+    def _at_once(self, tasks: int) -> Iterator[slice]:
+        """0..tasks-1 in parts whose tables, S x A each, fit into memory whoever wrote the file."""
+        size = max(1, TABLE_ENTRIES // (self.n_states * self.n_actions))
+        for first in range(0, tasks, size):
+            yield slice(first, min(first + size, tasks))
+
+    def _faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
         mdps = self.mdps(parameters)
         task = np.arange(len(parameters))[:, None]
         try:

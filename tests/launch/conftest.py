@@ -58,9 +58,9 @@ class FakeSlurm:
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
-    def queue(self, **states: str) -> None:
+    def queue(self, comment: str = "(null)", **states: str) -> None:
         """What squeue prints: states by job id, written `j12_3="RUNNING"`."""
-        lines = [f"{job[1:]}|{state}|N/A|N/A|None" for job, state in states.items()]
+        lines = [f"{job[1:]}|{state}|N/A|N/A|{comment}|None" for job, state in states.items()]
         (self.folder / "queue").write_text("".join(f"{line}\n" for line in lines))
 
     def refuse(self) -> None:

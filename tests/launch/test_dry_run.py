@@ -86,6 +86,13 @@ def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:
     assert text["evaluate"].count("\nsad-hpc evaluate") == 4
 
 
+def test_tables_elsewhere_stay_complete(run: Run) -> None:
+    step = steps_of(run, "aggregate")[0]
+    complete(step)
+    scripts(run, "slurm", [])
+    assert step.complete
+
+
 def test_nothing_is_recorded(run: Run) -> None:
     scripts(run, "slurm", [])
     assert not (run.path / "jobs.json").exists()

@@ -10,10 +10,11 @@ import pytest
 from sad_hpc.errors import SadError
 from sad_hpc.files import write_json
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.queue import QueueEntry, sacct, squeue
+from sad_hpc.launch.queue import QueueEntry, find_jobs, sacct, squeue
 from sad_hpc.launch.records import JobRecord, save_records
 from sad_hpc.launch.state import StepState, duration, progress_text, step_states
 from sad_hpc.launch.status import show_status
+from sad_hpc.launch.wait import wait_for_jobs
 from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
@@ -216,8 +217,8 @@ def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
 
 
 def test_queue_programs(slurm: FakeSlurm) -> None:
-    (slurm.folder / "queue").write_text("12_3|PENDING|N/A|N/A|(null) a|b\n")
-    assert squeue() == {"12_3": QueueEntry("PENDING", None, None, "(null) a|b")}
+    (slurm.folder / "queue").write_text("12_3|PENDING|N/A|N/A|ours|(null) a|b\n")
+    assert squeue() == {"12_3": QueueEntry("PENDING", None, None, "(null) a|b", "ours")}
     assert sacct(["12"]) == {}  # no accounting
     slurm._program(
         "sacct",
@@ -225,6 +226,46 @@ def test_queue_programs(slurm: FakeSlurm) -> None:
     )
     entry = sacct(["12_3"])["12_3"]
     assert (entry.state, entry.end, entry.is_active) == ("CANCELLED", None, False)
+
+
+def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> None:
+    slurm._program("squeue", "echo dead >&2; exit 1")
+    with pytest.raises(SadError, match="dead"):
+        find_jobs(["12"])
+    slurm._program("sacct", "echo '12|RUNNING|2024-01-01T00:00:00|Unknown'")
+    assert find_jobs(["12"])["12"].state == "RUNNING"
+
+
+def test_waiting_goes_on_until_slurm_has_answered(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, looks = graph(run), []
+    save_records(run, {step.title: log_record(run, step) for step in steps})
+    slurm._program("squeue", "echo dead >&2; exit 1")
+    monkeypatch.setattr("sad_hpc.launch.watch.ASK_SECONDS", 0.0)
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        complete(steps[len(looks) - 1])
+
+    monkeypatch.setattr("sad_hpc.launch.wait.time.sleep", look)
+    assert wait_for_jobs(run, steps)
+    assert len(looks) == len(steps)
+    assert "still waiting, although squeue failed: dead" in capsys.readouterr().out
+
+
+def test_status_shows_the_end_of_a_failed_steps_log(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.prepare(["test"])
+    failed = steps_of(run, "pretrain")[:2]
+    save_records(run, {step.title: log_record(run, step) for step in failed})
+    log = Path(log_record(run, failed[0]).log)
+    log.parent.mkdir(parents=True)
+    log.write_text("step 1\nsad-hpc: error: no space\n")
+    slurm.queue(j12="FAILED")
+    assert show_status(run.path) == 1
+    assert "sad-hpc: error: no space" in capsys.readouterr().out
 
 
 def test_failing_rank_is_shown(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Submission and recording, with a Slurm made of shell scripts."""
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -10,7 +11,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.holder import held
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
-from sad_hpc.launch.executor import submission_environment
+from sad_hpc.launch.executor import run_tag, submission_environment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.run import Run
@@ -90,9 +91,33 @@ def test_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_launcher_at_a_time(run: Run, slurm: FakeSlurm) -> None:
-    run.path.mkdir(parents=True)
     with held(run.path), pytest.raises(SadError, match=rf"made-up is in use by .* {os.getpid()} "):
         submit(run)
+    assert not (run.path / "config.json").exists(), "the second one has left its config behind"
+
+
+def test_jobs_of_a_launcher_that_died_are_cancelled(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    queue_everything(run, slurm)
+    records = json.loads((run.path / "jobs.json").read_text())
+    lost = records.pop(graph(run)[0].title)["id"]  # it died before it had written this
+    (run.path / "jobs.json").write_text(json.dumps(records))
+    slurm.queue(comment=run_tag(run), **{f"j{id}": "PENDING" for id in (lost, "102", "777")})
+    submit(run)
+    assert {lost, "777"} <= set(slurm.cancelled)
+    assert f"--comment={run_tag(run)}\n" in slurm.scripts()["107"]
+    slurm.queue(comment="another's", j888="PENDING")
+    submit(run)
+    assert "888" not in slurm.cancelled
+
+
+@pytest.mark.parametrize("name", ["a\ntouch evil", "100%j", "a\rb"])
+def test_a_folder_that_sbatch_would_misread_is_refused(
+    run: Run, slurm: FakeSlurm, name: str
+) -> None:
+    with pytest.raises(SadError, match="choose another --runs folder"):
+        submit(Run(run.experiment, run.runs / name))
+    assert slurm.scripts() == {}
 
 
 def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_any_override_is_taken_or_refused_in_one_line(text: str) -> None:
         assert "\n" not in str(error)
 
 
-STRINGS = ["partition", "account", "qos", "mpi", "sbatch.comment", "sbatch.constraint"]
+STRINGS = ["partition", "account", "qos", "mpi", "sbatch.reservation", "sbatch.constraint"]
 HOSTILE = st.lists(
     st.sampled_from(
         ["\n", "\r", ";", "$(id)", "`id`", "'", '"', "\\", " ", "#SBATCH --wrap=x", "a"]

@@ -1,0 +1,99 @@
+"""Jobs that a signal stops: which of them queue themselves again."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.launch.graph import graph
+from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.queue import QueueEntry
+from sad_hpc.launch.records import JobRecord
+from sad_hpc.launch.state import step_states
+from sad_hpc.preemption import Preempted
+from sad_hpc.run import Run
+from tests.launch.conftest import FakeSlurm
+
+
+class QueuedAgain(SystemExit):
+    """What submitit's handler ends with."""
+
+
+def queue_again(number: int, frame: object) -> None:
+    raise QueuedAgain
+
+
+@pytest.fixture
+def stopped_job(run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch):
+    """A job whose stage a signal stops, one that asks for a requeue or not."""
+
+    def make(requeue: bool, handler: object = queue_again) -> StageJob:
+        def stage(*arguments: object) -> None:
+            graph(run)[0].folder.prepare({})
+            graph(run)[0].folder.heartbeat(5, 10, "blocks")
+            raise Preempted("stopped", requeue)
+
+        monkeypatch.setattr("sad_hpc.launch.job._call_stage", stage)
+        signal.signal(signal.SIGUSR2, handler)  # type: ignore[arg-type]
+        return StageJob.of(run, graph(run)[0], Path("results"))
+
+    before = signal.getsignal(signal.SIGUSR2)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    yield make
+    signal.signal(signal.SIGUSR2, before)
+
+
+def say(slurm: FakeSlurm, state: str) -> None:
+    slurm._program("scontrol", f'test "$*" = "show job --oneliner 7" && echo "JobId=7 {state} X=1"')
+
+
+@pytest.mark.parametrize(
+    "requeue, state, queued",
+    [
+        (True, "JobState=COMPLETING", True),
+        (False, "JobState=RUNNING", True),  # preempted, with some time to end in
+        (False, "JobState=CANCELLED", False),
+        (False, "JobState=PENDING", False),  # Slurm itself has queued it
+        (False, "Reason=JobState=RUNNING", False),
+    ],
+)
+def test_a_stopped_job_is_queued_again_unless_slurm_is_ending_it(
+    stopped_job, slurm: FakeSlurm, requeue: bool, state: str, queued: bool
+) -> None:
+    say(slurm, state)
+    with pytest.raises(SystemExit) as caught:
+        stopped_job(requeue)()
+    assert isinstance(caught.value, QueuedAgain) == queued
+    if not queued:
+        assert caught.value.code == 128 + signal.SIGTERM
+
+
+def test_other_ranks_neither_queue_it_nor_end_the_first(
+    stopped_job, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(slurm, "JobState=RUNNING")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    with pytest.raises(SystemExit) as caught:
+        stopped_job(True)()
+    assert caught.value.code == 0
+
+
+def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
+    run: Run, stopped_job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(number: int, frame: object) -> None:
+        raise OSError("requeue is disabled")
+
+    step = graph(run)[0]
+    record = JobRecord("7", "slurm", time.time() - 500, "/log", os.uname().nodename, 0)
+    with pytest.raises(SystemExit):
+        stopped_job(True, refused)()
+    assert "cannot be queued again (requeue is disabled): launch again" in capsys.readouterr().err
+    failed = QueueEntry("FAILED", end=time.time())
+    state = step_states(graph(run), {step.title: record}, {"7": failed})[0]
+    assert state.text == "unfinished (stopped by a signal, and not queued again)"
+    # A stop from before this job says nothing about it.
+    later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename, 0)
+    assert step_states(graph(run), {step.title: later}, {"7": failed})[0].kind == "failed"
