@@ -251,7 +251,13 @@ CONFIG
         echo "NodeName=node$number NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((FIRST_PORT + 1 + number))" \
             "CPUs=$CPUS RealMemory=$memory State=UNKNOWN"
     done >>"$CONF"
-    echo "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP" >>"$CONF"
+    cat >>"$CONF" <<CONFIG
+# Jobs of the second partition preempt those of the first, which get half a minute to end in.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
+CONFIG
     # slurmdbd looks for this file beside slurm.conf and wants it to be private. With "localhost" it speaks to MariaDB
     # through the socket in MYSQL_UNIX_PORT, where root needs no password: the database has no network at all.
     (umask 077 && cat >"$FOLDER/slurmdbd.conf") <<CONFIG
@@ -303,7 +309,7 @@ add_accounts() {
         sacctmgr -i add user root account=sad_hpc defaultaccount=sad_hpc
 }
 
-all_idle() { [[ $(sinfo --noheader --Node --format=%T | grep -cx idle) == "$1" ]]; } # COUNT
+all_idle() { [[ $(sinfo --noheader --Node --partition=debug --format=%T | grep -cx idle) == "$1" ]]; } # COUNT
 
 report_failure() {
     local log

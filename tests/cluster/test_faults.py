@@ -100,7 +100,7 @@ def test_a_job_that_loses_its_node_starts_again_elsewhere(
     """Without its jobs: the daemon alone is dead, and for a while the job runs twice."""
 
     def state() -> str:
-        command = ["sinfo", "--noheader", f"--nodes={node}", "--format=%T"]
+        command = ["sinfo", "--noheader", "--partition=debug", f"--nodes={node}", "--format=%T"]
         return subprocess.check_output(command, env=dev_cluster, text=True).strip()
 
     pipeline = Pipeline(dev_cluster, tmp_path, *LONGER)

@@ -10,30 +10,39 @@ from tests.cluster.pipeline import Pipeline
 
 pytestmark = pytest.mark.cluster
 
-SIGNAL, REQUEUE = ["scancel", "--signal=USR2"], ["scontrol", "requeue"]
+HITS = {
+    "signal": ["scancel", "--signal=USR2"],
+    "terminate": ["scancel", "--signal=TERM"],
+    "requeue": ["scontrol", "requeue"],
+    # A job that needs all nodes, named after its victim.
+    "preempt": ["sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--wrap=true", "-J"],
+}
+"""Commands that end with a job's id."""
 
 
 @pytest.mark.parametrize(
-    "stage, command",
+    "stage, hit",
     [
-        ("pretrain", SIGNAL),
-        pytest.param("collect", SIGNAL, marks=pytest.mark.stress),
-        pytest.param("evaluate", SIGNAL, marks=pytest.mark.stress),
-        pytest.param("collect", REQUEUE, marks=pytest.mark.stress),
-        pytest.param("pretrain", REQUEUE, marks=pytest.mark.stress),
-        pytest.param("evaluate", REQUEUE, marks=pytest.mark.stress),
+        ("pretrain", "signal"),
+        ("pretrain", "preempt"),
+        *(
+            pytest.param(stage, hit, marks=pytest.mark.stress)
+            for hit in HITS
+            for stage in ("collect", "pretrain", "evaluate")
+            if (stage, hit) not in (("pretrain", "signal"), ("pretrain", "preempt"))
+        ),
     ],
 )
 def test_a_job_that_is_hit_queues_itself_again_and_ends_as_if_undisturbed(
-    pipeline: Pipeline, undisturbed: Pipeline, stage: str, command: list[str]
+    pipeline: Pipeline, undisturbed: Pipeline, tmp_path: Path, stage: str, hit: str
 ) -> None:
     launcher = pipeline.launch("--wait")
     pipeline.wait_until_half_done(stage)
     job = pipeline.job(stage)
-    subprocess.run([*command, job], env=pipeline.env, check=True)
+    subprocess.run([*HITS[hit], job], env=pipeline.env, cwd=tmp_path, check=True)
     pipeline.finish(launcher)
     assert "Restarts=1" in pipeline.shown(stage)
-    if "scancel" in command:
+    if hit != "requeue":
         log = (pipeline.run.logs / stage / f"{job}_0_log.out").read_text()
         assert "all that was finished is saved" in log
     pipeline.same_as(undisturbed)
