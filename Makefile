@@ -11,7 +11,8 @@ test: .venv/installed-test
 	.venv/bin/python -m pytest
 
 stress: .venv/installed-test
-	.venv/bin/python -m pytest -m stress --figures results/stress/figures.json
+	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \
+	    --figures results/stress/figures.json
 
 bench: .venv/installed
 	.venv/bin/python benchmarks/run.py

@@ -17,6 +17,8 @@ from sad_hpc.evaluate.result import read_result
 from sad_hpc.pretrain import pretrain
 from sad_hpc.run import Run
 
+pytestmark = pytest.mark.faults
+
 COLUMNS = ["context/rewards", "labels/sad/query_states", "labels/sad/actions", "tasks/parameters"]
 
 

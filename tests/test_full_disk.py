@@ -20,6 +20,8 @@ from sad_hpc.pretrain import pretrain
 from sad_hpc.run import Run
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.faults
+
 Disk = tuple[Path, Callable[[str], None]]
 
 

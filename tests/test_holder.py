@@ -23,6 +23,8 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from sad_hpc.holder import held
+
+pytestmark = pytest.mark.faults
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))

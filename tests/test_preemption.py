@@ -18,6 +18,8 @@ from sad_hpc.pretrain import pretrain
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[float]]:

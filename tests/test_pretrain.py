@@ -23,6 +23,8 @@ from sad_hpc.pretrain import action_loss, learning_rate
 from sad_hpc.run import Run
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.faults
+
 BIN = Path(sys.executable).parent
 # Batches of 4 make 134 steps an epoch: time enough to be killed between two checkpoints.
 OVERRIDES = ["pretrain.batch_size=4", "pretrain.epochs=3", "pretrain.checkpoint_minutes=0.0"]

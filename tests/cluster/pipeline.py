@@ -1,5 +1,6 @@
 """A small pipeline on the dev cluster, with stages long enough to be hit in the middle."""
 
+import json
 import subprocess
 import sys
 import time
@@ -87,11 +88,16 @@ class Pipeline:
     def wait_until_half_done(self, stage: str) -> None:
         """Until a stage has saved some of its work, and not all."""
         step = self.step(stage)
+        if stage == "aggregate":  # seconds, and nothing is saved on the way
+            wait_until(lambda: self.ranks(stage), f"{step.title} runs")
+            return
         wait_until(lambda: _is_half_done(step), f"{step.title} is half done")
         assert not step.complete, f"{step.title} cannot be hit"
 
     def ranks(self, stage: str) -> list[psutil.Process]:
         """The processes of a stage's running job, by rank."""
+        if self.step(stage).title not in load_records(self.run):
+            return []
         found = ranks_of_jobs(self.env["SLURM_CONF"])
         return [process for job, process in found if job == self.job(stage)]
 
@@ -109,6 +115,13 @@ class Pipeline:
         for name in ("summary.csv", "evaluations/sad-seed0.h5"):
             mine, theirs = (each.results / "tiny" / name for each in (self, other))
             assert mine.read_bytes() == theirs.read_bytes(), name
+        assert self.metrics() == other.metrics()
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Of every epoch of the training, less those that depend on the clock."""
+        lines = (self.step("pretrain").folder.path / "metrics.jsonl").read_text().splitlines()
+        clock = {"seconds", "tokens_per_second"}
+        return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 
 
 def ranks_of_jobs(slurm_conf: str) -> list[tuple[str, psutil.Process]]:

@@ -17,6 +17,8 @@ from sad_hpc.launch.graph import STAGES
 from sad_hpc.run import Run
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.faults
+
 TREE = yaml.safe_load(TINY.read_text())
 SECTIONS = [name for name in TREE if isinstance(TREE[name], dict)]
 KEYS = [f"{name}.{key}" for name in SECTIONS for key in TREE[name]] + ["name", "methods", "seeds"]

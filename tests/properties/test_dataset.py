@@ -14,6 +14,8 @@ from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
 
+pytestmark = pytest.mark.faults
+
 CONFIG = {
     "task": {"horizon": 9},
     "data": {"trust_horizon": 3, "episodes_per_action": 1, "behavior_policy": "uniform"},

@@ -7,6 +7,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
 from sad_hpc.run import Run
 from tests.conftest import TINY
+
+pytestmark = pytest.mark.faults
 
 
 class Mail:
