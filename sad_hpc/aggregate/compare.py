@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
 from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS, family_name
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
@@ -135,14 +136,18 @@ def _title(mode: str) -> str:
     return f"Performance improvements of SAD compared to baselines in the {mode} evaluation"
 
 
-def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """The comparison as a Markdown page."""
+def comparison_markdown(
+    table: pd.DataFrame, mode: str, notes: Sequence[str] = (), means: str = ""
+) -> str:
+    """The comparison as a Markdown page; `means` is the table of the numbers behind it."""
     explanation = (
         f"{NOT_COMPUTED}: not computed, or not in the paper. Averages are over the paper's "
         "environments that have a number in the column; the paper's own are over all five."
     )
     cells = markdown_table(comparison_header(), comparison_cells(table))
-    return "\n".join([f"# {_title(mode)}", "", cells, *notes, explanation, ""])
+    behind = ["", "## The numbers behind it", "", means] if means else []
+    text = "\n\n".join([*notes, explanation])
+    return "\n".join([f"# {_title(mode)}", "", cells, text, *behind, ""])
 
 
 def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
@@ -193,8 +198,10 @@ def write_comparisons(
     for mode in MODES:
         table = comparison(summaries, mode)
         write_table(folder / f"compare_{mode}.csv", table)
+        means = markdown_table(means_header(), means_cells(summaries, mode))
+        said = [*notes, *chance_notes(summaries, mode)]
         pages = {
-            "md": comparison_markdown(table, mode, notes),
+            "md": comparison_markdown(table, mode, said, means if len(summaries) else ""),
             "tex": comparison_latex(table, mode, notes),
         }
         for suffix, page in pages.items():

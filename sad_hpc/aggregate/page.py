@@ -10,6 +10,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from sad_hpc.aggregate.compare import comparison, comparison_cells, comparison_header
+from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.report import missing_notes
@@ -63,7 +64,14 @@ def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]
 
 def _comparison(summaries: Sequence[pd.DataFrame], mode: str) -> dict[str, Any]:
     rows = comparison_cells(comparison(summaries, mode))
-    return {"mode": mode, "header": comparison_header(), "rows": rows}
+    return {
+        "mode": mode,
+        "header": comparison_header(),
+        "rows": rows,
+        "means_header": means_header(),
+        "means": means_cells(summaries, mode),
+        "notes": chance_notes(summaries, mode),
+    }
 
 
 def _experiment(one: Finished, results: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sad_hpc.aggregate.compare import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.origin import Element, origin
 from sad_hpc.aggregate.report import empty_notes, missing_notes, write_readme
-from sad_hpc.aggregate.series import Series, check_alike, make_series
+from sad_hpc.aggregate.series import check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
@@ -19,6 +19,7 @@ from sad_hpc.experiment import TRAINING
 from sad_hpc.files import atomic_path, write_json
 from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
 
 
 def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
@@ -128,16 +129,15 @@ def _write_results(
     attributes = {"task_family": family, "config": config, "provenance": source}
     write_curves(folder / "summary.h5", series, training, attributes)
     write_comparisons(folder, [summary], gaps)
-    _draw(folder, family, series, training)
+    draw_offline(folder / "offline.png", family, series)
+    draw_online(folder / "online.png", family, series)
+    # The models may have been trained on another family's tasks.
+    _draw_training(folder, make_family(run.experiment.source.task).name, training)
     notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
     write_readme(folder, summary, source, notes)
 
 
-def _draw(
-    folder: Path, family: str, series: Sequence[Series], training: Sequence[Training]
-) -> None:
-    draw_offline(folder / "offline.png", family, series)
-    draw_online(folder / "online.png", family, series)
+def _draw_training(folder: Path, family: str, training: Sequence[Training]) -> None:
     if training:
         draw_training(folder / "training.png", family, training)
     else:

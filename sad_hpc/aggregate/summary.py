@@ -65,14 +65,14 @@ def headline_cells(summary: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
     The last column counts the seeds, column by column where the columns differ.
     """
-    views = [view for view in VIEWS if len(_pick(summary, *view))]
+    views = [view for view in VIEWS if len(pick(summary, *view))]
     header = ["method", *(_view_title(summary, *view) for view in views), "seeds"]
     rows = []
     for method in summary["method"].unique():
-        own = [_pick(summary[summary["method"] == method], *view) for view in views]
+        own = [pick(summary[summary["method"] == method], *view) for view in views]
         counts = [str(int(row["n_seeds"].iloc[0])) if len(row) else NOT_COMPUTED for row in own]
         seeds = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
-        rows.append([method, *(_mean_and_std(row) for row in own), seeds])
+        rows.append([method, *(mean_and_std(row) for row in own), seeds])
     return header, rows
 
 
@@ -82,21 +82,26 @@ def headline_title(summary: pd.DataFrame) -> str:
     return f"{families}: mean ± standard deviation over training seeds"
 
 
-def _pick(table: pd.DataFrame, mode: str, subset: str) -> pd.DataFrame:
+def pick(table: pd.DataFrame, mode: str, subset: str) -> pd.DataFrame:
+    """The rows of one mode and subset."""
     return table[(table["mode"] == mode) & (table["subset"] == subset)]
 
 
 def _view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
-    metric = _pick(summary, mode, subset)["metric"].iloc[0]
+    metric = pick(summary, mode, subset)["metric"].iloc[0]
     return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
 
 
-def _mean_and_std(row: pd.DataFrame) -> str:
+def mean_and_std(row: pd.DataFrame) -> str:
+    """`26.77 ± 0.96` of a summary's row; `26.77` of one seed; a dash if there is no row."""
     if row.empty:
         return NOT_COMPUTED
     digits = DECIMALS.get(row["metric"].iloc[0], 2)
     mean, std = row["mean"].iloc[0], row["std"].iloc[0]
-    return "NaN" if np.isnan(mean) else f"{mean:.{digits}f} ± {std:.{digits}f}"
+    if np.isnan(mean):
+        return "NaN"
+    spread = f" ± {std:.{digits}f}" if row["n_seeds"].iloc[0] > 1 else ""
+    return f"{mean:.{digits}f}{spread}"
 
 
 def write_curves(

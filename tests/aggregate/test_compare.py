@@ -14,8 +14,10 @@ from sad_hpc.aggregate.compare import (
     improvement,
     write_comparisons,
 )
+from sad_hpc.aggregate.means import chance_notes, means_cells
 from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS
 from sad_hpc.aggregate.summary import COLUMNS
+from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.errors import SadError
 
 PAPER_OFFLINE = r"""
@@ -49,6 +51,23 @@ def summary(family, means, mode="offline", metric="return", subset="all"):
 def ours(table, environment, baseline):
     row = table[table["environment"] == environment].iloc[0]
     return row[column(baseline, "ours")]
+
+
+def test_methods_that_are_no_better_than_chance_are_named():
+    higher = summary("darkroom", {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 1.2, "random": 1.0})
+    lower = summary(
+        "gaussian_bandit", {"SAD": 0.01, "AD": 0.4, "DPT": 0.29, "DIT": 0.26, "random": 0.3},
+        metric="suboptimality",
+    )  # fmt: skip
+    notes = chance_notes([higher, lower], "offline")
+    assert [note.partition(": no better than random play: ")[2][:8] for note in notes] == [
+        "AD, DPT.", "AD, DPT.",
+    ]  # fmt: skip
+    assert chance_notes([higher, lower], "online") == []
+    numbers = ["20.00 ± 0.00", "0.00 ± 0.00", "1.05 ± 0.00", "1.20 ± 0.00"]
+    others = [NOT_COMPUTED, "1.00 ± 0.00", NOT_COMPUTED]
+    assert means_cells([higher], "offline") == [["Darkroom (return)", *numbers, *others]]
+    assert means_cells([higher.assign(n_seeds=1)], "offline")[0][1] == "20.00"
 
 
 @pytest.mark.parametrize(("mode", "text"), [("offline", PAPER_OFFLINE), ("online", PAPER_ONLINE)])
@@ -138,7 +157,8 @@ def test_markdown_and_latex_say_what_the_csv_says(tmp_path):
     summaries = [summary("darkroom", means), summary("miniworld", {"SAD": 3.0, "DIT": 7.0})]
     write_comparisons(tmp_path, summaries, ["DPT* seed 3 is missing."])
     table = pd.read_csv(tmp_path / "compare_offline.csv")
-    markdown = (tmp_path / "compare_offline.md").read_text()
+    markdown, _, behind = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
+    assert "24.12 ± 0.00" in behind and "7.00 ± 0.00" in behind
     latex = (tmp_path / "compare_offline.tex").read_text()
     markdown_rows = [line for line in markdown.splitlines() if line.startswith("| ")][2:]
     latex_rows = [line for line in latex.splitlines() if " & " in line][1:]

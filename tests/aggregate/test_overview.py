@@ -1,9 +1,11 @@
 """The tables of all experiments, the page in a real browser, and results as a table."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from sad_hpc.aggregate import aggregate, overview
 from sad_hpc.aggregate.compare import improvement
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
+from tests.conftest import ROOT
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -97,9 +100,10 @@ def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no finished experiment" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
-def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
-    """After layout every picture is decoded, and every link leads to a file that is there."""
+def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
+    """Pictures (decoded or not), links, rows and width of a page after layout."""
+    if CHROMIUM is None and os.environ.get("SAD_HPC_REQUIRE_BROWSER") != "1":
+        pytest.skip("no Chromium on the PATH")
     probe = tmp_path / "probe.html"
     script = """<script>window.onload = () => {
       const images = [...document.images].map(i => i.complete && i.naturalWidth > 100);
@@ -108,7 +112,7 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
       const wide = document.documentElement.scrollWidth <= window.innerWidth;
       document.body.innerHTML = JSON.stringify({images, links, rows, wide});
     }</script>"""
-    probe.write_text((two / "report.html").read_text().replace("</body>", script + "</body>"))
+    probe.write_text(page.read_text().replace("</body>", script + "</body>"))
     shown = subprocess.run(
         [
             str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
@@ -118,7 +122,11 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
         ],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
-    found = json.loads(shown[shown.index("<body>") + 6 : shown.index("</body>")])
+    return json.loads(shown[shown.index("<body>") + 6 : shown.index("</body>")])
+
+
+def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
+    found = shown_by_a_browser(two / "report.html", tmp_path)
     assert found["images"] == [True] * 5  # three of Darkroom, two of the bandit
     files = [link for link in found["links"] if not link.startswith("#")]
     assert len(files) == (1 + 8) + (1 + 4)
@@ -127,6 +135,17 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
         "comparison", "darkroom", "gaussian_bandit",
     }  # fmt: skip
     assert found["rows"] > 12 + 5
+    assert found["wide"], "the page scrolls sideways"
+
+
+def test_a_browser_shows_the_committed_page(tmp_path: Path):
+    committed = ROOT / "results"
+    experiments = {path.parent.name for path in committed.glob("*/summary.csv")}
+    found = shown_by_a_browser(committed / "report.html", tmp_path)
+    assert len(found["images"]) >= 2 * len(experiments) and all(found["images"])
+    files = [link for link in found["links"] if not link.startswith("#")]
+    assert {link.partition("/")[0] for link in files} == experiments
+    assert all((committed / link).is_file() for link in files)
     assert found["wide"], "the page scrolls sideways"
 
 
