@@ -13,5 +13,9 @@ class DatasetError(SadError):
     """A dataset that is missing, incomplete, damaged or of another kind."""
 
 
+class RenderError(SadError):
+    """OpenGL has failed on the way; another process may succeed."""
+
+
 class CheckpointError(SadError):
     """A checkpoint that is damaged or belongs to another model or run."""

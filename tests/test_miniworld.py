@@ -17,7 +17,7 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.motion import step_poses
 from sad_hpc.distill.shortest import steps_to_reward
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, RenderError, SadError
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment import EvaluateConfig, ModelConfig
@@ -97,7 +97,27 @@ def dies(block: Block, image_size: int) -> None:
 
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.render.process._add_images", dies)
-    with pytest.raises(SadError, match="has died 3 times"):
+    with pytest.raises(SadError, match="has failed 3 times"):
+        RenderProcess(25).add_images(Block({}, {}))
+
+
+def fails_twice(block: Block, image_size: int) -> Block:
+    with Path(os.environ["ATTEMPTS"]).open("a+") as attempts:
+        attempts.write("x")
+        if attempts.tell() < 3:
+            raise RenderError("OpenGL reports error 0x507")
+    return block
+
+
+def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sad_hpc.render.process._add_images", fails_twice)
+    monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))
+    process = RenderProcess(25)
+    assert process.add_images(Block({"x": np.arange(3)}, {})).arrays["x"].tolist() == [0, 1, 2]
+    process.close()
+    monkeypatch.setattr("sad_hpc.render.process.ATTEMPTS", 2)
+    (tmp_path / "attempts").unlink()
+    with pytest.raises(SadError, match=r"failed 2 times .*OpenGL reports error 0x507"):
         RenderProcess(25).add_images(Block({}, {}))
 
 

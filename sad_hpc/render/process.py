@@ -2,7 +2,7 @@
 
 In one process with MPI, Mesa was seen to die of a corrupted heap after some thousand tasks, over
 every network that was tried, and never without MPI.  Apart, neither can hurt the other, and if
-rendering dies all the same, only the block at hand has to be rendered again.
+rendering dies or loses OpenGL, only the block at hand has to be rendered again.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from sad_hpc.distill.block import Block
-from sad_hpc.errors import SadError
+from sad_hpc.errors import RenderError, SadError
 
 ATTEMPTS = 3
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -30,8 +30,9 @@ class RenderProcess:
         """See `render.block.add_images`.
 
         Raises:
-            SadError: OpenGL is missing or reports an error, or rendering dies again and again.
+            SadError: OpenGL is missing, or rendering fails or dies again and again.
         """
+        reason = ""
         for _ in range(ATTEMPTS):
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(
@@ -39,11 +40,12 @@ class RenderProcess:
                 )
             try:
                 return self._pool.submit(_add_images, block, self._image_size).result()
-            except BrokenProcessPool:
+            except (BrokenProcessPool, RenderError) as error:
+                reason = str(error)
                 self.close()
         raise SadError(
-            f"rendering has died {ATTEMPTS} times at the same block: try `sad-hpc doctor`, and "
-            "LP_NUM_THREADS=1 if it is set to more"
+            f"rendering has failed {ATTEMPTS} times at the same block ({reason}): try `sad-hpc "
+            "doctor`, and LP_NUM_THREADS=1 if it is set to more"
         )
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ctypes import POINTER, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import RenderError
 from sad_hpc.render.environment import MiniworldEnv
 from sad_hpc.render.gl import graphics
 
@@ -44,7 +44,7 @@ class Renderer:
             (n, s, s, 3) RGB, the first row on top.
 
         Raises:
-            SadError: OpenGL reports an error.
+            RenderError: OpenGL reports an error.
         """
         if poses.ndim != 2 or poses.shape[1] != 3:
             raise ValueError(f"poses must be (n, 3), not {poses.shape}")
@@ -74,7 +74,7 @@ class Renderer:
         gl.glBindFramebuffer(gl.GL_FRAMEBUFFER, 0)
         error = gl.glGetError()
         if error:
-            raise SadError(f"OpenGL reports error {error:#x} while rendering; run this again")
+            raise RenderError(f"OpenGL reports error {error:#x} while rendering; run this again")
         # OpenGL's first row is the lowest.
         return np.ascontiguousarray(images[:, ::-1])
 
