@@ -324,8 +324,9 @@ def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     assert set(summary["task_family"]) == {"miniworld"}
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
     returns = offline.set_index("method")["mean"]
-    assert set(returns.index) == {"SAD", "DIT", "optimal", "random"}
+    assert set(returns.index) == {"AD", "DPT", "DIT", "DPT*", "SAD", "optimal", "random"}
     assert 0 <= returns["random"] < returns["optimal"] <= 6
+    assert ((returns >= 0) & (returns <= returns["optimal"])).all()
 
 
 def test_pictures_of_another_size_are_another_dataset():
