@@ -25,17 +25,18 @@ def means_cells(summaries: Sequence[pd.DataFrame], mode: str) -> list[list[str]]
 
 
 def chance_notes(summaries: Sequence[pd.DataFrame], mode: str) -> list[str]:
-    """Which methods are no better than random play, as sentences."""
-    notes = []
+    """Which methods are no better than random play, as a sentence of its own if there are any."""
+    found = []
     for part in _parts(summaries, mode):
         names = [name for name in METHODS if _is_chance(part, name)]
         if names:
-            notes.append(
-                f"{_environment(part)}, {mode}: no better than random play: {', '.join(names)}. "
-                "By how many percent something is better than that, and an average over such "
-                "percentages, says little."
-            )
-    return notes
+            found.append(f"{', '.join(names)} on {_environment(part)}")
+    if not found:
+        return []
+    return [
+        f"No better than random play: {'; '.join(found)}. By how many percent SAD is better than "
+        "that, and an average over such percentages, says little."
+    ]
 
 
 def _parts(summaries: Sequence[pd.DataFrame], mode: str) -> list[pd.DataFrame]:
