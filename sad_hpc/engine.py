@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -12,8 +13,13 @@ from sad_hpc.distributed import Process
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import PretrainConfig
 from sad_hpc.model import Transformer
+from sad_hpc.preemption import Preempted
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)
+"""Of ranks with one that is late: it may wait for a disk, or for its job's earlier start to end.  A
+dead one is noticed at once, by its closed connections, or by Slurm."""
 
 
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
@@ -52,7 +58,10 @@ def join_process_group(process: Process) -> None:
         torch.cuda.set_device(process.local_rank)
     if not dist.is_initialized():
         deepspeed.init_distributed(
-            dist_backend="nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False
+            dist_backend="nccl" if on_gpu else "gloo",
+            auto_mpi_discovery=False,
+            timeout=PATIENCE,
+            verbose=False,
         )
 
 
@@ -67,7 +76,8 @@ def on_first_rank(work: Callable[[], T]) -> T:
             answer[0] = work()
         except Exception as error:
             # Only what surely can be pickled travels.
-            answer[1] = error if isinstance(error, SadError) else RuntimeError(repr(error))
+            known = isinstance(error, SadError | Preempted)
+            answer[1] = error if known else RuntimeError(repr(error))
     dist.broadcast_object_list(answer, src=0)
     if answer[1] is not None:
         raise answer[1]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from sad_hpc import preemption
 from sad_hpc.errors import SadError
 from sad_hpc.files import read_json, write_error, write_json
 
@@ -78,6 +79,10 @@ def _acquired(folder: Path) -> BaseFileLock:
 
     A job that lost its node is started again, and its first processes may live on: the second start
     waits for as long as they send heartbeats.
+
+    Raises:
+        SadError: somebody else holds it, or nobody shows signs of life.
+        Preempted: a signal came while it waited.
     """
     lock, started = FileLock(folder / LOCK), time.time()
     was_requeued = int(os.environ.get("SLURM_RESTART_COUNT", 0)) > 0
@@ -88,6 +93,7 @@ def _acquired(folder: Path) -> BaseFileLock:
         except Timeout:
             alive = max(started, _last_heartbeat(folder))
             if was_requeued and time.time() - alive < REQUEUED_SECONDS:
+                preemption.check()
                 continue
             raise SadError(
                 f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is "

@@ -26,8 +26,11 @@ class Preempted(Exception):
     """
 
     def __init__(self, reason: str, requeue: bool) -> None:
-        super().__init__(reason)
-        self.requeue = requeue
+        super().__init__(reason, requeue)  # both, or it could not travel between ranks
+        self.reason, self.requeue = reason, requeue
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 def requested() -> bool:

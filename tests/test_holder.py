@@ -1,6 +1,7 @@
 """One writer a folder, seen by two processes."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,20 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc import holder
+from sad_hpc import holder, preemption
 from sad_hpc.collect import collect
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.holder import held
+from sad_hpc.preemption import Preempted
 from sad_hpc.run import Run
 from tests.conftest import TINY
+
+pytestmark = pytest.mark.faults
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from sad_hpc.holder import held
-
-pytestmark = pytest.mark.faults
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -93,6 +95,18 @@ def test_an_earlier_start_that_shows_signs_of_life_is_waited_for(
     with held(tmp_path):
         assert process.wait(timeout=5) == 0
     ticks.join()
+
+
+def test_whoever_waits_can_be_stopped(
+    other: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    with preemption.watched(), pytest.raises(Preempted) as caught:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        with held(tmp_path):
+            pass
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.requeue and str(copy) == str(caught.value) == "stopped by SIGUSR2"
 
 
 def test_patience_has_an_end(

@@ -108,7 +108,7 @@ class StageExecutor(SlurmExecutor):
 
 def run_tag(run: Run) -> str:
     """The comment of a run's jobs, by which a launcher knows those that none has recorded."""
-    return f"sad_hpc-{checksum(str(run.path.absolute()).encode())[:16]}"
+    return f"sad_hpc-{checksum(str(run.path.resolve()).encode())[:16]}"
 
 
 def _refuse_what_sbatch_would_read(folder: Path) -> None:

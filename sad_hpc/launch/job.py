@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -94,7 +95,8 @@ class StageJob:
         if os.environ.get("SLURM_PROCID", "0") != "0":
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
         _, step = self._step()
-        step.folder.note_stop()
+        with suppress(SadError):  # no more than a word in `status`
+            step.folder.note_stop()
         if callable(queue_again) and (stop.requeue or slurm_lets_it_run()):
             try:
                 queue_again(signal.SIGUSR2, None)
@@ -176,7 +178,9 @@ def slurm_lets_it_run() -> bool:
         shown = subprocess.check_output(command, text=True, timeout=20)
     except (subprocess.SubprocessError, OSError):
         return False
-    return "JobState=RUNNING" in shown.split()
+    # Of an array, the first element's id is that of all: each is a line of its own.
+    words = [line.split() for line in shown.splitlines()]
+    return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
 
 
 def _end_other_ranks() -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -25,6 +26,9 @@ from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.wait import wait_for_jobs
 from sad_hpc.run import Run
+
+ENDING_SECONDS = 120
+"""How long a cancelled job may take to end."""
 
 
 def launch(
@@ -58,14 +62,18 @@ def launch(
     steps = graph(run)
     if dry_run:
         active = _active_jobs(run, steps, squeue()) if shutil.which("squeue") else {}
-        planned = batches(missing_steps(steps, active))
+        missing = missing_steps(steps, active)
+        if steps[-1].complete and _tables_are_others(run, results):
+            missing.append(steps[-1])
+        planned = batches(missing)
         write_scripts(run, planned, active, cluster, arguments)
         _say_skipped(steps)
         return 0
     # Two launchers of one run would both submit what is missing.
     with held(run.path):
         run.prepare(["sad-hpc", "launch", *arguments])
-        _forget_other_tables(run, results)
+        if _tables_are_others(run, results):
+            (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results)
         else:
@@ -100,11 +108,10 @@ def _check_models(run: Run) -> None:
         )
 
 
-def _forget_other_tables(run: Run, results: Path) -> None:
+def _tables_are_others(run: Run, results: Path) -> bool:
     """Tables of another config, or in another --results, are no reason to skip aggregate."""
     made = read_json(results / run.experiment.name / "provenance.json") or {}
-    if made.get("signature") != run.experiment.aggregate_signature():
-        (run.aggregate().path / "done.json").unlink(missing_ok=True)
+    return made.get("signature") != run.experiment.aggregate_signature()
 
 
 def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
@@ -173,9 +180,17 @@ def _cancel_unrecorded(run: Run, queue: dict[str, QueueEntry]) -> None:
     """
     recorded, tag = {record.id for record in load_records(run).values()}, run_tag(run)
     lost = [job for job, e in queue.items() if e.comment == tag and e.is_alive]
-    if lost := [job for job in lost if job not in recorded]:
-        print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
+    lost = [job for job in lost if job not in recorded]
+    if not lost:
+        return
+    print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
     _cancel(lost)
+    for _ in range(ENDING_SECONDS):
+        # One that runs still has its block or step to finish, and holds its folder meanwhile.
+        queue = squeue()
+        if not any(job in queue and queue[job].is_alive for job in lost):
+            return
+        time.sleep(1)
 
 
 def _cancel(ids: list[str]) -> None:

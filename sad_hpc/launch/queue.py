@@ -51,6 +51,8 @@ def squeue() -> dict[str, QueueEntry]:
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
     for line in _lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
+        if line.count("|") < 5:  # somebody's comment has a line break
+            continue
         job, state, start, end, comment, reason = line.split("|", 5)
         entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason, comment)
     return entries
@@ -84,8 +86,10 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
     try:
         queued = squeue()
     except SadError:
-        # The controller is being restarted, say; accounting may be up.
-        if recorded := sacct(ids):
+        # The controller is being restarted, say; accounting may be up, but does not name each
+        # element of an array that waits.
+        recorded = sacct(ids)
+        if set(recorded) >= set(ids):
             return recorded
         raise
     known = {job: queued[job] for job in ids if job in queued}

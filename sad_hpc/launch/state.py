@@ -121,10 +121,8 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[str,
     if entry.state in INTERRUPTED:
         # Slurm may be about to queue it again.
         return ("queued" if just_ended else "unfinished"), f"({entry.state})"
-    if (
-        entry.state == "FAILED"
-        and (step.folder.progress or {}).get("stopped", 0) > record.submitted
-    ):
+    stopped = (step.folder.progress or {}).get("stopped", 0)
+    if entry.state == "FAILED" and stopped > (entry.start or record.submitted):
         return "unfinished", "(stopped by a signal, and not queued again)"
     return "failed", f"({entry.reason if entry.state == 'PENDING' else entry.state})"
 

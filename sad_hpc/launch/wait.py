@@ -53,7 +53,9 @@ def print_failures(states: list[StepState]) -> None:
         if state.job is not None:
             print(state.job.log_tail(), flush=True)
     if len(failed) > MOST_LOGS:
-        print(f"---- and {len(failed) - MOST_LOGS} more, whose logs are named above", flush=True)
+        print(
+            f"---- and {len(failed) - MOST_LOGS} more: sad-hpc status names their logs", flush=True
+        )
 
 
 def say(text: str) -> None:

@@ -46,7 +46,10 @@ def stopped_job(run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch):
 
 
 def say(slurm: FakeSlurm, state: str) -> None:
-    slurm._program("scontrol", f'test "$*" = "show job --oneliner 7" && echo "JobId=7 {state} X=1"')
+    """What Slurm says of job 7, the first of an array: the other element runs."""
+    lines = f"JobId=7 ArrayJobId=7 {state} X=1\nJobId=8 ArrayJobId=7 JobState=RUNNING X=1"
+    body = f'test "$*" = "show job --oneliner 7" || exit 1; echo "{lines}"'
+    slurm._program("scontrol", body)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,8 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
     failed = QueueEntry("FAILED", end=time.time())
     state = step_states(graph(run), {step.title: record}, {"7": failed})[0]
     assert state.text == "unfinished (stopped by a signal, and not queued again)"
-    # A stop from before this job says nothing about it.
+    # A stop from before this job, or from before its last start, says nothing about it.
+    again = QueueEntry("FAILED", start=time.time() + 5, end=time.time() + 9)
+    assert step_states(graph(run), {step.title: record}, {"7": again})[0].kind == "failed"
     later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename, 0)
     assert step_states(graph(run), {step.title: later}, {"7": failed})[0].kind == "failed"

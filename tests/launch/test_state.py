@@ -217,7 +217,9 @@ def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
 
 
 def test_queue_programs(slurm: FakeSlurm) -> None:
-    (slurm.folder / "queue").write_text("12_3|PENDING|N/A|N/A|ours|(null) a|b\n")
+    (slurm.folder / "queue").write_text(
+        "12_3|PENDING|N/A|N/A|ours|(null) a|b\n13|RUNNING|N/A|N/A|a\nb|None\n"
+    )
     assert squeue() == {"12_3": QueueEntry("PENDING", None, None, "(null) a|b", "ours")}
     assert sacct(["12"]) == {}  # no accounting
     slurm._program(
@@ -234,6 +236,8 @@ def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> No
         find_jobs(["12"])
     slurm._program("sacct", "echo '12|RUNNING|2024-01-01T00:00:00|Unknown'")
     assert find_jobs(["12"])["12"].state == "RUNNING"
+    with pytest.raises(SadError, match="dead"):  # it calls waiting elements of an array 13_[0-3]
+        find_jobs(["12", "13_0"])
 
 
 def test_waiting_goes_on_until_slurm_has_answered(

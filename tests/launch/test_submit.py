@@ -24,7 +24,8 @@ def submit(run: Run) -> int:
 
 
 def queue_everything(run: Run, slurm: FakeSlurm) -> None:
-    slurm.queue(**{f"j{record.id}": "PENDING" for record in load_records(run).values()})
+    jobs = {f"j{record.id}": "PENDING" for record in load_records(run).values()}
+    slurm.queue(comment=run_tag(run), **jobs)
 
 
 def test_ids_are_recorded_and_used(run: Run, slurm: FakeSlurm) -> None:
@@ -53,6 +54,7 @@ def test_queued_jobs_are_not_submitted_again(run: Run, slurm: FakeSlurm) -> None
     before = load_records(run)
     submit(run)
     assert load_records(run) == before and len(slurm.scripts()) == 7
+    assert slurm.cancelled == []
 
 
 def test_resume_depends_on_what_still_runs(run: Run, slurm: FakeSlurm) -> None:
