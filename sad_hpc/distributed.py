@@ -158,6 +158,11 @@ def torch_process() -> Process:
     return process
 
 
+def is_first_of_slurm_step() -> bool:
+    """Whether this process is rank 0 of what srun started; one that srun did not start is, too."""
+    return os.environ.get("SLURM_PROCID", "0") == "0"
+
+
 def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None:
     for triple in names:
         if all(name in os.environ for name in triple):

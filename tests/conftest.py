@@ -1,5 +1,6 @@
 """What all tests share: a tiny experiment, and one dataset of it."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -36,6 +37,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         counts = {"tests": session.testscollected, "failed": session.testsfailed}
         figures = session.config.stash.get(FIGURES, {})
         write_json(Path(path), {**counts, "figures": figures, "provenance": provenance()})
+
+
+def clockless_metrics(folder: Path) -> list[dict[str, float]]:
+    """Every epoch's metrics of a model's folder, less those that depend on the clock."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    clock = {"seconds", "tokens_per_second"}
+    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Stages that a signal stops: they save, and started again end as if nothing had been."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from sad_hpc.preemption import Preempted
 from sad_hpc.pretrain import pretrain
 from sad_hpc.progress import Progress
 from sad_hpc.run import Run
+from tests.conftest import clockless_metrics
 
 pytestmark = pytest.mark.faults
 
@@ -88,14 +88,8 @@ def test_training_saves_at_a_step_that_all_ranks_agree_on(
     ]
     for name, weight in states[0].items():
         assert torch.allclose(weight, states[1][name], rtol=0, atol=1e-6), name
-    assert metrics(runs[0]) == metrics(runs[1])
-
-
-def metrics(run: Run) -> list[dict[str, float]]:
-    """Every epoch's, less those that depend on the clock."""
-    lines = (run.checkpoint("SAD", 0).path / "metrics.jsonl").read_text().splitlines()
-    clock = {"seconds", "tokens_per_second"}
-    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
+    metrics = [clockless_metrics(run.checkpoint("SAD", 0).path) for run in runs]
+    assert metrics[0] == metrics[1]
 
 
 def test_ranks_ask_each_other_seldom_but_in_time(monkeypatch: pytest.MonkeyPatch):

@@ -8,8 +8,8 @@ from sad_hpc.aggregate.paper import BASELINES, family_name
 from sad_hpc.aggregate.summary import mean_and_std, pick
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 
-METHODS = ("SAD", *BASELINES)
-SHOWN = (*METHODS, "random", "optimal")
+COMPARED = ("SAD", *BASELINES)
+SHOWN = (*COMPARED, "random", "optimal")
 CHANCE = 0.1
 """A method whose number is less than this share better than random play's has learned nothing."""
 
@@ -28,7 +28,7 @@ def chance_notes(summaries: Sequence[pd.DataFrame], mode: str) -> list[str]:
     """Which methods are no better than random play, as a sentence of its own if there are any."""
     found = []
     for part in _parts(summaries, mode):
-        names = [name for name in METHODS if _is_chance(part, name)]
+        names = [name for name in COMPARED if _is_chance(part, name)]
         if names:
             found.append(f"{', '.join(names)} on {_environment(part)}")
     if not found:

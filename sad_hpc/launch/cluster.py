@@ -18,17 +18,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Partitions (several with commas), accounts and the like: nothing that a shell would read."""
 
 OWNED = (
-    *(
-        "array",
-        "comment",
-        "dependency",
-        "error",
-        "export",
-        "job-name",
-        "kill-on-invalid-dep",
-        "ntasks",
-    ),
-    *("cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
+    *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
+    *("comment", "cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
     *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
 """sbatch parameters that the launcher itself sets or relies on."""

@@ -19,11 +19,12 @@ from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
 from sad_hpc import preemption
-from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks
+from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks, is_first_of_slurm_step
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.files import keep_others_from_writing
 from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.queue import lets_this_job_run
 from sad_hpc.preemption import Preempted
 from sad_hpc.run import Run
 
@@ -92,12 +93,12 @@ class StageJob:
         Raises:
             SadError: the job was to be queued again, and could not.
         """
-        if os.environ.get("SLURM_PROCID", "0") != "0":
+        if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
         _, step = self._step()
         with suppress(SadError):  # no more than a word in `status`
             step.folder.note_stop()
-        if callable(queue_again) and (stop.requeue or slurm_lets_it_run()):
+        if callable(queue_again) and (stop.requeue or lets_this_job_run()):
             try:
                 queue_again(signal.SIGUSR2, None)
             except UncompletedJobError:
@@ -161,26 +162,6 @@ def _call_stage(run: Run, step: Step, results: Path) -> None:
             from sad_hpc.evaluate.element import evaluate
 
             evaluate(run, method, seed)
-
-
-def slurm_lets_it_run() -> bool:
-    """Whether this job, which got a TERM, is not being ended by Slurm.
-
-    A job that is preempted with a grace time gets one while it still runs, and will not be started
-    again if it uses that time to end by itself.  One that is cancelled, requeued or out of time is
-    no longer called running when its TERM arrives.
-    """
-    job = os.environ.get("SLURM_JOB_ID")
-    if job is None:
-        return False
-    try:
-        command = ["scontrol", "show", "job", "--oneliner", job]
-        shown = subprocess.check_output(command, text=True, timeout=20)
-    except (subprocess.SubprocessError, OSError):
-        return False
-    # Of an array, the first element's id is that of all: each is a line of its own.
-    words = [line.split() for line in shown.splitlines()]
-    return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
 
 
 def _end_other_ranks() -> None:

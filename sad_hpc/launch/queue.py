@@ -11,6 +11,9 @@ from sad_hpc.errors import SadError
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
 
+GRACE_SECONDS = 20
+"""A preempted job asks no longer than this: it has little time."""
+
 
 @dataclass(frozen=True)
 class QueueEntry:
@@ -96,13 +99,34 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
     return known | sacct([job for job in ids if job not in known])
 
 
-def _lines(command: list[str]) -> list[str]:
+def lets_this_job_run() -> bool:
+    """Whether Slurm is not ending the job in which this process runs, and which got a TERM.
+
+    A job that is preempted with a grace time gets one while it still runs, and will not be started
+    again if it uses that time to end by itself.  One that is cancelled, requeued or out of time is
+    no longer called running when its TERM arrives.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return False
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        lines = _lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
+    except SadError:
+        return False
+    # Of an array, the first element's id is that of all: each is a line of its own.
+    words = [line.split() for line in lines]
+    return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
+
+
+def _lines(command: list[str], seconds: float = 60) -> list[str]:
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=seconds
+        )
     except FileNotFoundError:
         raise SadError(f"{command[0]} is not on the PATH: is this a machine with Slurm?") from None
     except subprocess.TimeoutExpired:
-        raise SadError(f"{command[0]} did not answer within a minute; try again later") from None
+        raise SadError(f"{command[0]} did not answer in {seconds:.0f} s; try again later") from None
     except subprocess.CalledProcessError as error:
         reason = " ".join(error.stderr.split())
         raise SadError(f"{command[0]} failed: {reason}; check Slurm with `sinfo`") from None

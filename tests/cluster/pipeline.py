@@ -1,6 +1,5 @@
 """A small pipeline on the dev cluster, with stages long enough to be hit in the middle."""
 
-import json
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from sad_hpc.files import read_json
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.run import Run
-from tests.conftest import ROOT, TINY
+from tests.conftest import ROOT, TINY, clockless_metrics
 
 SAD_HPC = Path(sys.executable).parent / "sad-hpc"
 # Small blocks, batches and chunks: every stage lasts seconds, and is saved often.
@@ -116,15 +115,10 @@ class Pipeline:
         for name in ("summary.csv", "evaluations/sad-seed0.h5"):
             mine, theirs = (each.results / "tiny" / name for each in (self, other))
             assert mine.read_bytes() == theirs.read_bytes(), name
-        for line, expected in zip(self.metrics(), other.metrics(), strict=True):
+        metrics = [clockless_metrics(e.step("pretrain").folder.path) for e in (self, other)]
+        for line, expected in zip(*metrics, strict=True):
             # The ranks' sums of losses are rounded once more when they are saved.
             assert line == pytest.approx(expected, rel=1e-9), line
-
-    def metrics(self) -> list[dict[str, float]]:
-        """Of every epoch of the training, less those that depend on the clock."""
-        lines = (self.step("pretrain").folder.path / "metrics.jsonl").read_text().splitlines()
-        clock = {"seconds", "tokens_per_second"}
-        return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 
 
 def ranks_of_jobs(slurm_conf: str) -> list[tuple[str, psutil.Process]]:

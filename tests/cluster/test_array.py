@@ -13,6 +13,7 @@ from sad_hpc.collect import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
+from sad_hpc.launch.wait import MOST_LOGS
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
@@ -58,7 +59,7 @@ def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them
 
     started = time.monotonic()
     log = pipeline.finish(pipeline.launch("--wait"), code=1)
-    assert "holds the output of another config" in log
+    assert log.count("holds the output of another config") >= min(failing, MOST_LOGS)
     assert log.count(": failed (FAILED)") >= failing
     assert sum(step.complete for step in evaluations) == elements - failing
     first = load_records(pipeline.run)
