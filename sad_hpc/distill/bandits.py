@@ -30,10 +30,7 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         )
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
-    rewards = family.draw_rewards(
-        np.take_along_axis(means, actions.astype(np.int64), axis=1),
-        np.random.default_rng(streams["context"]),
-    )
+    rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
     sad, pulls = distill_bandit_labels(
         means,
         family.sigma,
@@ -43,7 +40,9 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         streams["sad"],
     )
     states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((count, 1), np.uint8)
-    context = ContextArrays(states, actions, rewards.astype(family.reward_dtype), states)
+    context = ContextArrays(
+        states, actions, rewards.astype(family.reward_dtype, copy=False), states
+    )
     labels = {
         "sad": LabelArrays(queries, sad, pulls),
         "dpt": LabelArrays(queries, pull_arms(policy, count, streams["dpt"])),
@@ -59,6 +58,18 @@ def pull_arms(
     actions = np.empty(count, np.uint8)
     _pull(policy, digits_per_word(len(policy)), state, actions)
     return actions
+
+
+def pay(
+    means: NDArray[np.float32],
+    sigma: float,
+    actions: NDArray[np.uint8],
+    generator: np.random.Generator,
+) -> NDArray[np.float32]:
+    """(n, T): rewards of pulls (n, T) of arms with means (n, A), as `draw_rewards` draws them."""
+    rewards = np.empty(actions.shape, np.float32)
+    _pay(means, np.float32(sigma), actions, generator, rewards)
+    return rewards
 
 
 def distill_bandit_labels(
@@ -114,6 +125,19 @@ def _pull(policy, digits, state, actions):  # type: ignore[no-untyped-def]  # pr
 
 
 @njit(cache=True, nogil=True)
+def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for task in range(actions.shape[0]):
+        if sigma > 0:
+            noise = generator.standard_normal(actions.shape[1], np.float32)
+            for t in range(actions.shape[1]):
+                rewards[task, t] = means[task, actions[task, t]] + sigma * noise[t]
+        else:
+            drawn = generator.random(actions.shape[1])
+            for t in range(actions.shape[1]):
+                rewards[task, t] = drawn[t] < means[task, actions[task, t]]
+
+
+@njit(cache=True, nogil=True)
 def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
     means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels
 ):
@@ -135,8 +159,8 @@ def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
             left -= 1
             if sigma > 0:
                 sums[arm] += means[task, arm] + sigma * generator.standard_normal()
-            elif generator.random() < means[task, arm]:
-                sums[arm] += 1
+            else:
+                sums[arm] += generator.random() < means[task, arm]  # no branch to mispredict
             counts[arm] += 1
             pulls += 1
             if counts[arm] == trust_horizon:

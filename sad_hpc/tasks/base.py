@@ -113,8 +113,19 @@ class TabularFamily(TaskFamily):
         return len(self.coordinates)
 
     @abstractmethod
+    def variants(self, split: str) -> NDArray[np.int16]:
+        """(M, p): parameters of the distinct tasks of a split, which its tasks take in turn."""
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """Tasks are dealt to the splits in proportion to their distinct ones."""
+        distinct = {name: len(self.variants(name)) for name in SPLITS}
+        train = round(total * distinct["train"] / sum(distinct.values()))
+        return train if split == "train" else total - train
+
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
+        variants = self.variants(split)
+        return variants[np.arange(first, first + count) % len(variants)]
 
     @abstractmethod
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:

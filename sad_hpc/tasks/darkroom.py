@@ -60,21 +60,11 @@ class Darkroom(TabularFamily):
         self.state_center = ((size - 1) / 2,) * 2
         self.state_scale = (4 / (size - 1),) * 2
 
-    def goals(self, split: str) -> NDArray[np.int16]:
-        """(G, 2): the goals of a split, from a seeded permutation of all of them."""
+    def variants(self, split: str) -> NDArray[np.int16]:
+        """(M, 2): the goals of a split, from a seeded permutation of all of them."""
         permutation = np.random.default_rng(self.config.split_seed).permutation(self.n_states)
         chosen = np.split(permutation, [self.config.train_goals])[split == "test"]
         return self.coordinates[chosen].astype(np.int16)
-
-    def n_tasks(self, split: str, total: int) -> int:
-        """Tasks are dealt to the splits in proportion to their goals (24,010 = 49 goals x 490)."""
-        train = round(total * self.config.train_goals / self.n_states)
-        return train if split == "train" else total - train
-
-    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
-        """(count, 2): the goals of a split in turn, so that each has the same number of tasks."""
-        goals = self.goals(split)
-        return goals[np.arange(first, first + count) % len(goals)]
 
     def step(
         self, states: NDArray[Any], actions: NDArray[Any], goals: NDArray[Any]

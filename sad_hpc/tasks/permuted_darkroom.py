@@ -52,21 +52,11 @@ class PermutedDarkroom(TabularFamily):
         self.coordinates = self._room.coordinates
         self.state_center, self.state_scale = self._room.state_center, self._room.state_scale
 
-    def permutations(self, split: str) -> NDArray[np.int16]:
-        """(P, 5): the permutations of a split."""
+    def variants(self, split: str) -> NDArray[np.int16]:
+        """(M, 5): the permutations of a split."""
         every = np.array(list(permutations(range(self.n_actions))), np.int16)
         order = np.random.default_rng(self.config.split_seed).permutation(len(every))
         return every[np.split(order, [self.config.train_permutations])[split == "test"]]
-
-    def n_tasks(self, split: str, total: int) -> int:
-        """Tasks are dealt to the splits in proportion to their permutations."""
-        train = round(total * self.config.train_permutations / N_PERMUTATIONS)
-        return train if split == "train" else total - train
-
-    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
-        """(count, 5): the permutations of a split in turn."""
-        chosen = self.permutations(split)
-        return chosen[np.arange(first, first + count) % len(chosen)]
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
         """Darkroom's arrays with their actions exchanged."""

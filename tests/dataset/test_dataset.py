@@ -76,7 +76,7 @@ def test_tasks_are_numbered_and_goals_are_of_the_right_split(tiny_run: Run):
         columns = read_columns(folder, Manifest.load(folder), ["tasks/index", "tasks/parameters"])
         assert (columns["tasks/index"] == np.arange(count)).all()
         assert {tuple(p) for p in columns["tasks/parameters"]} == {
-            tuple(goal) for goal in family.goals(split)
+            tuple(goal) for goal in family.variants(split)
         }
 
 

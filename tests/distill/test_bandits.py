@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from sad_hpc.distill import make_block
-from sad_hpc.distill.bandits import distill_bandit_labels, pull_arms
+from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.random import stream
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import DataConfig
@@ -65,6 +65,17 @@ def test_arms_are_pulled_by_the_policy():
     table = policy_table([0.5, 0.25, 0.25], 3)
     counts = np.bincount(pull_arms(table, 100_000, stream(0, 0, 0, "context")))
     assert stats.chisquare(counts, 100_000 * np.array([0.5, 0.25, 0.25])).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
+def test_contexts_are_paid_as_the_environment_pays(config):
+    family = make_family(config(horizon=50))
+    means = family.draw_means(300, np.random.default_rng(1))
+    arms = pull_arms(policy_table("uniform", 5), 300 * 50, stream(0, 0, 0, "context"))
+    arms = arms.reshape(300, 50)
+    pulled = np.take_along_axis(means, arms.astype(int), axis=1)
+    expected = family.draw_rewards(pulled, np.random.default_rng(2))
+    assert (pay(means, family.sigma, arms, np.random.default_rng(2)) == expected).all()
 
 
 @pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])

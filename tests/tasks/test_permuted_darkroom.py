@@ -14,14 +14,14 @@ def room() -> PermutedDarkroom:
 
 
 def test_permutations_are_split_without_overlap():
-    train, test = ({tuple(p) for p in room().permutations(split)} for split in ("train", "test"))
+    train, test = ({tuple(p) for p in room().variants(split)} for split in ("train", "test"))
     assert (len(train), len(test)) == (96, 24)
     assert not train & test
 
 
 def test_an_action_makes_the_move_that_the_task_says():
     family = room()
-    tasks = family.permutations("test")
+    tasks = family.variants("test")
     mdps = family.mdps(tasks)
     for number, permutation in enumerate(tasks):
         for state, cell in enumerate(family.coordinates.astype(int)):
@@ -33,7 +33,7 @@ def test_an_action_makes_the_move_that_the_task_says():
 
 def test_optimal_actions_lead_nearer_to_the_corner_in_every_task():
     family = room()
-    tasks = family.permutations("train")
+    tasks = family.variants("train")
     mdps, optimal = family.mdps(tasks), family.optimal_actions(tasks)
     distance = 6 - family.coordinates.astype(int).sum(axis=1)
     after = distance[mdps.next_states]
