@@ -149,17 +149,23 @@ def resolved(section: BaseModel, with_transient: bool = False) -> dict[str, Any]
     return json.loads(json.dumps(values))
 
 
-def signature(stage: str, config: Mapping[str, Any], upstream: Sequence[str] = ()) -> str:
+def signature(
+    stage: str,
+    config: Mapping[str, Any],
+    upstream: Sequence[str] = (),
+    version: int = SCHEMA_VERSION,
+) -> str:
     """12 hex digits that name a stage's output: what it computes, and from which inputs.
 
     Args:
         stage: the stage's name.
         config: what can change its result, as JSON values (see `resolved`).
         upstream: signatures of the stages whose output it reads.
+        version: of the output's meaning, where a stage counts its own.
     """
     identity = {
         "stage": stage,
-        "schema": SCHEMA_VERSION,
+        "schema": version,
         "config": config,
         "upstream": list(upstream),
     }

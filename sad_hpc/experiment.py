@@ -162,7 +162,8 @@ class Experiment(Section, Generic[TaskT]):
 
     def data_signature(self) -> str:
         """Names the dataset's folder."""
-        return signature("collect", self.data_config())
+        version = make_family(self.task).data_version
+        return signature("collect", self.data_config(), version=version)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.

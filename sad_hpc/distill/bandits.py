@@ -5,6 +5,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
+from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import best_action
 from sad_hpc.distill.random import (
     digits_per_word,
@@ -56,7 +57,7 @@ def pull_arms(
 ) -> NDArray[np.uint8]:
     """(count,) arms drawn by the behavior policy; the stream `state` is advanced."""
     actions = np.empty(count, np.uint8)
-    _pull(policy, digits_per_word(len(policy)), state, actions)
+    draw_actions(policy, state, actions)
     return actions
 
 
@@ -108,20 +109,6 @@ def distill_bandit_labels(
         labels,
     )
     return labels, pulls
-
-
-@njit(cache=True, nogil=True)
-def _pull(policy, digits, state, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
-    policy_range = np.uint64(len(policy))
-    product = digits_product(len(policy), digits)
-    threshold = rejection_threshold(product)
-    word, left = np.uint64(0), 0
-    for i in range(len(actions)):
-        if left == 0:
-            word, left = digits_word(state, product, threshold), digits
-        actions[i] = policy[high_product(word, policy_range)]
-        word *= policy_range
-        left -= 1
 
 
 @njit(cache=True, nogil=True)

@@ -1,15 +1,17 @@
 """Contexts under the behavior policy: Algorithm 1 and roll-outs, for tabular families.
 
-Kernels work on state numbers.  MDPs are given once each (M of them), with the number of its MDP for
-every task.  One thread a rank; no I/O.
+Kernels work on state numbers and write what a dataset stores: rows of coordinates.  MDPs are given
+once each (M of them), with the number of its MDP for every task.  One thread a rank; no I/O.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sad_hpc.distill.block import ContextArrays
 from sad_hpc.distill.random import (
     MAX_PRODUCT,
     digits_per_word,
@@ -18,74 +20,61 @@ from sad_hpc.distill.random import (
     high_product,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 @dataclass(frozen=True)
-class Transitions:
-    """n contexts of T transitions: all (n, T)."""
+class Dynamics:
+    """M MDPs as the kernels of contexts look them up."""
 
-    states: NDArray[np.uint16]
-    actions: NDArray[np.uint8]
-    rewards: NDArray[np.float32]
+    coordinates: NDArray[np.uint8]
+    """(S, d)"""
     next_states: NDArray[np.uint16]
+    """(M, S, A)"""
+    rewards: NDArray[Any]
+    """(M, S, A), as a dataset stores them"""
+
+    @classmethod
+    def of(cls, family: TabularFamily, mdps: TabularMDPs) -> "Dynamics":
+        """The tables of these MDPs of a family."""
+        rewards = mdps.rewards.astype(family.reward_dtype)
+        return cls(family.coordinates, mdps.next_states, rewards)
 
 
 def sample_transitions(
-    mdps: TabularMDPs,
+    dynamics: Dynamics,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> Transitions:
+) -> ContextArrays:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
 
     Args:
-        mdps: M MDPs.
+        dynamics: of M MDPs.
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy (see `policy_table`).
         horizon: T.
         stream: state of the random stream; it is advanced.
     """
-    shape = (len(mdp_of_task), horizon)
-    n_states = mdps.next_states.shape[1]
-    states, actions = sample_state_actions(n_states, policy, shape[0] * horizon, stream)
-    states, actions = states.reshape(shape), actions.reshape(shape)
-    next_states = np.empty(shape, np.uint16)
-    rewards = np.empty(shape, np.float32)
-    _execute(mdps.next_states, mdps.rewards, mdp_of_task, states, actions, next_states, rewards)
-    return Transitions(states, actions, rewards, next_states)
+    pairs = _pairs_per_word(len(dynamics.coordinates), policy)
+    result = _empty(dynamics, len(mdp_of_task), horizon)
+    _sample(*_tables(dynamics), mdp_of_task, policy, pairs, stream, *_outputs(result))
+    return result
 
 
 def sample_episodes(
-    mdps: TabularMDPs,
+    dynamics: Dynamics,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
     horizon: int,
     start_state: int,
     stream: NDArray[np.uint64],
-) -> Transitions:
+) -> ContextArrays:
     """Roll-outs of the behavior policy from `start_state`, T steps each, in time order."""
-    shape = (len(mdp_of_task), horizon)
-    result = Transitions(
-        np.empty(shape, np.uint16),
-        np.empty(shape, np.uint8),
-        np.empty(shape, np.float32),
-        np.empty(shape, np.uint16),
-    )
-    _roll_out(
-        mdps.next_states,
-        mdps.rewards,
-        mdp_of_task,
-        policy,
-        digits_per_word(len(policy)),
-        start_state,
-        stream,
-        result.states,
-        result.actions,
-        result.rewards,
-        result.next_states,
-    )
+    result = _empty(dynamics, len(mdp_of_task), horizon)
+    draw_actions(policy, stream, result.actions.reshape(-1))
+    _roll_out(*_tables(dynamics), mdp_of_task, start_state, *_outputs(result))
     return result
 
 
@@ -93,72 +82,139 @@ def sample_state_actions(
     n_states: int, policy: NDArray[np.uint8], count: int, stream: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
     """(count,) states drawn uniformly, and (count,) actions of the behavior policy."""
-    if n_states * len(policy) > MAX_PRODUCT:
-        raise ValueError(f"{n_states} states x {len(policy)} policy entries exceed one word")
     states = np.empty(count, np.uint16)
     actions = np.empty(count, np.uint8)
-    pairs = digits_per_word(n_states * len(policy))
-    _draw_state_actions(n_states, policy, pairs, stream, states, actions)
+    _draw_pairs(n_states, policy, _pairs_per_word(n_states, policy), stream, states, actions)
     return states, actions
 
 
+def draw_actions(
+    policy: NDArray[np.uint8], stream: NDArray[np.uint64], actions: NDArray[np.uint8]
+) -> None:
+    """Fills (count,) `actions` with draws from the policy's table; the stream is advanced."""
+    _draw(policy, digits_per_word(len(policy)), stream, actions)
+
+
+def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
+    if n_states * len(policy) > MAX_PRODUCT:
+        raise ValueError(f"{n_states} states x {len(policy)} policy entries exceed one word")
+    return digits_per_word(n_states * len(policy))
+
+
+def _empty(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
+    width = dynamics.coordinates.shape[1]
+    return ContextArrays(
+        np.empty((count, horizon, width), np.uint8),
+        np.empty((count, horizon), np.uint8),
+        np.empty((count, horizon), dynamics.rewards.dtype),
+        np.empty((count, horizon, width), np.uint8),
+    )
+
+
+def _tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
+    return _cells(dynamics.coordinates), dynamics.next_states, dynamics.rewards
+
+
+def _outputs(result: ContextArrays) -> tuple[NDArray[Any], ...]:
+    return _cells(result.states), result.actions, result.rewards, _cells(result.next_states)
+
+
+def _cells(coordinates: NDArray[np.uint8]) -> NDArray[Any]:
+    """(..., d) -> (...): a record for each row, which a kernel copies in one go."""
+    record = np.dtype([("cell", np.uint8, (coordinates.shape[-1],))])
+    return coordinates.view(record)[..., 0]
+
+
 @njit(cache=True, nogil=True)
-def _draw_state_actions(n_states, policy, pairs, stream, states, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
+    policy_range = np.uint64(len(policy))
+    product = digits_product(len(policy), digits)
+    threshold = rejection_threshold(product)
+    for first in range(0, len(actions), digits):
+        word = digits_word(stream, product, threshold)
+        for i in range(first, min(first + digits, len(actions))):
+            actions[i] = policy[high_product(word, policy_range)]
+            word *= policy_range
+
+
+@njit(cache=True, nogil=True)
+def _draw_pairs(n_states, policy, pairs, stream, states, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
     state_range, policy_range = np.uint64(n_states), np.uint64(len(policy))
     product = digits_product(n_states * len(policy), pairs)
     threshold = rejection_threshold(product)
-    count = len(states)
-    first = 0
-    while first < count:
+    for first in range(0, len(states), pairs):
         word = digits_word(stream, product, threshold)
-        last = min(first + pairs, count)
-        for i in range(first, last):
+        for i in range(first, min(first + pairs, len(states))):
             states[i] = high_product(word, state_range)
             word *= state_range
             actions[i] = policy[high_product(word, policy_range)]
             word *= policy_range
-        first = last
 
 
 @njit(cache=True, nogil=True)
-def _execute(tables, reward_tables, mdp_of_task, states, actions, next_states, rewards):  # type: ignore[no-untyped-def]  # pragma: no cover
-    for task in range(states.shape[0]):
-        mdp = mdp_of_task[task]
-        for t in range(states.shape[1]):
-            state, action = states[task, t], actions[task, t]
-            next_states[task, t] = tables[mdp, state, action]
-            rewards[task, t] = reward_tables[mdp, state, action]
+def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells, following, paid, mdp, state, action, task, t, states, actions, rewards, next_states
+):
+    """Writes a transition of an MDP, and returns its next state."""
+    states[task, t] = cells[state]
+    actions[task, t] = action
+    rewards[task, t] = paid[mdp, state, action]
+    state = np.uint64(following[mdp, state, action])
+    next_states[task, t] = cells[state]
+    return state
 
 
 @njit(cache=True, nogil=True)
-def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
-    tables,
-    reward_tables,
+def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells,
+    following,
+    paid,
     mdp_of_task,
     policy,
-    digits,
-    start_state,
+    pairs,
     stream,
     states,
     actions,
     rewards,
     next_states,
 ):
-    policy_range = np.uint64(len(policy))
-    product = digits_product(len(policy), digits)
+    state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
+    product = digits_product(len(cells) * len(policy), pairs)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
-    for task in range(states.shape[0]):
+    for task in range(actions.shape[0]):
         mdp = mdp_of_task[task]
-        state = np.uint16(start_state)
-        for t in range(states.shape[1]):
+        for t in range(actions.shape[1]):
             if left == 0:
-                word, left = digits_word(stream, product, threshold), digits
+                word, left = digits_word(stream, product, threshold), pairs
+            state = high_product(word, state_range)
+            word *= state_range
             action = policy[high_product(word, policy_range)]
             word *= policy_range
             left -= 1
-            states[task, t] = state
-            actions[task, t] = action
-            rewards[task, t] = reward_tables[mdp, state, action]
-            state = tables[mdp, state, action]
-            next_states[task, t] = state
+            _step(
+                cells, following, paid, mdp, state, action, task, t,
+                states, actions, rewards, next_states,
+            )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells, following, paid, mdp_of_task, start_state, states, actions, rewards, next_states
+):
+    # Two tasks at once: each step has to wait for the one before it, but not for the other task's.
+    count = actions.shape[0]
+    half = (count + 1) // 2
+    for one in range(half):
+        other = min(one + half, count - 1)
+        here, there = np.uint64(start_state), np.uint64(start_state)
+        mdp_here, mdp_there = mdp_of_task[one], mdp_of_task[other]
+        for t in range(actions.shape[1]):
+            here = _step(
+                cells, following, paid, mdp_here, here, actions[one, t], one, t,
+                states, actions, rewards, next_states,
+            )  # fmt: skip
+            there = _step(
+                cells, following, paid, mdp_there, there, actions[other, t], other, t,
+                states, actions, rewards, next_states,
+            )  # fmt: skip

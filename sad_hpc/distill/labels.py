@@ -1,4 +1,4 @@
-"""Action labels by roll-outs of the behavior policy: Algorithms 3 and 5, for tabular families.
+"""Action labels by roll-outs of the behavior policy: what Algorithms 3 and 5 have in common.
 
 Both draw query states until some action's roll-outs are good enough, and take the best action.  An
 action's score is the mean over N_ep roll-outs of N steps (the first step is the action itself) of
@@ -7,22 +7,15 @@ best action is the one that needs the fewest steps, exactly as in Algorithm 5.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.random import (
-    digits_per_word,
-    digits_product,
-    digits_word,
-    high_product,
-    next_word,
-    rejection_threshold,
-)
+from sad_hpc.distill.random import high_product, next_word
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import DataConfig
-from sad_hpc.tasks.base import TabularMDPs
 
 MAX_CANDIDATES = 1_000_000
 """Query states tried for one task before the search is given up as hopeless."""
@@ -75,49 +68,23 @@ class Labels:
     """Environment transitions spent on them in all."""
 
 
-def distill_labels(
-    mdps: TabularMDPs,
-    mdp_of_task: NDArray[np.int64],
-    policy: NDArray[np.uint8],
-    rule: LabelRule,
-    stream: NDArray[np.uint64],
-) -> Labels:
-    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
+class Distiller(Protocol):
+    """Algorithm 3 or 5 in given MDPs, under a given policy and rule."""
 
-    Args:
-        mdps: M MDPs.
-        mdp_of_task: (n,) in 0..M-1.
-        policy: table of the behavior policy (see `policy_table`).
-        rule: trust horizon and the rest.
-        stream: state of the random stream; it is advanced.
+    def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
+        """Labels of tasks (n,), by the number of their MDP; the stream is advanced.
 
-    Raises:
-        SadError: for some task no query state was good enough in a million tries.
-    """
-    n_tasks = len(mdp_of_task)
-    query_states = np.empty(n_tasks, np.uint16)
-    actions = np.empty(n_tasks, np.uint8)
-    transitions = _distill(
-        mdps.next_states,
-        mdps.rewards,
-        mdp_of_task,
-        policy,
-        digits_per_word(len(policy)),
-        rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
-        rule.episodes_per_action,
-        rule.stop_at_reward,
-        rule.least_score,
-        rule.random_ties,
-        stream,
-        query_states,
-        actions,
+        Raises:
+            SadError: for some task no query state was good enough in a million tries.
+        """
+
+
+def hopeless() -> SadError:
+    """What is raised when no query state of a task is good enough."""
+    return SadError(
+        f"no query state reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
+        "data.trust_horizon or lower data.return_threshold"
     )
-    if transitions < 0:
-        raise SadError(
-            f"no query state reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
-            "data.trust_horizon or lower data.return_threshold"
-        )
-    return Labels(query_states, actions, transitions)
 
 
 def optimal_labels(
@@ -133,66 +100,6 @@ def optimal_labels(
         generator: of the choice.
     """
     return (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1).astype(np.uint8)
-
-
-@njit(cache=True, nogil=True)
-def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    tables,
-    reward_tables,
-    mdp_of_task,
-    policy,
-    digits,
-    discounts,
-    episodes,
-    stop_at_reward,
-    least_score,
-    random_ties,
-    stream,
-    query_states,
-    labels,
-):
-    n_states, n_actions = np.uint64(tables.shape[1]), tables.shape[2]
-    state_threshold = rejection_threshold(n_states)
-    policy_range = np.uint64(len(policy))
-    product = digits_product(len(policy), digits)
-    threshold = rejection_threshold(product)
-    word, left = np.uint64(0), 0
-    steps = len(discounts)
-    scores = np.empty(n_actions, np.float64)
-    transitions = 0
-    for task in range(len(mdp_of_task)):
-        mdp = mdp_of_task[task]
-        accepted = False
-        for _ in range(MAX_CANDIDATES):
-            query = high_product(digits_word(stream, n_states, state_threshold), n_states)
-            for first_action in range(n_actions):
-                score = 0.0
-                for _ in range(episodes):
-                    state = query
-                    action = np.uint8(first_action)
-                    for t in range(steps):
-                        if t > 0:
-                            if left == 0:
-                                word, left = digits_word(stream, product, threshold), digits
-                            action = policy[high_product(word, policy_range)]
-                            word *= policy_range
-                            left -= 1
-                        reward = reward_tables[mdp, state, action]
-                        state = np.uint64(tables[mdp, state, action])
-                        transitions += 1
-                        score += discounts[t] * reward
-                        if stop_at_reward and reward > 0:
-                            break
-                scores[first_action] = score / episodes
-            best = best_action(scores, random_ties, stream)
-            if scores[best] >= least_score:
-                query_states[task] = query
-                labels[task] = best
-                accepted = True
-                break
-        if not accepted:
-            return -1
-    return transitions
 
 
 @njit(inline="always")

@@ -1,14 +1,25 @@
 """Playing one episode in n tabular tasks at once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sad_hpc.distill.contexts import Transitions
 from sad_hpc.model import Context
 from sad_hpc.tasks import TabularFamily, TabularMDPs
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """n contexts of T transitions by state numbers: all (n, T)."""
+
+    states: NDArray[np.uint16]
+    actions: NDArray[np.uint8]
+    rewards: NDArray[np.float32]
+    next_states: NDArray[np.uint16]
+
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 """(states (n,), step) -> actions (n,)."""

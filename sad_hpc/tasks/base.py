@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.config import Section
+from sad_hpc.config import SCHEMA_VERSION, Section
 from sad_hpc.errors import ConfigError
 
 SPLITS = ("train", "test")
@@ -50,11 +50,14 @@ class TaskFamily(ABC):
     state_scale: tuple[float, ...]
     """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
     sparse_reward: bool = False
-    """Whether most transitions have none: Algorithm 5 finds labels then, Algorithm 3 otherwise."""
+    """Whether rewards are 0 or 1, and mostly 0: Algorithm 5 finds labels then, otherwise 3."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
     """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
+    data_version: int = SCHEMA_VERSION
+    """Raised when the kernels draw their random numbers in another way: a dataset of the same
+    config then has other bytes, by the same laws."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
 
@@ -102,6 +105,7 @@ class TabularFamily(TaskFamily):
     States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
     """
 
+    data_version = 2
     start_state: int
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]

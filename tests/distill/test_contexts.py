@@ -1,7 +1,8 @@
 import numpy as np
+import pytest
 from scipy import stats
 
-from sad_hpc.distill.contexts import sample_episodes, sample_transitions
+from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.distill.random import stream
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import make_family
@@ -10,45 +11,59 @@ from sad_hpc.tasks.darkroom import DarkroomConfig
 FAMILY = make_family(DarkroomConfig(size=4, horizon=16, train_goals=10))
 GOALS = FAMILY.parameters("train", 0, 10)
 MDPS = FAMILY.mdps(GOALS)
+DYNAMICS = Dynamics.of(FAMILY, MDPS)
 POLICY = policy_table([0.4, 0.1, 0.3, 0.1, 0.1], 5)
+numbers = FAMILY.state_numbers
 TASKS = np.tile(np.arange(10), 2000)
 
 
 def test_algorithm_1_draws_states_uniformly_and_actions_by_the_policy():
-    context = sample_transitions(MDPS, TASKS, POLICY, 16, stream(0, 0, 0, "context"))
-    counts = np.bincount(context.states.ravel().astype(int) * 5 + context.actions.ravel())
+    context = sample_transitions(DYNAMICS, TASKS, POLICY, 16, stream(0, 0, 0, "context"))
+    counts = np.bincount(numbers(context.states).ravel() * 5 + context.actions.ravel())
     expected = np.tile([0.4, 0.1, 0.3, 0.1, 0.1], 16) / 16 * counts.sum()
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
 def test_transitions_follow_the_mdp_of_their_task():
-    context = sample_transitions(MDPS, TASKS, POLICY, 16, stream(0, 0, 0, "context"))
+    context = sample_transitions(DYNAMICS, TASKS, POLICY, 16, stream(0, 0, 0, "context"))
     goals = FAMILY.state_numbers(GOALS)[TASKS]
-    key = (TASKS[:, None], context.states, context.actions)
-    assert (context.next_states == MDPS.next_states[key]).all()
-    assert (context.rewards == (context.next_states == goals[:, None])).all()
+    key = (TASKS[:, None], numbers(context.states), context.actions)
+    assert (numbers(context.next_states) == MDPS.next_states[key]).all()
+    assert (context.rewards == (numbers(context.next_states) == goals[:, None])).all()
 
 
 def test_episodes_start_at_the_start_and_go_on_from_where_they_are():
-    episodes = sample_episodes(MDPS, TASKS, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
-    assert (episodes.states[:, 0] == 0).all()
-    assert (episodes.states[:, 1:] == episodes.next_states[:, :-1]).all()
-    key = (TASKS[:, None], episodes.states, episodes.actions)
-    assert (episodes.next_states == MDPS.next_states[key]).all()
+    episodes = sample_episodes(DYNAMICS, TASKS, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
+    assert (numbers(episodes.states)[:, 0] == 0).all()
+    assert (numbers(episodes.states)[:, 1:] == numbers(episodes.next_states)[:, :-1]).all()
+    key = (TASKS[:, None], numbers(episodes.states), episodes.actions)
+    assert (numbers(episodes.next_states) == MDPS.next_states[key]).all()
     assert (episodes.rewards == MDPS.rewards[key]).all()
 
 
 def test_episodes_have_the_state_distribution_of_the_markov_chain_at_every_step():
-    episodes = sample_episodes(MDPS, TASKS, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
+    episodes = sample_episodes(DYNAMICS, TASKS, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
     chain = np.zeros((16, 16))
     for action, probability in enumerate([0.4, 0.1, 0.3, 0.1, 0.1]):
         np.add.at(chain, (np.arange(16), MDPS.next_states[0, :, action]), probability)
     law = np.eye(16)[0]
     for t in range(16):
-        counts = np.bincount(episodes.states[:, t], minlength=16)
+        counts = np.bincount(numbers(episodes.states)[:, t], minlength=16)
         assert counts[law == 0].sum() == 0
         if t > 0:
             possible = law > 0
             chi = stats.chisquare(counts[possible], law[possible] * len(TASKS))
             assert chi.pvalue > 1e-4, t
         law = law @ chain
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_episodes_of_any_number_of_tasks_are_played(count: int):
+    """Tasks are played two at a time: an odd one must not be lost."""
+    tasks = TASKS[:count]
+    episodes = sample_episodes(DYNAMICS, tasks, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
+    here = np.zeros(count, int)
+    for t in range(16):
+        assert (numbers(episodes.states)[:, t] == here).all()
+        here = MDPS.next_states[tasks, here, episodes.actions[:, t]].astype(int)
+        assert (numbers(episodes.next_states)[:, t] == here).all()

@@ -11,12 +11,12 @@ import torch
 
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.distill.contexts import sample_transitions
+from sad_hpc.distill.contexts import Dynamics, sample_transitions
 from sad_hpc.distill.random import stream
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
-from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
+from sad_hpc.evaluate.episode import empty_context, play_episode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
@@ -46,8 +46,9 @@ def model() -> Transformer:
 
 def contexts() -> Context:
     table = policy_table("uniform", 5)
-    drawn = sample_transitions(MDPS, np.arange(N), table, 10, stream(0, 1, 0, "context"))
-    return as_context(FAMILY, drawn)
+    dynamics = Dynamics.of(FAMILY, MDPS)
+    drawn = sample_transitions(dynamics, np.arange(N), table, 10, stream(0, 1, 0, "context"))
+    return Context(**{name: torch.from_numpy(array) for name, array in vars(drawn).items()})
 
 
 @torch.no_grad()
