@@ -4,6 +4,7 @@ Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and 
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -12,7 +13,7 @@ from typing import Any
 from sad_hpc import preemption
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
-from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
+from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
 from sad_hpc.dealing import deal
 from sad_hpc.distill import make_block
 from sad_hpc.distributed import world
@@ -23,6 +24,7 @@ from sad_hpc.render.process import shared_process
 from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS
+from sad_hpc.throughput import Throughput, sentence
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
@@ -56,6 +58,7 @@ def _collect_splits(run: Run, communicator: Any) -> None:
             outputs=[f"{each.split}/{name}" for each in collectors for name in each.files],
             digests={each.split: each.manifest.digest for each in collectors},
             ranks=communicator.Get_size(),
+            throughput={each.split: each.throughput for each in collectors},
         )
     communicator.barrier()
 
@@ -70,6 +73,9 @@ class SplitCollector:
         self._stage = run.data()
         self._folder = self._stage.path / split
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)
+        self.throughput: dict[str, Any] = {}
+        """See `Throughput.summary`; empty where nothing was missing."""
+        self._spent = Throughput()
 
     @property
     def _is_first(self) -> bool:
@@ -88,6 +94,7 @@ class SplitCollector:
 
     def collect(self) -> None:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
+        start = time.perf_counter()
         finished = deal(
             self._communicator,
             self.missing,
@@ -101,6 +108,8 @@ class SplitCollector:
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
             list(finished)  # works until there is nothing left, and yields nothing here
+        self._spent.elapsed = time.perf_counter() - start
+        self._report()
         told = self._communicator.gather(preemption.requeue_requested())
         left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))
         if left:
@@ -133,18 +142,28 @@ class SplitCollector:
             return False
         return True
 
+    def _report(self) -> None:
+        ranks = self._communicator.gather(self._spent)
+        if self._is_first and (spent := Throughput.of_ranks(ranks)).bytes:
+            self.throughput = spent.summary(len(ranks))
+            print(f"collect {self.split}: {sentence(self.throughput)}", file=sys.stderr)
+
     def _write(self, number: int) -> ShardEntry:
-        block = make_block(self._family, self._data, self.split, number)
+        spent = self._spent
+        with spent.phase("kernels"):
+            block = make_block(self._family, self._data, self.split, number)
         if self._family.image_size is not None:
-            block = shared_process(self._family.image_size).add_images(block)
-        return write_shard(
-            self._folder,
-            number,
-            block,
-            self.manifest.signature,
-            self.manifest.config,
-            self._family.name,
-        )
+            with spent.phase("rendering"):
+                block = shared_process(self._family.image_size).add_images(block)
+        with spent.phase("compression"):
+            content = shard_content(
+                block, self.manifest.signature, self.manifest.config, self._family.name
+            )
+        with spent.phase("I/O"):
+            entry = write_shard(self._folder, number, block, content)
+        spent.transitions += sum(block.transitions.values())
+        spent.bytes += entry.bytes
+        return entry
 
     def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
         shards = self.manifest.shards

@@ -43,6 +43,21 @@ def test_any_number_of_ranks_makes_the_same_files(
     assert files(Run(tiny_run.experiment, tmp_path)) == files(tiny_run)
 
 
+def test_what_time_was_spent_on_is_reported(tiny_run: Run, tmp_path: Path):
+    done = mpi_collect(2, tmp_path)
+    assert "M transitions/s" in done.stderr and "kernels" in done.stderr and "I/O" in done.stderr
+    run = Run(tiny_run.experiment, tmp_path)
+    marker = run.data().done
+    assert marker is not None
+    for split in ("train", "test"):
+        counts = marker["throughput"][split]
+        assert counts["ranks"] == 2
+        assert sum(counts["shares"].values()) == pytest.approx(1, abs=1e-6)
+        manifest = Manifest.load(run.data().path / split)
+        made = counts["transitions_per_second"] * counts["seconds"]
+        assert made == pytest.approx(sum(manifest.transitions.values()))
+
+
 def test_progress_in_a_log_is_plain_lines(tmp_path: Path):
     done = mpi_collect(2, tmp_path)
     assert "6/6 blocks" in done.stderr

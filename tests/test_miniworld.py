@@ -143,7 +143,7 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     """Also where the checksums agree: as if the kernel had been wrong."""
     from sad_hpc.dataset.reader import read_shard
     from sad_hpc.dataset.schema import Manifest
-    from sad_hpc.dataset.writer import write_shard
+    from sad_hpc.dataset.writer import shard_content, write_shard
     from sad_hpc.distill.block import Block
 
     copy = copy_of(run, tmp_path)
@@ -159,9 +159,8 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     else:
         arrays[f"context/{column}"] = arrays[f"context/{column}"] + 1e-9
     block = Block(arrays, manifest.shards[0].transitions)
-    manifest.shards[0] = write_shard(
-        folder, 0, block, manifest.signature, manifest.config, "miniworld"
-    )
+    content = shard_content(block, manifest.signature, manifest.config, "miniworld")
+    manifest.shards[0] = write_shard(folder, 0, block, content)
     manifest.save(folder)
     faults = " ".join(verify(folder).faults)
     named = {"images": "context/images has shape", "target": "tasks/parameters holds targets"}

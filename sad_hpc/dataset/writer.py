@@ -22,14 +22,11 @@ from sad_hpc.files import checksum
 from sad_hpc.hdf5 import file_image, write_bytes, write_file
 
 
-def write_shard(
-    folder: Path, number: int, block: Block, signature: str, config: dict[str, Any], family: str
-) -> ShardEntry:
-    """Writes one block as a shard, reads it back, and only then gives it its name.
+def shard_content(block: Block, signature: str, config: dict[str, Any], family: str) -> bytes:
+    """The bytes of a block's shard, which read back as the block.
 
     Raises:
-        SadError: the disk is full or the folder cannot be written.
-        DatasetError: what was read back differs from what was written.
+        DatasetError: they do not.
     """
 
     def fill(file: h5py.File) -> None:
@@ -39,10 +36,21 @@ def write_shard(
             file.create_dataset(name, data=array, chunks=chunks, fletcher32=True, **filters)
         file.attrs.update(root_attributes(signature, config, family, block.transitions))
 
-    path = folder / shard_name(number)
     content = file_image(fill)
-    _compare(content, path, block)
-    write_bytes(path, content)
+    with h5py.File(io.BytesIO(content), "r") as file:
+        for name, array in block.arrays.items():
+            if not np.array_equal(file[name][...], array):
+                raise DatasetError(f"{name} reads back differently; check this machine")
+    return content
+
+
+def write_shard(folder: Path, number: int, block: Block, content: bytes) -> ShardEntry:
+    """Writes a block's content, reads it back, and only then gives it its name.
+
+    Raises:
+        SadError: the disk is full, the folder cannot be written, or what was read back differs.
+    """
+    write_bytes(folder / shard_name(number), content)
     return ShardEntry(
         block=number,
         rows=len(block.arrays["tasks/index"]),
@@ -50,13 +58,6 @@ def write_shard(
         checksum=checksum(content),
         transitions=block.transitions,
     )
-
-
-def _compare(content: bytes, path: Path, block: Block) -> None:
-    with h5py.File(io.BytesIO(content), "r") as file:
-        for name, array in block.arrays.items():
-            if not np.array_equal(file[name][...], array):
-                raise DatasetError(f"{path}: {name} reads back differently; check this machine")
 
 
 def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import Manifest, ShardEntry
-from sad_hpc.dataset.writer import write_shard, write_virtual_dataset
+from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
 
@@ -45,9 +45,10 @@ def splits(draw: st.DrawFn) -> list[Arrays]:
 
 
 def write(folder: Path, shards: list[Arrays]) -> Manifest:
+    blocks = [Block(shard, {"context": 7}) for shard in shards]
     entries = {
-        number: write_shard(folder, number, Block(shard, {"context": 7}), "s", CONFIG, "darkroom")
-        for number, shard in enumerate(shards)
+        number: write_shard(folder, number, block, shard_content(block, "s", CONFIG, "darkroom"))
+        for number, block in enumerate(blocks)
     }
     rows = sum(entry.rows for entry in entries.values())
     manifest = Manifest("s", "train", len(entries), rows, CONFIG, entries)
