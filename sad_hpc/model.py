@@ -91,19 +91,26 @@ class Context:
 
 
 class Cache:
-    """Keys and values of the tokens so far, of each block, for `Transformer.extend`."""
+    """Keys and values of the tokens so far, of each block, for `Transformer.extend`.
 
-    def __init__(self) -> None:
-        self.length = 0
+    Args:
+        capacity: tokens at most.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.length, self._capacity = 0, capacity
         self._parts: dict[int, tuple[Tensor, Tensor]] = {}
 
     def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values (B, H, L, D) of a block, after those (B, H, l, D) of new tokens."""
-        if block in self._parts:
-            old_key, old_value = self._parts[block]
-            key, value = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
-        self._parts[block] = (key, value)
-        return key, value
+        if block not in self._parts:
+            shape = (*key.shape[:2], self._capacity, key.shape[3])
+            self._parts[block] = key.new_empty(shape), value.new_empty(shape)
+        last = self.length + key.shape[2]
+        keys, values = self._parts[block]
+        keys[:, :, self.length : last] = key
+        values[:, :, self.length : last] = value
+        return keys[:, :, :last], values[:, :, :last]
 
 
 def head_width(config: ModelConfig) -> int:
@@ -147,20 +154,26 @@ class Attention(nn.Module):
         self.projection = nn.Linear(width, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, cache: Cache | None = None, block: int = 0) -> Tensor:
-        """(B, L, E) -> (B, L, E); with a cache, x holds one new token (L = 1)."""
+    def forward(
+        self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
+    ) -> Tensor:
+        """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`; with a cache, x is one new token."""
         batch, length, _ = x.shape
         # (B, L, 3 H D) -> 3 x (B, H, L, D)
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
         if cache is not None:
             key, value = cache.append(block, key, value)
+        if last_only:
+            query = query[:, :, -1:]
         dropout = self.attention_dropout if self.training else 0.0
+        # The last token sees all others.
+        causal = cache is None and not last_only
         mixed = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=cache is None
+            query, key, value, dropout_p=dropout, is_causal=causal
         )
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
-        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+        mixed = mixed.transpose(1, 2).flatten(2)
         return self.dropout(self.projection(mixed))
 
 
@@ -179,9 +192,19 @@ class Block(nn.Module):
             nn.Dropout(config.dropout),
         )
 
-    def forward(self, x: Tensor, cache: Cache | None = None, block: int = 0) -> Tensor:
-        """(B, L, E) -> (B, L, E); `block` is this block's number in the cache."""
-        x = x + self.attention(self.norm_attention(x), cache, block)
+    def forward(
+        self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
+    ) -> Tensor:
+        """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`.
+
+        Args:
+            x: the residual stream.
+            cache: of the tokens before, if there is one.
+            block: this block's number in the cache.
+            last_only: leave out what only other tokens' outputs need.
+        """
+        before = x[:, -1:] if last_only else x
+        x = before + self.attention(self.norm_attention(x), cache, block, last_only)
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
@@ -221,6 +244,11 @@ class Transformer(nn.Module):
     def answer(self, tokens: Tensor) -> Tensor:
         """(B, L, width) -> (B, L, A): the answer after each token."""
         return self.head(self.decode(self.embed(tokens)))
+
+    def last_answer(self, query: Tensor, context: Tensor) -> Tensor:
+        """(B, A): the answer after a query's token (B, 1, width) and a context's (B, t, width)."""
+        tokens = torch.cat([query, context], dim=1)
+        return self.head(self.decode(self.embed(tokens), last_only=True))[:, 0]
 
     def extend(self, token: Tensor, cache: Cache) -> Tensor:
         """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
@@ -262,13 +290,24 @@ class Transformer(nn.Module):
         rewards = rewards.to(dtype) * self.inputs.reward_scale
         return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
 
-    def decode(self, embedded: Tensor, cache: Cache | None = None) -> Tensor:
-        """(B, L, E) token embeddings -> (B, L, E) outputs: GPT-2 without its word embeddings."""
+    def decode(
+        self, embedded: Tensor, cache: Cache | None = None, last_only: bool = False
+    ) -> Tensor:
+        """GPT-2 without its word embeddings.
+
+        Args:
+            embedded: (B, L, E) token embeddings.
+            cache: of the tokens before, if there is one.
+            last_only: the outputs of the other tokens are not needed.
+
+        Returns:
+            (B, L, E), or (B, 1, E) if `last_only`.
+        """
         first = cache.length if cache is not None else 0
         positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
         x = self.dropout(embedded + self.positions(positions))
         for number, block in enumerate(self.blocks):
-            x = block(x, cache, number)
+            x = block(x, cache, number, last_only and number == len(self.blocks) - 1)
         return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:

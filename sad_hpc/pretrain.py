@@ -7,6 +7,7 @@ needs to be remembered, and an interrupted run ends at the same weights as an un
 import math
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
 from sad_hpc.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.errors import ConfigError
-from sad_hpc.examples import Examples
+from sad_hpc.examples import Batch, Examples
 from sad_hpc.experiment import PretrainConfig
 from sad_hpc.metrics import MetricsLog
 from sad_hpc.model import Inputs, Transformer
@@ -91,6 +92,17 @@ def learning_rate(config: PretrainConfig, progress: float) -> float:
     if config.schedule == "constant":
         return config.learning_rate
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+
+
+def take_step(engine: Any, examples: Batch, rate: float) -> Tensor:
+    """One step of the optimizer on this rank's share of a batch; returns its loss."""
+    logits = engine(examples.query_states, examples.context, examples.query_images)
+    loss = action_loss(logits, examples.labels, examples.weights)
+    engine.backward(loss)
+    for group in engine.optimizer.param_groups:
+        group["lr"] = rate
+    engine.step()
+    return loss.detach()
 
 
 class Trainer:
@@ -176,15 +188,9 @@ class Trainer:
         times = self._examples.times(self._seed, self._step, size)
         examples = self._examples.batch(rows[mine], times[mine])
         _seed_dropout(self._seed, self._step, self._process.rank)
-        logits = self._engine(examples.query_states, examples.context, examples.query_images)
-        loss = action_loss(logits, examples.labels, examples.weights)
-        self._engine.backward(loss)
         # A function of the step alone: a resumed run needs no scheduler's state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
-        for group in self._engine.optimizer.param_groups:
-            group["lr"] = rate
-        self._engine.step()
-        self._loss_sum += loss.detach()
+        self._loss_sum += take_step(self._engine, examples, rate)
         self._step += 1
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:

@@ -78,7 +78,7 @@ class TransformerPolicy:
     def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
         self._model, self._generator = model, generator
         self._state = torch.zeros((n_tasks, 1), dtype=torch.uint8, device=model.head.weight.device)
-        self._cache = Cache()
+        self._cache = Cache(capacity=model.inputs.horizon + 1)
         self._logits = self._ask(None)
 
     def choose(self) -> NDArray[np.int64]:

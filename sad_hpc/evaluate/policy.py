@@ -68,7 +68,8 @@ class ContextPolicy:
         rows = torch.from_numpy(tasks)
         context = self._context.map(lambda part: part[rows].to(device))
         queries = self._coordinates[torch.from_numpy(states[tasks])].to(device)
-        answers = self._model(queries, context)[:, -1]
+        query = self._model.query_token(self._model.features(queries))
+        answers = self._model.last_answer(query, self._model.context_tokens(context))
         self._logits[tasks, states[tasks]] = answers.float().cpu().numpy()
         self._known[tasks, states[tasks]] = True
 

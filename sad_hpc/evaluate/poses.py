@@ -136,8 +136,9 @@ class Rooms:
 
     def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
         """(n, A): the logits for states (n, F)."""
-        tokens = torch.cat([self._model.query_token(features), context], dim=1)
-        parts = [self._model.answer(part)[:, -1] for part in tokens.split(self._batch_size)]
+        queries = self._model.query_token(features).split(self._batch_size)
+        contexts = context.split(self._batch_size)
+        parts = [self._model.last_answer(*part) for part in zip(queries, contexts, strict=True)]
         return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:
