@@ -73,6 +73,14 @@ def test_two_ranks_collected_and_trained(finished: tuple[Path, str]):
     assert all(json.loads(marker.read_text())["ranks"] == 2 for marker in markers)
 
 
+def test_results_name_no_folder_of_this_machine(finished: tuple[Path, str]):
+    folder, _ = finished
+    texts = [p.read_text() for p in (folder / "results/tiny").iterdir() if p.suffix != ".h5"
+             and p.suffix != ".png" and p.is_file()]  # fmt: skip
+    assert len(texts) > 5 and "launch" in "".join(texts)
+    assert not [text for text in texts if str(folder) in text]
+
+
 def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: tuple[Path, str]):
     folder, _ = finished
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs/tiny").rglob("weights.pt")}
