@@ -1,5 +1,6 @@
 """The graph on this machine alone: stage after stage, through submitit's local executor."""
 
+import os
 import signal
 import socket
 import sys
@@ -39,9 +40,20 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
     runner = LocalRunner(run, cluster, results)
     with _ended_by_signals(), runner.nothing_left_behind():
         for stage in STAGES:
-            limit = cluster.array_parallelism if stage == "evaluate" else 1
-            runner.run_stage([step for step in steps if step.stage == stage], limit)
+            chosen = [step for step in steps if step.stage == stage]
+            runner.run_stage(chosen, jobs_at_once(cluster, stage))
     return all(step.complete for step in steps)
+
+
+def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
+    """How many of a stage's jobs run at a time: trainings as many as there are cores for."""
+    resources = cluster.resources(stage)
+    if stage == "evaluate":
+        return cluster.array_parallelism
+    if stage == "pretrain" and not resources.gpus:
+        cores = len(os.sched_getaffinity(0))
+        return max(1, cores // (resources.tasks * resources.cpus_per_task))
+    return 1
 
 
 @dataclass

@@ -6,7 +6,8 @@ import pytest
 
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
-from sad_hpc.launch.graph import graph
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.local import LocalRunner, jobs_at_once
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import show_status
 from sad_hpc.run import Run
@@ -37,6 +38,38 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert show_status(run.path) == 0
     assert "10 steps: 10 complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "at_once"),
+    [([], 4), (["pretrain.tasks=1"], 8), (["pretrain.tasks=3"], 2), (["pretrain.tasks=9"], 1),
+     (["pretrain.tasks=1", "pretrain.cpus_per_task=4"], 2), (["pretrain.gpus=1"], 1)],
+)  # fmt: skip
+def test_trainings_share_the_cores(
+    overrides: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    cluster = load_cluster("local", overrides)
+    assert jobs_at_once(cluster, "pretrain") == at_once
+    assert jobs_at_once(cluster, "collect") == jobs_at_once(cluster, "aggregate") == 1
+    assert jobs_at_once(cluster, "evaluate") == cluster.array_parallelism
+
+
+def test_trainings_run_beside_each_other(
+    run: Run, stubs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(*steps_of(run, "collect"))
+    monkeypatch.setattr("sad_hpc.launch.local.jobs_at_once", lambda cluster, stage: 3)
+    started: list[int] = []
+    start_step = LocalRunner._start
+
+    def count(runner: LocalRunner, step: Step) -> None:
+        start_step(runner, step)
+        started.append(len(runner.running))
+
+    monkeypatch.setattr(LocalRunner, "_start", count)
+    assert start(run) == 0
+    assert started[:3] == [1, 2, 3] and max(started) == 3
 
 
 def test_a_failure_leaves_the_others_alone(
