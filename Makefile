@@ -14,9 +14,8 @@ stress: .venv/installed-test
 	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \
 	    --figures results/stress/figures.json
 
-bench: .venv/installed
+bench: .venv/installed-test
 	.venv/bin/python benchmarks/run.py
-	.venv/bin/python benchmarks/rendering.py
 
 lint: .venv/installed-test
 	.venv/bin/ruff check sad_hpc tests benchmarks

@@ -1,135 +1,69 @@
-"""`make bench`: speeds as JSON lines, each with its ratio to a reference run beside it.
+"""`make bench`: every measurement as a line of JSON, and a table of them in `last_run.md`."""
 
-A measurement and its reference alternate (A B A B ...), so that both see the same machine; seconds
-are medians.  Ratios above 1 mean that this code is faster than the reference.
-"""
-
-import json
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import measure
+import psutil
+from collection import bench_collection
+from evaluation import bench_evaluation
+from kernels import bench_kernels
+from rendering import bench_rendering
+from training import bench_training
 
-from sad_hpc.distill import make_block
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.tasks import make_family
-from sad_hpc.tasks.darkroom import Darkroom
+from sad_hpc.aggregate.tables import markdown_table
+from sad_hpc.run import provenance
 
-ROOT = Path(__file__).parent.parent
-REPEATS = 5
-
-
-def seconds_of(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+HERE = Path(__file__).parent
 
 
-def compare(name: str, unit: str, ours: tuple[Callable[[], None], int],
-            reference: tuple[Callable[[], None], int]) -> None:  # fmt: skip
-    """Prints the rate of `ours` (work, units in it) and its ratio to that of `reference`."""
-    pairs = [(seconds_of(ours[0]), seconds_of(reference[0])) for _ in range(REPEATS)]
-    mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-    rate, reference_rate = ours[1] / mine, reference[1] / theirs
-    line = {
-        "name": name,
-        "units": ours[1],
-        "unit": unit,
-        "seconds": round(mine, 4),
-        "rate": round(rate),
-        "reference_rate": round(reference_rate),
-        "ratio": round(rate / reference_rate, 2),
-    }
-    print(json.dumps(line), flush=True)
+def main() -> None:
+    """Runs all benchmarks, one after another."""
+    bench_kernels()
+    bench_rendering()
+    bench_collection()
+    bench_evaluation()
+    bench_training()  # last: it joins a process group
+    (HERE / "last_run.md").write_text(page(measure.LINES), encoding="utf-8")
 
 
-def plain_collection(family: Darkroom, trust_horizon: int, tasks: int) -> None:
-    """Algorithms 1 and 5 as a loop over environments in Python, as public code has it."""
-    generator = np.random.default_rng(0)
-    goals = family.parameters("train", 0, tasks)
-    horizon = family.config.horizon
-    for goal in goals:
-        for _ in range(horizon):
-            state = family.coordinates[generator.integers(family.n_states)]
-            family.step(state, generator.integers(5), goal)
-        fewest = trust_horizon + 1
-        while fewest > trust_horizon:
-            query = family.coordinates[generator.integers(family.n_states)]
-            for action in range(5):
-                state, chosen = query, action
-                for step in range(1, trust_horizon + 1):
-                    state, reward = family.step(state, np.intp(chosen), goal)
-                    if reward:
-                        fewest = min(fewest, step)
-                        break
-                    chosen = generator.integers(5)
-
-
-def bench_collection() -> None:
-    experiment = load_experiment(ROOT / "configs/darkroom.yaml")
-    family = make_family(experiment.task)
-    assert isinstance(family, Darkroom) and family.sparse_reward
-
-    def kernels() -> None:
-        for block in range(9):
-            make_block(family, experiment.data, "train", block)
-
-    kernels()  # loads the compiled code
-    compare(
-        "collect darkroom: kernels against a Python loop over environments",
-        "tasks",
-        (kernels, 9 * experiment.data.block_tasks),
-        (lambda: plain_collection(family, experiment.data.trust_horizon, 20), 20),
+def page(lines: list[dict[str, Any]]) -> str:
+    """The table of a run, and the machine that it ran on."""
+    made = provenance()
+    model = next(
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
     )
-
-
-def bench_training() -> None:
-    import torch
-
-    from sad_hpc.model import Context, Inputs, Transformer
-    from sad_hpc.pretrain import action_loss
-
-    torch.set_num_threads(1)
-    experiment = load_experiment(ROOT / "configs/darkroom.yaml")
-    inputs = Inputs.of_family(make_family(experiment.task))
-
-    def step_of(attention_dropout: float) -> Callable[[], None]:
-        model_config = experiment.model.model_copy(
-            update={"dropout": 0.1, "attention_dropout": attention_dropout}
-        )
-        model = Transformer(model_config, inputs)
-        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-        shape = (experiment.pretrain.batch_size, inputs.horizon)
-        context = Context(
-            torch.randint(7, (*shape, 2)).to(torch.uint8),
-            torch.randint(5, shape).to(torch.uint8),
-            torch.randint(2, shape).to(torch.uint8),
-            torch.randint(7, (*shape, 2)).to(torch.uint8),
-        )
-        query = torch.randint(7, (shape[0], 2)).to(torch.uint8)
-        labels = torch.randint(5, shape[:1])
-
-        def train() -> None:
-            for _ in range(10):
-                loss = action_loss(model(query, context), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-
-        train()
-        return train
-
-    tokens = 10 * experiment.pretrain.batch_size * (inputs.horizon + 1)
-    compare(
-        "train darkroom (dropout 0.1, one core): fused attention against attention dropout",
-        "tokens",
-        (step_of(0.0), tokens),
-        (step_of(0.1), tokens),
+    memory = psutil.virtual_memory().total / 2**30
+    head = (
+        f"Made by `make bench` at commit {made['commit']}{' (changed)' * bool(made['dirty'])}, "
+        f"{made['time'][:10]}, on {made['cpus']} cores of {model}, {memory:.0f} GiB, Python "
+        f"{made['python']}, torch {made['libraries']['torch']}, numba {made['libraries']['numba']}."
     )
+    columns = ["measurement", "seconds", "rate", "peak MiB", "reference", "ratio", "target", ""]
+    return f"{head}\n\n{markdown_table(columns, [row(line) for line in lines])}\n"
+
+
+def row(line: dict[str, Any]) -> list[str]:
+    """One measurement; the last cell says whether it meets its target."""
+    seconds, wanted = line.get("target_seconds"), line.get("target")
+    if seconds is not None:
+        target, met = f"{seconds:g} s", line["seconds"] <= seconds
+    else:
+        target, met = f"{wanted:g}" if wanted else "", wanted is None or line["ratio"] >= wanted
+    verdict = ("met" if met else "missed") if target else ""
+    return [
+        line["name"],
+        f"{line['seconds']:.4g}",
+        f"{line['rate']:,.4g} {line['unit']}/s",
+        f"{line['peak_mib']:.0f}" if "peak_mib" in line else "",
+        line.get("reference", ""),
+        f"{line['ratio']:.4g}" if "ratio" in line else "",
+        target,
+        verdict,
+    ]
 
 
 if __name__ == "__main__":
-    bench_collection()
-    bench_training()
+    main()

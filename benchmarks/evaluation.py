@@ -1,0 +1,161 @@
+"""Evaluation on one core: against asking the model anew, with the whole context, at every step."""
+
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from measure import Work, command, compare, report, timed
+from numpy.typing import NDArray
+
+from sad_hpc.evaluate.bandit import TransformerPolicy
+from sad_hpc.evaluate.bandit_policies import play
+from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
+from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.policy import sampled
+from sad_hpc.experiment import ModelConfig
+from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.tasks import TabularFamily, TabularMDPs, TaskFamily, make_family
+from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+
+PAPER = Path(__file__).parent.parent / "configs/paper"
+BIN = Path(sys.executable).parent
+TASKS = 200
+SOME_TASKS, SOME_EPISODES = 8, 2
+"""What the slow references do; their work is the same for every task and episode."""
+
+
+def bench_evaluation() -> None:
+    """Online, where a context grows or changes; then whole elements of the array job."""
+    torch.set_num_threads(1)
+    bandit()
+    darkroom()
+    for name in ("gaussian_bandit", "darkroom", "darkroom_large"):
+        element(name)
+
+
+def answering_model(family: TaskFamily) -> Transformer:
+    """Untrained, but with answers that differ from state to state."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(), Inputs.of_family(family)).eval()
+    torch.nn.init.normal_(model.head.weight, std=1.0)
+    return model
+
+
+def bandit() -> None:
+    family = make_family(GaussianBanditConfig())
+    model, horizon = answering_model(family), family.config.horizon
+    means = family.draw_means(TASKS, np.random.default_rng(1))
+
+    def pull(kind: Callable[..., TransformerPolicy], tasks: int) -> NDArray[np.int64]:
+        generator = np.random.default_rng(2)
+        policy = kind(model, tasks, np.random.default_rng(3))
+        return play(family, means[:tasks], policy, generator)
+
+    ours = pull(TransformerPolicy, SOME_TASKS)
+    assert (ours == pull(ForgetfulPolicy, SOME_TASKS)).all()
+    compare(
+        f"evaluate gaussian_bandit online, {TASKS} tasks",
+        "pulls",
+        Work(lambda: void(pull(TransformerPolicy, TASKS)), TASKS * horizon),
+        Work(lambda: void(pull(ForgetfulPolicy, SOME_TASKS)), SOME_TASKS * horizon),
+        "the whole context at every pull",
+        30.0,
+    )
+
+
+class ForgetfulPolicy(TransformerPolicy):
+    """Asks the model anew, with the whole context, at every pull."""
+
+    def _ask(self, new: Context | None) -> NDArray[np.float32]:
+        if new is None:
+            none = torch.zeros((len(self._state), 0), dtype=torch.uint8)
+            self._past = Context(none[..., None], none, none, none[..., None])
+        else:
+            parts = zip(vars(self._past).items(), vars(new).values(), strict=True)
+            joined = {n: torch.cat([a, b], dim=1) for (n, a), b in parts if a is not None}
+            self._past = Context(**joined)
+        with torch.no_grad():
+            return self._model(self._state, self._past)[:, -1].numpy()
+
+
+def darkroom() -> None:
+    family = make_family(DarkroomConfig())
+    assert isinstance(family, TabularFamily)
+    model, steps = answering_model(family), TASKS * family.config.horizon
+    mdps = family.mdps(family.parameters("test", 0, TASKS))
+
+    def ours(episodes: int) -> NDArray[np.float32]:
+        generator = np.random.default_rng(0)
+        return online_returns(model, family, mdps, episodes, generator, 512)[0]
+
+    assert (ours(SOME_EPISODES) == forgetful_returns(model, family, mdps, SOME_EPISODES)).all()
+    compare(
+        f"evaluate darkroom online, {TASKS} tasks, 40 episodes",
+        "steps",
+        Work(lambda: void(ours(40)), steps * 40),
+        Work(
+            lambda: void(forgetful_returns(model, family, mdps, SOME_EPISODES)),
+            steps * SOME_EPISODES,
+        ),
+        "a forward pass at every step",
+        3.0,
+    )
+
+
+@torch.no_grad()
+def forgetful_returns(
+    model: Transformer, family: TabularFamily, mdps: TabularMDPs, episodes: int
+) -> NDArray[np.float32]:
+    """(n, E): `online_returns` with a forward pass at every step."""
+    generator = np.random.default_rng(0)
+    n_tasks, returns = len(mdps.rewards), []
+    context = empty_context(family, n_tasks)
+    cells = torch.from_numpy(family.coordinates)
+    for _ in range(episodes):
+        uniforms = generator.random((family.config.horizon, n_tasks))
+
+        def act(
+            states: NDArray[np.int64], step: int, past: Context, uniforms: NDArray[np.float64]
+        ) -> NDArray[np.int64]:
+            logits = model(cells[torch.from_numpy(states)], past)[:, -1].numpy()
+            return sampled(logits, uniforms[step])
+
+        choose = functools.partial(act, past=context, uniforms=uniforms)
+        episode = play_episode(family, mdps, choose)
+        returns.append(episode.rewards.sum(axis=1))
+        context = as_context(family, episode)
+    return np.stack(returns, axis=1)
+
+
+def element(name: str) -> None:
+    """`sad-hpc evaluate` of one (method, seed): both modes, references, files and start-up."""
+    runs = Path(tempfile.mkdtemp(prefix="sad_hpc-bench-"))
+    config = [PAPER / f"{name}.yaml", "data.tasks=1200", "pretrain.epochs=1", "seeds=[0]"]
+    config += ["pretrain.holdout_tasks=64", "--runs", runs]
+    arguments = [*config, "--method", "SAD", "--seed", "0"]
+    command([BIN / "sad-hpc", "collect", *config])
+    command([BIN / "sad-hpc", "pretrain", *arguments])
+
+    def evaluate() -> int:
+        for folder in runs.glob("*/evaluations"):
+            shutil.rmtree(folder)
+        return command([BIN / "sad-hpc", "evaluate", *arguments], OMP_NUM_THREADS="1")
+
+    seconds, peak = timed(evaluate)
+    report(f"evaluate {name}: an element", 1, "elements", seconds, peak_mib=peak / 2**20,
+           target_seconds=60.0)  # fmt: skip
+    shutil.rmtree(runs)
+
+
+def void(_: object) -> None:
+    """For work that returns something."""
+
+
+if __name__ == "__main__":
+    bench_evaluation()

@@ -1,0 +1,117 @@
+"""Measurements: medians of alternating runs, printed as JSON lines.
+
+A piece of work and its reference take turns (A B A B ...), so that both see the same machine.  A
+ratio above 1 means that this code is faster than the reference.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPEATS = 5
+LINES: list[dict[str, Any]] = []
+"""What was measured so far in this process."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that takes time, and how much it does in one run."""
+
+    run: Callable[[], int | None]
+    """Returns its peak memory in bytes, where it knows better than this process."""
+    size: int
+    """Units of work in a run."""
+
+
+def compare(
+    name: str,
+    unit: str,
+    ours: Work,
+    reference: Work,
+    reference_name: str,
+    target: float | None = None,
+) -> dict[str, Any]:
+    """Prints the speed of `ours` and its ratio to that of `reference`.
+
+    Args:
+        name: of the measurement.
+        unit: of the works' sizes, in the plural.
+        ours: this code.
+        reference: what it is compared with; its size may be another.
+        reference_name: in words.
+        target: the ratio that is aimed at.
+    """
+    runs = [(timed(ours.run), timed(reference.run)) for _ in range(REPEATS)]
+    mine = statistics.median(pair[0][0] for pair in runs)
+    theirs = statistics.median(pair[1][0] for pair in runs)
+    ratio = (ours.size / mine) / (reference.size / theirs)
+    return report(
+        name=name,
+        size=ours.size,
+        unit=unit,
+        seconds=mine,
+        peak_mib=max(pair[0][1] for pair in runs) / 2**20,
+        reference=reference_name,
+        reference_rate=reference.size / theirs,
+        ratio=ratio,
+        target=target,
+    )
+
+
+def report(name: str, size: int, unit: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """Prints one measurement as a line of JSON."""
+    line = {"name": name, "size": size, "unit": unit, "seconds": seconds, "rate": size / seconds}
+    line |= {key: value for key, value in more.items() if value is not None}
+    line = {key: _short(value) for key, value in line.items()}
+    print(json.dumps(line), flush=True)
+    LINES.append(line)
+    return line
+
+
+def timed(run: Callable[[], int | None]) -> tuple[float, int]:
+    """Seconds of a run, and its peak memory in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from now on
+    start = time.perf_counter()
+    peak = run()
+    seconds = time.perf_counter() - start
+    return seconds, peak if peak is not None else peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had since the last `timed` began."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def command(arguments: Sequence[str | Path], **environment: str) -> int:
+    """Runs a command to its end; returns the memory of its largest process, in bytes.
+
+    Raises:
+        CalledProcessError: it failed; its output is printed.
+    """
+    text = [str(argument) for argument in arguments]
+    with subprocess.Popen(
+        text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    ) as process:
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        print(output)
+        raise subprocess.CalledProcessError(process.returncode, text)
+    return usage.ru_maxrss * 1024
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
