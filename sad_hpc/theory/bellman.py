@@ -1,0 +1,117 @@
+"""Q under the random policy and Q of the optimal one, by iterating the Bellman equations.
+
+Assumption 2 says that in every state both have the same best actions; for a family of tabular MDPs
+it is checked state by state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.base import TabularMDPs
+
+GAMMA, THRESHOLD = 0.99, 1e-6
+"""The paper's discount, and the largest TD error of a Q-table that has converged."""
+
+MAX_ITERATIONS = 10_000_000
+
+Values = NDArray[np.float64]
+"""(M, S): of being in a state, from Q (M, S, A)."""
+
+
+@dataclass(frozen=True)
+class QTables:
+    """Q-tables that have converged, and how."""
+
+    values: NDArray[np.float64]
+    """(M, S, A)"""
+    errors: NDArray[np.float64]
+    """(K,): the largest TD error that each sweep found; the first is that of the table of zeros."""
+    discount: float
+
+    @property
+    def iterations(self) -> int:
+        """Sweeps over all states and actions, with the one that found no error over the threshold."""
+        return len(self.errors)
+
+    def best_actions(self) -> NDArray[np.bool_]:
+        """(M, S, A): whether an action is best in a state, up to the error that is left."""
+        return self.values >= self.values.max(axis=-1, keepdims=True) - self.margin
+
+    @property
+    def margin(self) -> float:
+        """Differences below this are ties: a TD error e leaves Q at most e / (1 - gamma) wrong."""
+        return float(self.errors[-1]) * 2 / (1 - self.discount)
+
+
+def policy_q(
+    mdps: TabularMDPs,
+    policy: NDArray[np.float64],
+    discount: float = GAMMA,
+    threshold: float = THRESHOLD,
+) -> QTables:
+    """Q of a policy (A,), the same in every state: the Bellman expectation equation."""
+    return _iterate(mdps, lambda q: q @ policy, discount, threshold)
+
+
+def optimal_q(mdps: TabularMDPs, discount: float = GAMMA, threshold: float = THRESHOLD) -> QTables:
+    """Q of the optimal policy: the Bellman optimality equation."""
+    return _iterate(mdps, lambda q: q.max(axis=-1), discount, threshold)
+
+
+def _iterate(
+    mdps: TabularMDPs,
+    backup: Callable[[NDArray[np.float64]], Values],
+    discount: float,
+    threshold: float,
+) -> QTables:
+    if not 0 < discount < 1:
+        raise ConfigError(f"gamma={discount:g} must lie between 0 and 1")
+    if not threshold > 0:
+        raise ConfigError(f"threshold={threshold:g} must be more than 0")
+    mdp = np.arange(len(mdps.rewards))[:, None, None]
+    rewards = mdps.rewards.astype(np.float64)
+    q, errors = np.zeros(rewards.shape), []
+    while len(errors) < MAX_ITERATIONS:
+        target = rewards + discount * backup(q)[mdp, mdps.next_states]
+        errors.append(np.abs(target - q).max())
+        if errors[-1] <= threshold:
+            return QTables(q, np.array(errors), discount)
+        q = target
+    raise ConfigError(f"threshold={threshold:g} is not reached in {MAX_ITERATIONS:,} iterations")
+
+
+def kappa(tables: QTables) -> NDArray[np.float64]:
+    """(M, S): Q of the best action less that of the best among the others.
+
+    Actions that are equally good count as one: with two of them the paper's kappa would be 0, and
+    either is a right answer.  Where all are equally good it is infinite.
+    """
+    worse = np.where(tables.best_actions(), -np.inf, tables.values)
+    return tables.values.max(axis=-1) - worse.max(axis=-1)
+
+
+def assumption_2_fails(
+    mdps: TabularMDPs, policy: NDArray[np.float64], discount: float = GAMMA
+) -> NDArray[np.bool_]:
+    """(M, S): states in which a best action under the random policy is not an optimal one."""
+    random = policy_q(mdps, policy, discount).best_actions()
+    optimal = optimal_q(mdps, discount).best_actions()
+    fails: NDArray[np.bool_] = (random & ~optimal).any(axis=-1)
+    return fails
+
+
+def line_world(left: float, right: float) -> TabularMDPs:
+    """The paper's example: five states in a row, and the actions left and right.
+
+    Args:
+        left: reward of a step that ends in the first state.
+        right: reward of a step that ends in the last one.
+    """
+    states = np.arange(5)
+    following = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, 4)], axis=1)
+    rewards = np.where(following == 0, left, np.where(following == 4, right, 0.0))
+    return TabularMDPs(following[None].astype(np.uint16), rewards[None].astype(np.float32))
