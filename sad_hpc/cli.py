@@ -13,6 +13,7 @@ from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.files import keep_others_from_writing
 from sad_hpc.preemption import Preempted
+from sad_hpc.theory.command import add_theory
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
@@ -126,6 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
     _add_cluster(command, "local")
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    add_theory(commands)
     return parser
 
 

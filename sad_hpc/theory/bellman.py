@@ -34,7 +34,7 @@ class QTables:
 
     @property
     def iterations(self) -> int:
-        """Sweeps over all states and actions, with the one that found no error over the threshold."""
+        """Sweeps over all states and actions; the last one finds no error over the threshold."""
         return len(self.errors)
 
     def best_actions(self) -> NDArray[np.bool_]:
@@ -74,10 +74,11 @@ def _iterate(
         raise ConfigError(f"threshold={threshold:g} must be more than 0")
     mdp = np.arange(len(mdps.rewards))[:, None, None]
     rewards = mdps.rewards.astype(np.float64)
-    q, errors = np.zeros(rewards.shape), []
+    q = np.zeros(rewards.shape)
+    errors: list[float] = []
     while len(errors) < MAX_ITERATIONS:
         target = rewards + discount * backup(q)[mdp, mdps.next_states]
-        errors.append(np.abs(target - q).max())
+        errors.append(float(np.abs(target - q).max()))
         if errors[-1] <= threshold:
             return QTables(q, np.array(errors), discount)
         q = target
@@ -100,8 +101,7 @@ def assumption_2_fails(
     """(M, S): states in which a best action under the random policy is not an optimal one."""
     random = policy_q(mdps, policy, discount).best_actions()
     optimal = optimal_q(mdps, discount).best_actions()
-    fails: NDArray[np.bool_] = (random & ~optimal).any(axis=-1)
-    return fails
+    return np.any(random & ~optimal, axis=-1)
 
 
 def line_world(left: float, right: float) -> TabularMDPs:

@@ -1,0 +1,133 @@
+"""`sad-hpc theory`: the theorems as calculators, and what they say of a config."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+EXAMPLES = """examples:
+  sad-hpc theory bandit --bound 0.3 --gap 0.1 --delta 0.05
+  sad-hpc theory bandit --bound 0.3 --gap 0.1 --pulls 320
+  sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --delta 0.05 --horizon 80
+  sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --episodes 1000 --horizon 80
+  sad-hpc theory config configs/darkroom.yaml data.trust_horizon=10
+  sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99"""
+
+
+def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command and what it can do."""
+    text = "Theorems 1 and 2 and Assumption 2, for numbers or for a config."
+    parser = commands.add_parser(
+        "theory",
+        help=text,
+        description=text,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parts = parser.add_subparsers(dest="part", metavar="WHAT", required=True)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        part = parts.add_parser(name, help=text, description=text)
+        part.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+        part.set_defaults(run=run)
+        return part
+
+    part = add("bandit", _bandit, "Theorem 1: N for a trustworthiness, or the other way round.")
+    part.add_argument("--bound", type=float, required=True, help="B: rewards are at most this")
+    part.add_argument("--gap", type=float, required=True, help="best mean less second best")
+    given = part.add_mutually_exclusive_group(required=True)
+    given.add_argument("--delta", type=float, help="1 - trustworthiness")
+    given.add_argument("--pulls", type=int, help="N, of every arm")
+
+    part = add("mdp", _mdp, "Theorem 2: N_ep for a trustworthiness, or the other way round.")
+    part.add_argument("--bound", type=float, required=True, help="B: rewards are at most this")
+    part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
+    part.add_argument("--gamma", type=float, required=True, help="discount")
+    part.add_argument("--horizon", type=int, help="N; the least possible by default")
+    given = part.add_mutually_exclusive_group(required=True)
+    given.add_argument("--delta", type=float, help="1 - trustworthiness")
+    given.add_argument("--episodes", type=int, help="N_ep, of every action")
+
+    part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
+    _add_config(part)
+    part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
+    _add_config(part)
+    part.add_argument("--gamma", type=float, help="discount; the config's by default")
+
+
+def _add_config(part: argparse.ArgumentParser) -> None:
+    part.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file of configs/")
+    part.add_argument(
+        "overrides", nargs="*", metavar="key.sub=value", help="replaces a value of the config"
+    )
+
+
+def _bandit(options: argparse.Namespace) -> int:
+    from sad_hpc.theory.bounds import BanditBound
+
+    bound = BanditBound(options.bound, options.gap)
+    if options.delta is not None:
+        exact = bound.trust_horizon(options.delta)
+        print(f"N = {math.ceil(exact):,} pulls of every arm ({exact:.6g})")
+    else:
+        print(f"1 - delta = {bound.trustworthiness(options.pulls):.6g}")
+    return 0
+
+
+def _mdp(options: argparse.Namespace) -> int:
+    from sad_hpc.theory.bounds import MDPBound
+
+    bound = MDPBound(options.bound, options.kappa, options.gamma)
+    horizon = bound.least_horizon if options.horizon is None else options.horizon
+    print(f"least N = {bound.least_horizon:,}; at N = {horizon:,}, G_1 = {bound.g_1(horizon):.6g}")
+    if options.delta is not None:
+        exact = bound.episodes(options.delta, horizon)
+        print(f"N_ep = {math.ceil(exact):,} roll-outs of every action ({exact:.6g})")
+    else:
+        print(f"1 - delta = {bound.trustworthiness(options.episodes, horizon):.6g}")
+    return 0
+
+
+def _config(options: argparse.Namespace) -> int:
+    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.tasks import BanditFamily, make_family
+    from sad_hpc.theory.trust import SIMULATED_TASKS, mdp_bound, theorem_horizon, trust
+
+    experiment = load_experiment(options.config, options.overrides)
+    family, data = make_family(experiment.task), experiment.data
+    found = trust(experiment)
+    print(f"{family.name}: N = {data.trust_horizon}, N_ep = {data.episodes_per_action}")
+    if isinstance(family, BanditFamily):
+        print(f"Theorem 1, on average over the tasks: at least {found.promised:.1%} are right")
+    else:
+        bound = mdp_bound(family, data)
+        print(f"kappa = {bound.kappa:.3g} over all states of all training tasks (gamma = "
+              f"{data.discount:g})")  # fmt: skip
+        least = bound.least_horizon - theorem_horizon(data) + data.trust_horizon
+        if found.promised is None:
+            print(f"Theorem 2: nothing, since it asks for an N of {least:,} or more")
+        else:
+            print(f"Theorem 2: in any state at least {found.promised:.1%} are right")
+    print(
+        f"measured: {found.measured:.1%} of {SIMULATED_TASKS:,} labels are right, in the query "
+        f"states that the algorithm accepts; {found.transitions:,.0f} transitions each"
+    )
+    return 0
+
+
+def _assumption(options: argparse.Namespace) -> int:
+    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.theory.trust import assumption_2
+
+    experiment = load_experiment(options.config, options.overrides)
+    gamma = experiment.data.discount if options.gamma is None else options.gamma
+    failures, checked = assumption_2(experiment, gamma)
+    for split, parameters, state in failures[:20]:
+        print(f"fails: {split} task {parameters}, state {state}")
+    if len(failures) > 20:
+        print(f"... and {len(failures) - 20:,} more")
+    verdict = f"fails in {len(failures):,} of the" if failures else "holds in all"
+    print(f"Assumption 2 (gamma = {gamma:g}): {verdict} {checked:,} states of all tasks")
+    return 1 if failures else 0
