@@ -23,7 +23,7 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
     recorded = read_json(run.path / "provenance.json") or {}
     stages = {
-        f"{folder.stage}/{folder.path.name}": _portable(read_json(folder.path / "provenance.json"))
+        f"{folder.stage}/{folder.path.name}": portable(read_json(folder.path / "provenance.json"))
         for folder in _folders(run, present)
     }
     return {
@@ -33,7 +33,7 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
         "dataset_signature": run.experiment.data_signature(),
         "seeds": run.experiment.seeds,
         "missing": [{"method": method, "seed": seed} for method, seed in missing],
-        "stages": stages | {"aggregate": _portable(own)},
+        "stages": stages | {"aggregate": portable(own)},
     }
 
 
@@ -46,7 +46,7 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
         yield run.evaluation(*element)
 
 
-def _portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
+def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
     """A stage's provenance without the folders of the machine that it ran on."""
     if record is None or "argv" not in record:
         return record

@@ -11,7 +11,8 @@ EXAMPLES = """examples:
   sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --delta 0.05 --horizon 80
   sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --episodes 1000 --horizon 80
   sad-hpc theory config configs/darkroom.yaml data.trust_horizon=10
-  sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99"""
+  sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
+  sad-hpc theory paper"""
 
 
 def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -52,6 +53,8 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
     part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
     _add_config(part)
+    part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and pictures.")
+    part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
     part.add_argument("--gamma", type=float, help="discount; the config's by default")
@@ -114,6 +117,13 @@ def _config(options: argparse.Namespace) -> int:
         f"measured: {found.measured:.1%} of {SIMULATED_TASKS:,} labels are right, in the query "
         f"states that the algorithm accepts; {found.transitions:,.0f} transitions each"
     )
+    return 0
+
+
+def _paper(options: argparse.Namespace) -> int:
+    from sad_hpc.theory.line_worlds import write_line_worlds
+
+    print(f"tables and figures: {write_line_worlds(options.results)}")
     return 0
 
 
