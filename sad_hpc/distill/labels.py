@@ -6,8 +6,8 @@ the discounted return; in sparse MDPs a roll-out ends at the first reward, so th
 best action is the one that needs the fewest steps, exactly as in Algorithm 5.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numba import njit
@@ -68,7 +68,7 @@ class Labels:
     """Environment transitions spent on them in all."""
 
 
-class Distiller(Protocol):
+class Distiller(ABC):
     """Algorithm 3 or 5 in given MDPs, under a given policy and rule."""
 
     def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
@@ -77,14 +77,25 @@ class Distiller(Protocol):
         Raises:
             SadError: for some task no query state was good enough in a million tries.
         """
+        query_states = np.empty(len(mdp_of_task), np.uint16)
+        actions = np.empty(len(mdp_of_task), np.uint8)
+        transitions = self._fill(mdp_of_task, stream, query_states, actions)
+        if transitions < 0:
+            raise SadError(
+                f"no query state reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
+                "data.trust_horizon or lower data.return_threshold"
+            )
+        return Labels(query_states, actions, transitions)
 
-
-def hopeless() -> SadError:
-    """What is raised when no query state of a task is good enough."""
-    return SadError(
-        f"no query state reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
-        "data.trust_horizon or lower data.return_threshold"
-    )
+    @abstractmethod
+    def _fill(
+        self,
+        mdp_of_task: NDArray[np.int64],
+        stream: NDArray[np.uint64],
+        query_states: NDArray[np.uint16],
+        actions: NDArray[np.uint8],
+    ) -> int:
+        """Fills query states and actions (n,); returns the transitions spent, or -1 (hopeless)."""
 
 
 def optimal_labels(

@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, LabelRule, Labels, best_action, hopeless
+from sad_hpc.distill.labels import MAX_CANDIDATES, Distiller, LabelRule, best_action
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_product,
@@ -15,18 +15,21 @@ from sad_hpc.distill.random import (
 from sad_hpc.tasks.base import TabularMDPs
 
 
-class LargestReturn:
-    """Algorithm 3 in M MDPs, generalised to N_ep roll-outs an action (see `labels.Distiller`)."""
+class LargestReturn(Distiller):
+    """Algorithm 3 in M MDPs, generalised to N_ep roll-outs an action."""
 
     def __init__(self, mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> None:
         self._mdps, self._policy, self._rule = mdps, policy, rule
 
-    def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
-        """See `labels.Distiller`."""
+    def _fill(
+        self,
+        mdp_of_task: NDArray[np.int64],
+        stream: NDArray[np.uint64],
+        query_states: NDArray[np.uint16],
+        actions: NDArray[np.uint8],
+    ) -> int:
         rule = self._rule
-        query_states = np.empty(len(mdp_of_task), np.uint16)
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = _distill(
+        transitions: int = _distill(
             self._mdps.next_states,
             self._mdps.rewards,
             mdp_of_task,
@@ -40,9 +43,7 @@ class LargestReturn:
             query_states,
             actions,
         )
-        if transitions < 0:
-            raise hopeless()
-        return Labels(query_states, actions, transitions)
+        return transitions
 
 
 @njit(cache=True, nogil=True)

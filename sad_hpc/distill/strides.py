@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, LabelRule, Labels, best_action, hopeless
+from sad_hpc.distill.labels import MAX_CANDIDATES, Distiller, LabelRule, best_action
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_product,
@@ -79,8 +79,8 @@ class Strides:
         )
 
 
-class FewestSteps:
-    """Algorithm 5 in M MDPs, generalised to N_ep roll-outs an action (see `labels.Distiller`)."""
+class FewestSteps(Distiller):
+    """Algorithm 5 in M MDPs, generalised to N_ep roll-outs an action."""
 
     def __init__(self, mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> None:
         self._rule = rule
@@ -88,12 +88,15 @@ class FewestSteps:
         # A roll-out's score by its steps to the reward; 0 stands for none.
         self._payoffs = np.append(0.0, rule.discount ** np.arange(rule.trust_horizon, dtype=float))
 
-    def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
-        """See `labels.Distiller`."""
+    def _fill(
+        self,
+        mdp_of_task: NDArray[np.int64],
+        stream: NDArray[np.uint64],
+        query_states: NDArray[np.uint16],
+        actions: NDArray[np.uint8],
+    ) -> int:
         strides = self._strides
-        query_states = np.empty(len(mdp_of_task), np.uint16)
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = _distill(
+        transitions: int = _distill(
             strides.first,
             strides.table,
             strides.width,
@@ -107,9 +110,7 @@ class FewestSteps:
             query_states,
             actions,
         )
-        if transitions < 0:
-            raise hopeless()
-        return Labels(query_states, actions, transitions)
+        return transitions
 
 
 @njit(cache=True, nogil=True)
