@@ -153,7 +153,7 @@ def signature(
     stage: str,
     config: Mapping[str, Any],
     upstream: Sequence[str] = (),
-    version: int = SCHEMA_VERSION,
+    revision: int = 0,
 ) -> str:
     """12 hex digits that name a stage's output: what it computes, and from which inputs.
 
@@ -161,11 +161,11 @@ def signature(
         stage: the stage's name.
         config: what can change its result, as JSON values (see `resolved`).
         upstream: signatures of the stages whose output it reads.
-        version: of the output's meaning, where a stage counts its own.
+        revision: of this one output, counted apart from SCHEMA_VERSION.
     """
     identity = {
         "stage": stage,
-        "schema": version,
+        "schema": SCHEMA_VERSION + revision,
         "config": config,
         "upstream": list(upstream),
     }

@@ -162,8 +162,8 @@ class Experiment(Section, Generic[TaskT]):
 
     def data_signature(self) -> str:
         """Names the dataset's folder."""
-        version = make_family(self.task).data_version
-        return signature("collect", self.data_config(), version=version)
+        revision = make_family(self.task).data_revision
+        return signature("collect", self.data_config(), revision=revision)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.

@@ -19,7 +19,7 @@ class Throughput:
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, summed over the ranks."""
     elapsed: float = 0.0
-    """Summed over the ranks; what is in no phase, they waited for each other."""
+    """Summed over the ranks; what is in no phase is the manifest, and waiting for other ranks."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -45,7 +45,7 @@ class Throughput:
         """Rates per second of all ranks together, and the share of each phase in their time."""
         elapsed = max(self.elapsed, 1e-9)
         shares = {name: self.seconds.get(name, 0.0) / elapsed for name in PHASES}
-        shares["waiting"] = max(0.0, 1 - sum(shares.values()))
+        shares["other"] = max(0.0, 1 - sum(shares.values()))
         return {
             "ranks": ranks,
             "seconds": elapsed / ranks,

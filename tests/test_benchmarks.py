@@ -10,7 +10,10 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def test_the_gpu_benchmark_runs_at_toy_size():
     done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "gpu.py"), "--toy"], capture_output=True, text=True
+        [sys.executable, str(BENCHMARKS / "gpu.py"), "--toy"],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

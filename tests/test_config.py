@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sad_hpc.config import SCHEMA_VERSION, apply_overrides, differences, read_yaml, signature
+from sad_hpc.config import apply_overrides, differences, read_yaml, signature
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment, parse_experiment
 from sad_hpc.tasks import make_family
@@ -170,7 +170,7 @@ def test_a_signature_is_12_hex_digits_and_ignores_the_order_of_keys():
     int(one, 16)
     assert signature("t", {"a": 1, "b": 2}) != one
     assert signature("s", {"a": 1, "b": 2}, ["0" * 12]) != one
-    assert signature("s", {"a": 1, "b": 2}, version=SCHEMA_VERSION + 1) != one
+    assert signature("s", {"a": 1, "b": 2}, revision=1) != one
 
 
 def test_differences_name_the_key_and_both_values():

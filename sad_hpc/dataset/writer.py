@@ -40,7 +40,10 @@ def shard_content(block: Block, signature: str, config: dict[str, Any], family: 
     with h5py.File(io.BytesIO(content), "r") as file:
         for name, array in block.arrays.items():
             if not np.array_equal(file[name][...], array):
-                raise DatasetError(f"{name} reads back differently; check this machine")
+                first = block.arrays["tasks/index"][0]
+                raise DatasetError(
+                    f"the block of task {first}: {name} reads back differently; check this machine"
+                )
     return content
 
 

@@ -71,6 +71,9 @@ class Labels:
 class Distiller(ABC):
     """Algorithm 3 or 5 in given MDPs, under a given policy and rule."""
 
+    remedy: str
+    """What is said where no query state is good enough."""
+
     def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
         """Labels of tasks (n,), by the number of their MDP; the stream is advanced.
 
@@ -81,10 +84,7 @@ class Distiller(ABC):
         actions = np.empty(len(mdp_of_task), np.uint8)
         transitions = self._fill(mdp_of_task, stream, query_states, actions)
         if transitions < 0:
-            raise SadError(
-                f"no query state reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
-                "data.trust_horizon or lower data.return_threshold"
-            )
+            raise SadError(f"after {MAX_CANDIDATES:,} tries for one task {self.remedy}")
         return Labels(query_states, actions, transitions)
 
     @abstractmethod

@@ -32,6 +32,8 @@ def stream(seed: int, split: int, block: int, purpose: str) -> NDArray[np.uint64
 def digits_per_word(base: int) -> int:
     """How many draws from 0..base-1 one word yields."""
     count = 1
+    if base < 2:  # nothing to draw: a policy of one action
+        return count
     while base ** (count + 1) <= MAX_PRODUCT:
         count += 1
     return count

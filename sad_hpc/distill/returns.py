@@ -18,6 +18,11 @@ from sad_hpc.tasks.base import TabularMDPs
 class LargestReturn(Distiller):
     """Algorithm 3 in M MDPs, generalised to N_ep roll-outs an action."""
 
+    remedy = (
+        "no query state reached the return threshold: raise data.trust_horizon or lower "
+        "data.return_threshold"
+    )
+
     def __init__(self, mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> None:
         self._mdps, self._policy, self._rule = mdps, policy, rule
 

@@ -19,6 +19,7 @@ from sad_hpc.distill.random import (
     high_product,
     rejection_threshold,
 )
+from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.base import TabularMDPs
 
 TABLE_ENTRIES = 2**18
@@ -51,7 +52,8 @@ class Strides:
             longest: steps.
 
         Raises:
-            ValueError: rewards are others, or there are too many states.
+            ValueError: rewards are others.
+            ConfigError: the policy is too fine for so many states.
         """
         if not np.isin(mdps.rewards, (0, 1)).all():
             raise ValueError("Algorithm 5 is for rewards of 0 and 1")
@@ -69,7 +71,10 @@ class Strides:
             steps += 1
         width = rows.shape[2]
         if (n_states + 1) * width > 2**STEP_BITS:
-            raise ValueError(f"{n_states} states x {width} policy entries exceed an entry's bits")
+            raise ConfigError(
+                f"data.behavior_policy takes a table of {width:,} entries, too many for "
+                f"{n_states:,} states: use fractions with smaller denominators, such as 0.125"
+            )
         entries = rows * width | taken << STEP_BITS
         return cls(
             (first * width).astype(np.uint32),
@@ -81,6 +86,8 @@ class Strides:
 
 class FewestSteps(Distiller):
     """Algorithm 5 in M MDPs, generalised to N_ep roll-outs an action."""
+
+    remedy = "no roll-out found a reward: raise data.trust_horizon"
 
     def __init__(self, mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> None:
         self._rule = rule

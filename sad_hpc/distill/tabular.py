@@ -17,12 +17,12 @@ from sad_hpc.distill.labels import Distiller, LabelRule, optimal_labels
 from sad_hpc.distill.returns import LargestReturn
 from sad_hpc.distill.strides import FewestSteps
 from sad_hpc.experiment import DataConfig
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TabularMDPs
 
 
 @dataclass(frozen=True)
 class Variants:
-    """The M distinct tasks of a split, and all that its blocks look up of them."""
+    """M distinct tasks, and all that the kernels look up of them."""
 
     parameters: NDArray[np.int16]
     """(M, p)"""
@@ -32,12 +32,14 @@ class Variants:
     distiller: Distiller
 
     @classmethod
-    @functools.lru_cache(maxsize=4)
     def of(
-        cls, family: TabularFamily, split: str, policy: tuple[int, ...], rule: LabelRule
+        cls,
+        family: TabularFamily,
+        parameters: NDArray[np.int16],
+        policy: tuple[int, ...],
+        rule: LabelRule,
     ) -> "Variants":
-        """The tasks of a split, remembered from block to block."""
-        parameters = family.variants(split)
+        """The tables of tasks with these parameters."""
         mdps = family.mdps(parameters)
         return cls(
             parameters,
@@ -45,6 +47,30 @@ class Variants:
             Dynamics.of(family, mdps),
             make_distiller(mdps, np.array(policy, np.uint8), rule),
         )
+
+    @classmethod
+    @functools.lru_cache(maxsize=4)
+    def of_split(
+        cls, family: TabularFamily, split: str, policy: tuple[int, ...], rule: LabelRule
+    ) -> "Variants":
+        """All distinct tasks of a split, remembered from block to block."""
+        return cls.of(family, family.variants(split), policy, rule)
+
+
+def block_variants(
+    family: TabularFamily, split: str, draw: Draw, rule: LabelRule
+) -> tuple[Variants, NDArray[np.int64]]:
+    """A block's distinct tasks, and which of them each of its tasks is (n,).
+
+    Where the tables of the whole split would take too much memory, they are made of the tasks of
+    this block alone.
+    """
+    policy, every = tuple(draw.policy.tolist()), family.variants(split)
+    numbers = family.variant_numbers(len(every), draw.first, draw.count)
+    if len(every) * family.n_states * family.n_actions <= TABLE_ENTRIES:
+        return Variants.of_split(family, split, policy, rule), numbers
+    distinct, number_of_task = np.unique(numbers, return_inverse=True)
+    return Variants.of(family, every[distinct], policy, rule), number_of_task.reshape(-1)
 
 
 def make_distiller(mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> Distiller:
@@ -57,8 +83,7 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     count, policy, streams, horizon = draw.count, draw.policy, draw.streams, family.config.horizon
     rule = LabelRule.of(data, family.sparse_reward)
-    variants = Variants.of(family, split, tuple(policy.tolist()), rule)
-    mdp_of_task = np.arange(draw.first, draw.first + count) % len(variants.parameters)
+    variants, mdp_of_task = block_variants(family, split, draw, rule)
 
     dynamics = variants.dynamics
     context = sample_transitions(dynamics, mdp_of_task, policy, horizon, streams["context"])

@@ -46,13 +46,13 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
 
 
 def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
-    """How many of a stage's jobs run at a time: trainings as many as there are cores for."""
+    """How many of a stage's jobs run at a time; of trainings no more than there are cores for."""
     resources = cluster.resources(stage)
     if stage == "evaluate":
         return cluster.array_parallelism
     if stage == "pretrain" and not resources.gpus:
-        cores = len(os.sched_getaffinity(0))
-        return max(1, cores // (resources.tasks * resources.cpus_per_task))
+        room = len(os.sched_getaffinity(0)) // (resources.tasks * resources.cpus_per_task)
+        return max(1, min(room, cluster.array_parallelism))
     return 1
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.config import SCHEMA_VERSION, Section
+from sad_hpc.config import Section
 from sad_hpc.errors import ConfigError
 
 SPLITS = ("train", "test")
@@ -55,7 +55,7 @@ class TaskFamily(ABC):
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
     """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
-    data_version: int = SCHEMA_VERSION
+    data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
     context_groups: tuple[str, ...] = ("context", "episodes")
@@ -105,7 +105,7 @@ class TabularFamily(TaskFamily):
     States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
     """
 
-    data_version = 2
+    data_revision = 1
     start_state: int
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]
@@ -129,7 +129,11 @@ class TabularFamily(TaskFamily):
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
         variants = self.variants(split)
-        return variants[np.arange(first, first + count) % len(variants)]
+        return variants[self.variant_numbers(len(variants), first, count)]
+
+    def variant_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
+        """(count,): which of the `distinct` variants tasks first .. first + count - 1 are."""
+        return np.arange(first, first + count) % distinct
 
     @abstractmethod
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:

@@ -1,7 +1,7 @@
 """Q under the random policy and Q of the optimal one, by iterating the Bellman equations.
 
-Assumption 2 says that in every state both have the same best actions; for a family of tabular MDPs
-it is checked state by state.
+Assumption 2 says that in every state both have the same best actions.  Labels need less: that every
+best action under the random policy is an optimal one.  Both are checked state by state.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,9 @@ from sad_hpc.tasks.base import TabularMDPs
 
 GAMMA, THRESHOLD = 0.99, 1e-6
 """The paper's discount, and the largest TD error of a Q-table that has converged."""
+
+FINE_THRESHOLD = 1e-12
+"""For families, whose gaps between actions may be smaller than 1e-5."""
 
 MAX_ITERATIONS = 10_000_000
 
@@ -90,18 +93,43 @@ def kappa(tables: QTables) -> NDArray[np.float64]:
 
     Actions that are equally good count as one: with two of them the paper's kappa would be 0, and
     either is a right answer.  Where all are equally good it is infinite.
+
+    Raises:
+        ConfigError: a gap is too small to be told from a tie.
     """
     worse = np.where(tables.best_actions(), -np.inf, tables.values)
-    return tables.values.max(axis=-1) - worse.max(axis=-1)
+    gaps: NDArray[np.float64] = tables.values.max(axis=-1) - worse.max(axis=-1)
+    if gaps.min() < 10 * tables.margin:
+        raise ConfigError(
+            f"two actions differ by {gaps.min():.1g} only, which cannot be told from a tie; "
+            "choose a larger discount"
+        )
+    return gaps
 
 
-def assumption_2_fails(
-    mdps: TabularMDPs, policy: NDArray[np.float64], discount: float = GAMMA
-) -> NDArray[np.bool_]:
-    """(M, S): states in which a best action under the random policy is not an optimal one."""
-    random = policy_q(mdps, policy, discount).best_actions()
-    optimal = optimal_q(mdps, discount).best_actions()
-    return np.any(random & ~optimal, axis=-1)
+@dataclass(frozen=True)
+class Agreement:
+    """How the best actions under the random policy compare with the optimal ones, (M, S)."""
+
+    misled: NDArray[np.bool_]
+    """A best action under the random policy is not optimal: labels are wrong in the limit."""
+    unequal: NDArray[np.bool_]
+    """The two sets of best actions differ: Assumption 2 fails to the letter."""
+
+
+def agreement(
+    mdps: TabularMDPs,
+    policy: NDArray[np.float64],
+    discount: float = GAMMA,
+    threshold: float = FINE_THRESHOLD,
+) -> Agreement:
+    """Compares the best actions of both policies in every state."""
+    random = policy_q(mdps, policy, discount, threshold).best_actions()
+    optimal = optimal_q(mdps, discount, threshold).best_actions()
+    return Agreement(
+        np.any(random & ~optimal, axis=-1),
+        np.any(random != optimal, axis=-1),
+    )
 
 
 def line_world(left: float, right: float) -> TabularMDPs:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from sad_hpc.errors import ConfigError
 
+ROUNDING = 1e-9
+"""Differences below this share are those of floating-point numbers."""
+
 
 @dataclass(frozen=True)
 class BanditBound:
@@ -49,6 +52,11 @@ class MDPBound:
         _check_positive(bound=self.bound, kappa=self.kappa)
         if not 0 < self.discount < 1:
             raise ConfigError(f"gamma={self.discount:g} must lie between 0 and 1")
+        if self._scaled_gap > 1:
+            raise ConfigError(
+                f"kappa={self.kappa:g} is impossible with rewards within {self.bound:g} and "
+                f"gamma={self.discount:g}: at most {2 * self.bound / (1 - self.discount):g}"
+            )
 
     @property
     def least_horizon(self) -> int:
@@ -56,8 +64,10 @@ class MDPBound:
 
         A roll-out of N has the rewards of t = 0 .. N.
         """
-        limit = math.log(self._scaled_gap, self.discount) - 1
-        return max(0, math.floor(limit) + 1)
+        horizon = max(0, math.floor(math.log(self._scaled_gap, self.discount) - 1))
+        while self.discount ** (horizon + 1) >= self._scaled_gap * (1 - ROUNDING):
+            horizon += 1
+        return horizon
 
     def g_1(self, horizon: int) -> float:
         """G_1 of equation (9): episodes by which each unit of the logarithm is paid.

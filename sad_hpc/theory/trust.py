@@ -1,5 +1,6 @@
 """What the theorems promise for a config, and beside it how often its labels are right."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from sad_hpc.experiment import DataConfig, Experiment
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS
-from sad_hpc.theory.bellman import assumption_2_fails, kappa, policy_q
+from sad_hpc.theory.bellman import FINE_THRESHOLD, agreement, kappa, policy_q
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
@@ -24,9 +25,15 @@ class Trust:
     """Of one choice of N and N_ep."""
 
     promised: float | None
-    """The theorem's 1 - delta; None: N is below the theorem's minimum, and it promises nothing."""
+    """The theorem's 1 - delta; None: it promises nothing."""
+    silence: str
+    """Why it promises nothing."""
+    kappa: float | None
+    """Theorem 2's, where it has one."""
+    labels: int
+    """How many were simulated."""
     measured: float
-    """Share of simulated labels that are optimal actions in their query states."""
+    """Share of them that are optimal actions in their query states."""
     transitions: float
     """Environment transitions that a label takes."""
 
@@ -34,31 +41,40 @@ class Trust:
 def trust(experiment: Experiment[Any]) -> Trust:
     """The theorem's level for an experiment's labels, and their accuracy in simulation.
 
+    Theorem 2 is about the mean return of N steps, by which Algorithm 3 chooses; where rewards are
+    sparse, Algorithm 5 stops a roll-out at its first reward, and the level is a guide.
+
     Raises:
         ConfigError: the family is neither a bandit nor tabular.
     """
     family, data = make_family(experiment.task), experiment.data
-    measured, transitions = label_accuracy(family, data)
-    if isinstance(family, BanditFamily):
-        promised: float | None = expected_trustworthiness(family, data.trust_horizon)
-    else:
-        bound, horizon = mdp_bound(family, data), theorem_horizon(data)
-        promised = None
-        if horizon >= bound.least_horizon:
-            promised = bound.trustworthiness(data.episodes_per_action, horizon)
-    return Trust(promised, measured, transitions)
-
-
-def label_accuracy(family: TaskFamily, data: DataConfig) -> tuple[float, float]:
-    """Share of optimal actions among SIMULATED_TASKS labels, and transitions per label."""
-    data = data.model_copy(update={"tasks": 2 * SIMULATED_TASKS, "block_tasks": SIMULATED_TASKS})
+    promised, silence, gap = _promise(family, data)
+    tasks = next(n for n in itertools.count(SIMULATED_TASKS, SIMULATED_TASKS)
+                 if family.n_tasks("train", n) >= SIMULATED_TASKS)  # fmt: skip
+    data = data.model_copy(update={"tasks": tasks, "block_tasks": SIMULATED_TASKS})
     block = make_block(family, data, "train", 0)
     right = family.are_optimal(
         block.arrays["tasks/parameters"],
         block.arrays["labels/sad/query_states"],
         block.arrays["labels/sad/actions"],
     )
-    return float(right.mean()), block.transitions["labels_sad"] / len(right)
+    transitions = block.transitions["labels_sad"] / len(right)
+    return Trust(promised, silence, gap, len(right), float(right.mean()), transitions)
+
+
+def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, float | None]:
+    """A theorem's 1 - delta, or None and the reason; and kappa."""
+    if isinstance(family, BanditFamily):
+        return expected_trustworthiness(family, data.trust_horizon), "", None
+    tabular = _tabular(family)
+    mdps = tabular.mdps(tabular.variants("train"))
+    if agreement(mdps, _behavior_policy(tabular, data), data.discount).misled.any():
+        return None, "the random policy's best actions are not all optimal (Assumption 2)", None
+    bound, horizon = mdp_bound(family, data), theorem_horizon(data)
+    if horizon < bound.least_horizon:
+        least = bound.least_horizon - horizon + data.trust_horizon
+        return None, f"it asks for an N of {least:,} or more", bound.kappa
+    return bound.trustworthiness(data.episodes_per_action, horizon), "", bound.kappa
 
 
 def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
@@ -81,13 +97,13 @@ def mdp_bound(family: TaskFamily, data: DataConfig) -> MDPBound:
     """Theorem 2 for a family: kappa is the least over all states of all training tasks.
 
     Raises:
-        ConfigError: the family is not tabular.
+        ConfigError: the family is not tabular, or kappa is too small to be computed.
     """
     tabular = _tabular(family)
     mdps = tabular.mdps(tabular.variants("train"))
-    gaps = kappa(policy_q(mdps, _behavior_policy(tabular, data), data.discount))
-    bound = float(np.abs(mdps.rewards).max())
-    return MDPBound(bound, float(gaps.min()), data.discount)
+    policy = _behavior_policy(tabular, data)
+    gaps = kappa(policy_q(mdps, policy, data.discount, FINE_THRESHOLD))
+    return MDPBound(float(np.abs(mdps.rewards).max()), float(gaps.min()), data.discount)
 
 
 def theorem_horizon(data: DataConfig) -> int:
@@ -95,29 +111,35 @@ def theorem_horizon(data: DataConfig) -> int:
     return data.trust_horizon - 1
 
 
-def assumption_2(
-    experiment: Experiment[Any], discount: float
-) -> tuple[list[tuple[str, list[int], list[int]]], int]:
-    """Checks Assumption 2 in every state of every distinct task of both splits.
+@dataclass(frozen=True)
+class Assumption2:
+    """What became of the states of all distinct tasks of both splits."""
 
-    Returns:
-        where it fails (split, the task's parameters, the state's coordinates), and how many states
-        were looked at.
+    checked: int
+    unequal: int
+    """Those in which the two sets of best actions differ."""
+    misled: list[tuple[str, list[int], list[int]]]
+    """Those in which a best action under the random policy is not optimal: split, the task's
+    parameters, the state's coordinates."""
+
+
+def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
+    """Checks Assumption 2 in every state of every distinct task.
 
     Raises:
         ConfigError: the family is not tabular, or `discount` is outside of (0, 1).
     """
     family = _tabular(make_family(experiment.task))
     policy = _behavior_policy(family, experiment.data)
-    failures, checked = [], 0
+    misled, checked, unequal = [], 0, 0
     for split in SPLITS:
         variants = family.variants(split)
-        fails = assumption_2_fails(family.mdps(variants), policy, discount)
-        checked += fails.size
-        for task, state in np.argwhere(fails):
+        found = agreement(family.mdps(variants), policy, discount)
+        checked, unequal = checked + found.misled.size, unequal + int(found.unequal.sum())
+        for task, state in np.argwhere(found.misled):
             cell = family.coordinates[state].tolist()
-            failures.append((split, variants[task].tolist(), cell))
-    return failures, checked
+            misled.append((split, variants[task].tolist(), cell))
+    return Assumption2(checked, unequal, misled)
 
 
 def _tabular(family: TaskFamily) -> TabularFamily:

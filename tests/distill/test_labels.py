@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sad_hpc.distill import strides
+from sad_hpc.distill import make_block, strides, tabular
 from sad_hpc.distill.labels import LabelRule, optimal_labels
 from sad_hpc.distill.random import stream
 from sad_hpc.distill.strides import STEP_BITS, Strides
 from sad_hpc.distill.tabular import make_distiller
-from sad_hpc.errors import SadError
+from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.experiment import DataConfig
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -98,6 +99,31 @@ def test_a_stride_is_its_steps_one_after_another(stride: int):
             row = (16 if paid else int(here)) * table.width
             assert table.table[0, state * table.width + number] == row + (steps << STEP_BITS)
     assert (table.table[0, 16 * table.width :] == 16 * table.width).all()  # paid stays paid
+
+
+def test_a_policy_of_one_action_needs_no_draws():
+    labels = sample(rule(), n_tasks=200, policy=np.array([0.0, 1.0, 0.0, 0.0, 0.0]))
+    assert MDP.rewards[0, labels.query_states, labels.actions].max() == 1
+
+
+def test_a_policy_too_fine_for_the_states_is_refused():
+    with pytest.raises(ConfigError, match="behavior_policy"):
+        Strides.of(MDP, np.zeros(2**20, np.uint8), 3)
+
+
+def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
+    """Where those of a whole split would take too much memory."""
+    monkeypatch.setattr(tabular, "TABLE_ENTRIES", 0)
+    data = DataConfig(tasks=6000, trust_horizon=4, block_tasks=4000)
+    arrays = make_block(FAMILY, data, "train", 0).arrays
+    goals = arrays["tasks/parameters"]
+    assert (goals == FAMILY.parameters("train", 0, len(goals))).all()
+    context = {n: arrays[f"context/{n}"] for n in ("states", "actions", "rewards", "next_states")}
+    assert FAMILY.dynamics_faults(goals, "context", context) == []
+    queries, labels = arrays["labels/sad/query_states"], arrays["labels/sad/actions"]
+    assert FAMILY.are_optimal(goals, queries, labels).mean() > 0.7
+    queries, labels = arrays["labels/dpt_star/query_states"], arrays["labels/dpt_star/actions"]
+    assert FAMILY.are_optimal(goals, queries, labels).all()
 
 
 def test_rewards_other_than_0_and_1_are_refused():

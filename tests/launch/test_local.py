@@ -42,8 +42,9 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("overrides", "at_once"),
-    [([], 4), (["pretrain.tasks=1"], 8), (["pretrain.tasks=3"], 2), (["pretrain.tasks=9"], 1),
-     (["pretrain.tasks=1", "pretrain.cpus_per_task=4"], 2), (["pretrain.gpus=1"], 1)],
+    [([], 2), (["array_parallelism=9"], 4), (["array_parallelism=9", "pretrain.tasks=1"], 8),
+     (["array_parallelism=9", "pretrain.tasks=3"], 2), (["pretrain.tasks=9"], 1),
+     (["pretrain.tasks=1", "pretrain.cpus_per_task=5"], 1), (["pretrain.gpus=1"], 1)],
 )  # fmt: skip
 def test_trainings_share_the_cores(
     overrides: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch

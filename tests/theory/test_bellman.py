@@ -5,7 +5,8 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.theory.bellman import (
-    assumption_2_fails,
+    FINE_THRESHOLD,
+    agreement,
     kappa,
     line_world,
     optimal_q,
@@ -71,18 +72,37 @@ def test_the_three_cases_of_two_rewards(right: float, gamma: float, random: str,
         best = tables.best_actions()[0]
         assert (best.sum(axis=1) == 1).all()
         assert "".join(map(str, best.argmax(axis=1))) == expected
-    assert assumption_2_fails(world, UNIFORM, gamma).any() == (random != optimal)
+    found = agreement(world, UNIFORM, gamma)
+    assert found.unequal.any() == found.misled.any() == (random != optimal)
 
 
-def test_assumption_2_holds_in_darkroom_with_its_ties():
-    """In a corner several actions are equally good for both policies."""
+def test_in_darkroom_the_random_policys_best_actions_are_optimal_but_not_all_of_them():
+    """In a corner several actions are equally good for both; elsewhere one of two ways is."""
     room = make_family(DarkroomConfig(size=4, train_goals=10))
     mdps, uniform = room.mdps(room.coordinates.astype(np.int16)), np.full(5, 0.2)
-    assert not assumption_2_fails(mdps, uniform, 0.9).any()
+    found = agreement(mdps, uniform, 0.9)
+    assert not found.misled.any() and found.unequal.any()
     best = policy_q(mdps, uniform, 0.9).best_actions()
     assert best[0, 0].tolist() == [False, True, False, True, True]  # the goal itself, in a corner
-    gaps = kappa(policy_q(mdps, uniform, 0.9))
-    assert (gaps > 0).all()
+
+
+@pytest.mark.parametrize("size", [4, 10])
+def test_kappa_of_a_room_is_that_of_the_exact_q(size: int):
+    room = make_family(DarkroomConfig(size=size, train_goals=10))
+    goal = np.array([[size - 2, size - 3]], np.int16)
+    mdps, uniform = room.mdps(goal), np.full(5, 0.2)
+    q = exact_q(mdps, uniform, 0.9)
+    below = np.where(q > q.max(axis=1, keepdims=True) - 1e-12, -np.inf, q).max(axis=1)
+    found = kappa(policy_q(mdps, uniform, 0.9, FINE_THRESHOLD))
+    assert found[0].min() == pytest.approx((q.max(axis=1) - below).min(), rel=1e-4)
+
+
+def test_a_gap_that_cannot_be_told_from_a_tie_is_refused():
+    nearly_equal = TabularMDPs(
+        np.zeros((1, 1, 2), np.uint16), np.array([[[1.0, 1 - 2e-5]]], np.float32)
+    )
+    with pytest.raises(ConfigError, match="told from a tie"):
+        kappa(policy_q(nearly_equal, UNIFORM, 0.9, 1e-6))
 
 
 def test_kappa_is_the_gap_to_the_best_of_the_others():

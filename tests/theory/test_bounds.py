@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 from sad_hpc.distill.bandits import distill_bandit_labels
+from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.random import stream
+from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError
 from sad_hpc.policy import policy_table
+from sad_hpc.tasks import TabularMDPs
 from sad_hpc.theory.bounds import BanditBound, MDPBound, log_term
 
 
@@ -51,13 +54,43 @@ def test_g_1_falls_with_the_horizon_to_its_limit():
     assert values[-1] == pytest.approx(8 * 1.0 / (0.05 * 0.1) ** 2)
 
 
-@pytest.mark.parametrize("pulls", [20, 80])
+@pytest.mark.parametrize("pulls", [265, 400])
 def test_theorem_1_holds_in_simulation(pulls: int):
-    """Two arms, for which its proof is complete; rewards are 0 or 1, so B = 1."""
+    """Two arms, for which its proof is complete; rewards are 0 or 1, so B = 1: 0.9 and 0.98."""
     means = np.tile(np.array([0.7, 0.4], np.float32), (4000, 1))
     table = policy_table("uniform", 2)
     labels, _ = distill_bandit_labels(means, 0.0, table, pulls, False, stream(0, 0, 0, "sad"))
     assert (labels == 0).mean() >= BanditBound(1.0, 0.3).trustworthiness(pulls)
+
+
+def test_theorem_2_holds_in_simulation():
+    """Two states that stay as they are; in each another action is worth 1, the rest nothing."""
+    mdps = TabularMDPs(
+        np.array([[[0, 0], [1, 1]]], np.uint16), np.array([[[1, 0], [0, 1]]], np.float32)
+    )
+    mdp = MDPBound(bound=1.0, kappa=1.0, discount=0.5)
+    horizon = mdp.least_horizon + 3
+    rule = LabelRule(
+        trust_horizon=horizon + 1,
+        episodes_per_action=math.ceil(mdp.episodes(0.1, horizon)),
+        discount=0.5,
+        stop_at_reward=False,
+        return_threshold=-1.0,
+        random_ties=False,
+    )
+    distiller = make_distiller(mdps, policy_table("uniform", 2), rule)
+    labels = distiller.distill(np.zeros(2000, np.int64), stream(0, 0, 0, "sad"))
+    assert (labels.actions == labels.query_states).mean() >= 0.9
+
+
+def test_horizons_at_a_power_of_gamma_are_above_it_nevertheless():
+    """Where rounding could put the least N on the other side, and G_1 divides by nothing."""
+    for power in range(1, 40):
+        for gamma in (0.5, 0.9, 0.95):
+            mdp = MDPBound(bound=1.0, kappa=2 * gamma**power / (1 - gamma), discount=gamma)
+            assert mdp.least_horizon == power
+            expected = 2 * ((1 - gamma ** (power + 1)) / (gamma**power * (1 - gamma))) ** 2
+            assert mdp.g_1(power) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 2.0, math.nan])
@@ -74,6 +107,11 @@ def test_impossible_problems_are_refused(value: float):
         MDPBound(1.0, value, 0.9)
     with pytest.raises(ConfigError, match="bound"):
         BanditBound(value, 0.1)
+
+
+def test_gaps_wider_than_the_rewards_allow_are_refused():
+    with pytest.raises(ConfigError, match="kappa=100 is impossible"):
+        MDPBound(1.0, 100.0, 0.9)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0, 1.5, -0.5])
