@@ -1,6 +1,5 @@
 """Whole collections: `mpiexec -n R sad-hpc collect`, from the start of the command to its end."""
 
-import shutil
 import statistics
 import sys
 import tempfile
@@ -28,83 +27,81 @@ SMALL = ["evaluate.tasks=4", "pretrain.holdout_tasks=1", "pretrain.batch_size=1"
 
 def bench_collection() -> None:
     """The paper's tabular datasets; two ranks against one; Miniworld against a bare renderer."""
-    for name, seconds in SECONDS.items():
-        whole_dataset(name, seconds)
-    start_up()
-    two, one = (Collection("gaussian_bandit", ranks, ["data.tasks=50000"]) for ranks in (2, 1))
-    compare("collect gaussian_bandit, 2 ranks", "tasks", two.work, one.work, "1 rank", 1.8)
-    miniworld()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, seconds in SECONDS.items():
+            whole_dataset(Path(folder), name, seconds)
+        start_up(Path(folder))
+        two, one = (
+            Collection(Path(folder), "gaussian_bandit", ranks, ["data.tasks=50000"])
+            for ranks in (2, 1)
+        )
+        compare("collect gaussian_bandit, 2 ranks", "tasks", two.work, one.work, "1 rank", 1.8)
+        miniworld(Path(folder))
 
 
 class Collection:
-    """A collection that begins anew every time."""
+    """A collection that begins anew, in a folder of its own, every time."""
 
-    def __init__(self, name: str, ranks: int, overrides: list[str]) -> None:
-        path = PAPER / f"{name}.yaml"
-        self.runs = Path(tempfile.mkdtemp(prefix="sad_hpc-bench-"))
-        self.run = Run(load_experiment(path, overrides), self.runs)
-        self._arguments = [
-            BIN / "mpiexec", "-n", str(ranks), BIN / "sad-hpc", "collect", path, *overrides,
-            "--runs", self.runs,
-        ]  # fmt: skip
-        self.work = Work(self._collect, self.run.experiment.data.tasks)
+    def __init__(self, folder: Path, name: str, ranks: int, overrides: list[str]) -> None:
+        self._config, self._folder = [PAPER / f"{name}.yaml", *overrides], folder
+        self._runs = folder
+        self._ranks = ranks
+        self.experiment = load_experiment(self._config[0], overrides)
+        self.work = Work(self._collect, self.experiment.data.tasks)
         self._collect()  # compiles, where that is still to be done
 
     def _collect(self) -> int:
-        shutil.rmtree(self.runs)
-        return command(self._arguments)
+        self._runs = Path(tempfile.mkdtemp(dir=self._folder))
+        return self.again()
+
+    def again(self) -> int:
+        """The same command once more: there is nothing left to do."""
+        start = [BIN / "mpiexec", "-n", str(self._ranks)] if self._ranks > 1 else []
+        return command([*start, BIN / "sad-hpc", "collect", *self._config, "--runs", self._runs])
 
     @property
     def stage_seconds(self) -> float:
         """Of the last collection, without the start of its processes."""
-        marker = self.run.data().done or {}
+        marker = Run(self.experiment, self._runs).data().done or {}
         return sum(marker["throughput"][split]["seconds"] for split in SPLITS)
 
 
-def whole_dataset(name: str, target: float) -> None:
+def whole_dataset(folder: Path, name: str, target: float) -> None:
     """The command and, within it, the stage: kernels, HDF5, checks and renames."""
-    collection = Collection(name, 2, [])
+    collection = Collection(folder, name, 2, [])
     runs = [(*timed(collection.work.run), collection.stage_seconds) for _ in range(REPEATS)]
     command_seconds, peaks, stage_seconds = zip(*runs, strict=True)
-    size = collection.work.size
+    size, stage = collection.work.size, statistics.median(stage_seconds)
+    report(f"collect {name}, 2 ranks, the stage", size, "tasks", stage, target_seconds=target)
     report(
-        f"collect {name}, 2 ranks, without start-up",
-        size,
-        "tasks",
-        statistics.median(stage_seconds),
-        target_seconds=target,
-    )
-    report(
-        f"collect {name}, 2 ranks",
+        f"collect {name}, 2 ranks, the command",
         size,
         "tasks",
         statistics.median(command_seconds),
         peak_mib=max(peaks) / 2**20,
     )
-    shutil.rmtree(collection.runs)
 
 
-def start_up() -> None:
+def start_up(folder: Path) -> None:
     """`sad-hpc collect` of a dataset that is complete."""
-    collection = Collection("darkroom", 1, ["data.tasks=98", *SMALL])
-    arguments = collection._arguments[3:]
-    seconds = statistics.median(timed(lambda: command(arguments))[0] for _ in range(REPEATS))
+    collection = Collection(folder, "darkroom", 1, ["data.tasks=98", *SMALL])
+    seconds = statistics.median(timed(collection.again)[0] for _ in range(REPEATS))
     report("start-up of sad-hpc collect", 1, "starts", seconds, target_seconds=1.0)
 
 
-def miniworld() -> None:
+def miniworld(folder: Path) -> None:
     """All that a collection does on two cores, against rendering alone on two cores."""
-    ours = Collection("miniworld", 2, [f"data.tasks={IMAGE_TASKS}", "data.block_tasks=32", *SMALL])
-    experiment = ours.run.experiment
-    family = make_family(experiment.task)
+    overrides = [f"data.tasks={IMAGE_TASKS}", "data.block_tasks=32", *SMALL]
+    ours = Collection(folder, "miniworld", 2, overrides)
+    family = make_family(ours.experiment.task)
     tasks = sum(family.n_tasks(split, IMAGE_TASKS) for split in SPLITS)
-    frames = tasks * (2 * experiment.task.horizon + 3)  # contexts, episodes, three query states
-    bare = [BIN / "mpiexec", "-n", "2", sys.executable, HERE / "bare_rendering.py", frames // 2]
+    frames = tasks * (2 * ours.experiment.task.horizon + 3)  # contexts, episodes, query states
+    bare = [BIN / "mpiexec", "-n", "2", sys.executable, HERE / "bare_rendering.py"]
     compare(
         "collect miniworld, 2 ranks",
         "frames",
         Work(ours.work.run, frames),
-        Work(lambda: command(bare), frames),
+        Work(lambda: command([*bare, str(frames // 2)]), frames),
         "MiniWorldEnv.render_obs alone, 2 processes",
         1.0,
     )

@@ -1,4 +1,4 @@
-"""One GPU, no Slurm, no MPI: what training the paper's whole table takes on it.
+"""One GPU, no Slurm, no MPI: what the optimizer's steps of the paper's whole table take on it.
 
     python benchmarks/gpu.py            every config of configs/paper/, as `sad-hpc pretrain` trains
     python benchmarks/gpu.py --toy      the same at toy size, on a CPU too

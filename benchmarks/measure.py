@@ -6,8 +6,11 @@ ratio above 1 means that this code is faster than the reference.
 
 import json
 import os
+import signal
 import statistics
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 REPEATS = 5
+LIMIT_SECONDS = 300
+"""Of a command."""
 LINES: list[dict[str, Any]] = []
 """What was measured so far in this process."""
 
@@ -24,7 +29,7 @@ class Work:
     """Something that takes time, and how much it does in one run."""
 
     run: Callable[[], int | None]
-    """Returns its peak memory in bytes, where it knows better than this process."""
+    """Returns its peak memory in bytes where it is a command; else this process's is taken."""
     size: int
     """Units of work in a run."""
 
@@ -94,23 +99,31 @@ def command(arguments: Sequence[str | Path], **environment: str) -> int:
     """Runs a command to its end; returns the memory of its largest process, in bytes.
 
     Raises:
-        CalledProcessError: it failed; its output is printed.
+        CalledProcessError: it failed, or took longer than LIMIT_SECONDS; its output is printed.
     """
     text = [str(argument) for argument in arguments]
-    with subprocess.Popen(
-        text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    ) as process:
-        output = process.stdout.read() if process.stdout else ""
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            text,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        timer = threading.Timer(LIMIT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
         _, status, usage = os.wait4(process.pid, 0)
+        timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        print(output)
-        raise subprocess.CalledProcessError(process.returncode, text)
+        if process.returncode:
+            output.seek(0)
+            print(output.read())
+            raise subprocess.CalledProcessError(process.returncode, text)
     return usage.ru_maxrss * 1024
+
+
+def void(_: object) -> None:
+    """For work that returns something."""
 
 
 def _short(value: Any) -> Any:

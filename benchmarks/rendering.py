@@ -1,10 +1,11 @@
 """Miniworld's speeds as JSON lines, like those of `run.py`; needs OpenGL."""
 
 import itertools
+import statistics
 
 import numpy as np
 from bare_rendering import POSES, TARGETS, bare_room, render
-from measure import Work, compare
+from measure import REPEATS, Work, compare, report, timed, void
 
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.random import stream
@@ -29,10 +30,6 @@ def bench_rendering() -> None:
     optimal_actions()
 
 
-def void(_: object) -> None:
-    """For work that returns something."""
-
-
 def label_roll_outs() -> None:
     targets, policy = np.arange(4000) % 4, policy_table("uniform", 4)
     rule = LabelRule(3, 1, 0.9, True, 1e-6, False)
@@ -45,9 +42,12 @@ def label_roll_outs() -> None:
 
 
 def optimal_actions() -> None:
-    work = Work(lambda: void(optimal_pose_actions(POSES, TARGETS)), FRAMES)
-    work.run()
-    compare("optimal actions miniworld", "poses", work, walk(), "MiniworldEnv.step")
+    def search() -> None:
+        optimal_pose_actions(POSES, TARGETS)
+
+    search()
+    seconds = statistics.median(timed(search)[0] for _ in range(REPEATS))
+    report("optimal actions miniworld, by exact search", FRAMES, "poses", seconds)
 
 
 def walk() -> Work:

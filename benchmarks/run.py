@@ -1,5 +1,6 @@
 """`make bench`: every measurement as a line of JSON, and a table of them in `last_run.md`."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rendering import bench_rendering
 from training import bench_training
 
 from sad_hpc.aggregate.tables import markdown_table
+from sad_hpc.files import atomic_path
 from sad_hpc.run import provenance
 
 HERE = Path(__file__).parent
@@ -19,22 +21,26 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     """Runs all benchmarks, one after another."""
-    bench_kernels()
-    bench_rendering()
-    bench_collection()
-    bench_evaluation()
-    bench_training()  # last: it joins a process group
-    (HERE / "last_run.md").write_text(page(measure.LINES), encoding="utf-8")
+    try:
+        bench_kernels()
+        bench_rendering()
+        bench_collection()
+        bench_evaluation()
+        bench_training()  # last: it joins a process group
+    finally:
+        with atomic_path(HERE / "last_run.md") as temporary:
+            temporary.write_text(page(measure.LINES), encoding="utf-8")
 
 
 def page(lines: list[dict[str, Any]]) -> str:
     """The table of a run, and the machine that it ran on."""
     made = provenance()
-    model = next(
+    named = (
         line.split(":")[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     )
+    model = next(named, platform.machine())
     memory = psutil.virtual_memory().total / 2**30
     head = (
         f"Made by `make bench` at commit {made['commit']}{' (changed)' * bool(made['dirty'])}, "
