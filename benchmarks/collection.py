@@ -44,7 +44,6 @@ class Collection:
 
     def __init__(self, folder: Path, name: str, ranks: int, overrides: list[str]) -> None:
         self._config, self._folder = [PAPER / f"{name}.yaml", *overrides], folder
-        self._runs = folder
         self._ranks = ranks
         self.experiment = load_experiment(self._config[0], overrides)
         self.work = Work(self._collect, self.experiment.data.tasks)
@@ -52,10 +51,10 @@ class Collection:
 
     def _collect(self) -> int:
         self._runs = Path(tempfile.mkdtemp(dir=self._folder))
-        return self.again()
+        return self.run()
 
-    def again(self) -> int:
-        """The same command once more: there is nothing left to do."""
+    def run(self) -> int:
+        """The command, in the last folder: where it has been run there, nothing is left to do."""
         start = [BIN / "mpiexec", "-n", str(self._ranks)] if self._ranks > 1 else []
         return command([*start, BIN / "sad-hpc", "collect", *self._config, "--runs", self._runs])
 
@@ -85,7 +84,7 @@ def whole_dataset(folder: Path, name: str, target: float) -> None:
 def start_up(folder: Path) -> None:
     """`sad-hpc collect` of a dataset that is complete."""
     collection = Collection(folder, "darkroom", 1, ["data.tasks=98", *SMALL])
-    seconds = statistics.median(timed(collection.again)[0] for _ in range(REPEATS))
+    seconds = statistics.median(timed(collection.run)[0] for _ in range(REPEATS))
     report("start-up of sad-hpc collect", 1, "starts", seconds, target_seconds=1.0)
 
 

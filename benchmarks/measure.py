@@ -17,9 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 REPEATS = 5
 LIMIT_SECONDS = 300
 """Of a command."""
+POLL_SECONDS = 0.1
+"""Between looks at the memory of a command."""
 LINES: list[dict[str, Any]] = []
 """What was measured so far in this process."""
 
@@ -88,10 +92,10 @@ def timed(run: Callable[[], int | None]) -> tuple[float, int]:
     return seconds, peak if peak is not None else peak_bytes()
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had since the last `timed` began."""
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+def peak_bytes(process: int | str = "self") -> int:
+    """The most memory that a process has had since the last `timed` began, or since its start."""
+    status = Path(f"/proc/{process}/status").read_text()
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM 0")
     return int(line.split()[1]) * 1024
 
 
@@ -112,14 +116,36 @@ def command(arguments: Sequence[str | Path], **environment: str) -> int:
         )
         timer = threading.Timer(LIMIT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
-        _, status, usage = os.wait4(process.pid, 0)
+        peaks, ended = [0], threading.Event()
+        threading.Thread(target=_watch, args=(process.pid, ended, peaks)).start()
+        process.wait()
+        ended.set()
         timer.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             output.seek(0)
             print(output.read())
             raise subprocess.CalledProcessError(process.returncode, text)
-    return usage.ru_maxrss * 1024
+    return max(peaks)
+
+
+def _watch(parent: int, ended: threading.Event, peaks: list[int]) -> None:
+    """Adds peaks of a process and its children; getrusage would count its state before `exec`."""
+    while not ended.wait(POLL_SECONDS):
+        peaks.extend(map(_peak_if_there, _family(parent)))
+
+
+def _family(parent: int) -> list[int]:
+    try:
+        return [parent, *(child.pid for child in psutil.Process(parent).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [parent]
+
+
+def _peak_if_there(process: int) -> int:
+    try:
+        return peak_bytes(process)
+    except OSError:
+        return 0
 
 
 def void(_: object) -> None:

@@ -4,6 +4,7 @@ Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and 
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -109,6 +110,7 @@ class SplitCollector:
         else:
             list(finished)  # works until there is nothing left, and yields nothing here
         self._spent.elapsed = time.perf_counter() - start
+        self._spent.peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._report()
         told = self._communicator.gather(preemption.requeue_requested())
         left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))

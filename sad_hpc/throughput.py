@@ -18,6 +18,8 @@ class Throughput:
     """Of the shards that were written."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, summed over the ranks."""
+    peak_memory: int = 0
+    """Bytes, of the largest rank."""
     elapsed: float = 0.0
     """Summed over the ranks; what is in no phase is the manifest, and waiting for other ranks."""
 
@@ -38,6 +40,7 @@ class Throughput:
             sum(rank.transitions for rank in ranks),
             sum(rank.bytes for rank in ranks),
             {name: sum(rank.seconds.get(name, 0.0) for rank in ranks) for name in PHASES},
+            max(rank.peak_memory for rank in ranks),
             sum(rank.elapsed for rank in ranks),
         )
 
@@ -51,14 +54,16 @@ class Throughput:
             "seconds": elapsed / ranks,
             "transitions_per_second": self.transitions * ranks / elapsed,
             "bytes_per_second": self.bytes * ranks / elapsed,
+            "peak_memory_of_a_rank": self.peak_memory,
             "shares": {name: share for name, share in shares.items() if share},
         }
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    """A summary in words, such as `5.1 M transitions/s, 82 MB/s; kernels 40 %, I/O 60 %`."""
+    """A summary in words, such as `5.1 M transitions/s, 82 MB/s, 210 MB a rank; kernels 40 %`."""
     rates = (
         f"{summary['transitions_per_second'] / 1e6:.3g} M transitions/s, "
-        f"{summary['bytes_per_second'] / 1e6:.3g} MB/s"
+        f"{summary['bytes_per_second'] / 1e6:.3g} MB/s, "
+        f"{summary['peak_memory_of_a_rank'] / 1e6:.3g} MB a rank"
     )
     return f"{rates}; " + ", ".join(f"{n} {share:.0%}" for n, share in summary["shares"].items())

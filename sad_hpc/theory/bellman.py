@@ -117,19 +117,10 @@ class Agreement:
     """The two sets of best actions differ: Assumption 2 fails to the letter."""
 
 
-def agreement(
-    mdps: TabularMDPs,
-    policy: NDArray[np.float64],
-    discount: float = GAMMA,
-    threshold: float = FINE_THRESHOLD,
-) -> Agreement:
-    """Compares the best actions of both policies in every state."""
-    random = policy_q(mdps, policy, discount, threshold).best_actions()
-    optimal = optimal_q(mdps, discount, threshold).best_actions()
-    return Agreement(
-        np.any(random & ~optimal, axis=-1),
-        np.any(random != optimal, axis=-1),
-    )
+def agreement(random: QTables, optimal: QTables) -> Agreement:
+    """Compares the best actions of the random policy with the optimal ones in every state."""
+    ours, best = random.best_actions(), optimal.best_actions()
+    return Agreement(np.any(ours & ~best, axis=-1), np.any(ours != best, axis=-1))
 
 
 def line_world(left: float, right: float) -> TabularMDPs:

@@ -13,8 +13,15 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import DataConfig, Experiment
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
-from sad_hpc.tasks.base import SPLITS
-from sad_hpc.theory.bellman import FINE_THRESHOLD, agreement, kappa, policy_q
+from sad_hpc.tasks.base import SPLITS, TabularMDPs
+from sad_hpc.theory.bellman import (
+    FINE_THRESHOLD,
+    QTables,
+    agreement,
+    kappa,
+    optimal_q,
+    policy_q,
+)
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
@@ -67,10 +74,11 @@ def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, f
     if isinstance(family, BanditFamily):
         return expected_trustworthiness(family, data.trust_horizon), "", None
     tabular = _tabular(family)
-    mdps = tabular.mdps(tabular.variants("train"))
-    if agreement(mdps, _behavior_policy(tabular, data), data.discount).misled.any():
+    mdps, policy = tabular.mdps(tabular.variants("train")), _behavior_policy(tabular, data)
+    random = policy_q(mdps, policy, data.discount, FINE_THRESHOLD)
+    if agreement(random, optimal_q(mdps, data.discount, FINE_THRESHOLD)).misled.any():
         return None, "the random policy's best actions are not all optimal (Assumption 2)", None
-    bound, horizon = mdp_bound(family, data), theorem_horizon(data)
+    bound, horizon = mdp_bound(mdps, random), theorem_horizon(data)
     if horizon < bound.least_horizon:
         least = bound.least_horizon - horizon + data.trust_horizon
         return None, f"it asks for an N of {least:,} or more", bound.kappa
@@ -93,17 +101,15 @@ def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
     return float(value)
 
 
-def mdp_bound(family: TaskFamily, data: DataConfig) -> MDPBound:
-    """Theorem 2 for a family: kappa is the least over all states of all training tasks.
+def mdp_bound(mdps: TabularMDPs, random: QTables) -> MDPBound:
+    """Theorem 2 for MDPs and Q under the random policy: kappa is the least over all states of all.
 
     Raises:
-        ConfigError: the family is not tabular, or kappa is too small to be computed.
+        ConfigError: kappa is too small to be computed.
     """
-    tabular = _tabular(family)
-    mdps = tabular.mdps(tabular.variants("train"))
-    policy = _behavior_policy(tabular, data)
-    gaps = kappa(policy_q(mdps, policy, data.discount, FINE_THRESHOLD))
-    return MDPBound(float(np.abs(mdps.rewards).max()), float(gaps.min()), data.discount)
+    return MDPBound(
+        float(np.abs(mdps.rewards).max()), float(kappa(random).min()), random.discount
+    )
 
 
 def theorem_horizon(data: DataConfig) -> int:
@@ -134,7 +140,11 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
     misled, checked, unequal = [], 0, 0
     for split in SPLITS:
         variants = family.variants(split)
-        found = agreement(family.mdps(variants), policy, discount)
+        mdps = family.mdps(variants)
+        found = agreement(
+            policy_q(mdps, policy, discount, FINE_THRESHOLD),
+            optimal_q(mdps, discount, FINE_THRESHOLD),
+        )
         checked, unequal = checked + found.misled.size, unequal + int(found.unequal.sum())
         for task, state in np.argwhere(found.misled):
             cell = family.coordinates[state].tolist()

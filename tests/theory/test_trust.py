@@ -7,6 +7,7 @@ from sad_hpc.cli import main
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.tasks import make_family
+from sad_hpc.theory.bellman import FINE_THRESHOLD, policy_q
 from sad_hpc.theory.bounds import BanditBound
 from sad_hpc.theory.trust import (
     assumption_2,
@@ -44,8 +45,9 @@ def test_theorem_2_is_silent_below_its_least_horizon_and_holds_above():
     small = ("task.size=3", "task.horizon=9", "task.train_goals=6", "data.discount=0.5")
     silent = trust(experiment("darkroom", *small, "data.trust_horizon=2"))
     assert silent.promised is None and silent.measured > 0.5 and silent.labels == 20_000
-    room = experiment("darkroom", *small)
-    least = mdp_bound(make_family(room.task), room.data).least_horizon
+    room = make_family(experiment("darkroom", *small).task)
+    mdps = room.mdps(room.variants("train"))
+    least = mdp_bound(mdps, policy_q(mdps, np.full(5, 0.2), 0.5, FINE_THRESHOLD)).least_horizon
     longer = ("data.episodes_per_action=3000", f"data.trust_horizon={least + 4}")
     loud = trust(experiment("darkroom", *small, *longer))
     assert loud.promised is not None and loud.promised <= loud.measured
