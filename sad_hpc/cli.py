@@ -144,7 +144,7 @@ def _add_config(command: _Parser) -> None:
 
 
 def _add_element(command: _Parser) -> None:
-    command.add_argument("--method", help="such as SAD; all of the config by default")
+    command.add_argument("--method", help="such as SAD, or a variant's name; all by default")
     command.add_argument("--seed", type=int, help="training seed; all of the config by default")
     command.add_argument(
         "--element", type=int, metavar="K", help="K-th (method, seed), as in a Slurm array"
@@ -167,21 +167,21 @@ def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 
 def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
-    """The (method, seed)s that a command line asks for."""
+    """The (row, seed)s that a command line asks for."""
     elements = run.experiment.elements
     if options.element is not None:
         if not 0 <= options.element < len(elements):
             raise ConfigError(f"--element {options.element}: valid are 0 to {len(elements) - 1}")
         return [elements[options.element]]
     chosen = [
-        (method, seed)
-        for method, seed in elements
-        if options.method in (None, method) and options.seed in (None, seed)
+        (row, seed)
+        for row, seed in elements
+        if options.method in (None, row) and options.seed in (None, seed)
     ]
     if not chosen:
         raise ConfigError(
             f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
-            f"methods {', '.join(run.experiment.methods)}; "
+            f"methods {', '.join(run.experiment.rows)}; "
             f"seeds {', '.join(map(str, run.experiment.seeds))}"
         )
     return chosen
@@ -190,8 +190,11 @@ def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # typ
 def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.collect import collect
 
+    run = _load_run(options)
+    # Rows of the tables that share a dataset find it complete.
     with preemption.watched():
-        collect(_load_run(options))
+        for row in run.experiment.rows:
+            collect(run.of_row(row)[0])
     return 0
 
 
@@ -201,8 +204,9 @@ def _pretrain(options: argparse.Namespace) -> int:
     from sad_hpc.pretrain import pretrain
 
     with preemption.watched():
-        for method, seed in elements:
-            pretrain(run, method, seed)
+        for row, seed in elements:
+            own, method = run.of_row(row)
+            pretrain(own, method, seed)
     return 0
 
 
@@ -212,8 +216,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from sad_hpc.evaluate.element import evaluate
 
     with preemption.watched():
-        for method, seed in elements:
-            evaluate(run, method, seed)
+        for row, seed in elements:
+            own, method = run.of_row(row)
+            evaluate(own, method, seed)
     return 0
 
 

@@ -1,12 +1,14 @@
 """An experiment: the sections of a config file, one a stage, and the signature of each stage."""
 
+import json
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from sad_hpc.config import Section, resolved, signature, transient
+from sad_hpc.config import Section, apply_overrides, build, resolved, signature, transient
 from sad_hpc.methods import METHODS
 from sad_hpc.tasks import TaskConfig, make_family
+from sad_hpc.variants import Variant, named_variant, slug, sweep_variants
 
 
 class DataConfig(Section):
@@ -118,6 +120,10 @@ class Experiment(Section, Generic[TaskT]):
     task: TaskT
     data: DataConfig
     methods: list[str] = Field(min_length=1)
+    variants: dict[str, dict[str, Any]] = {}
+    """Further rows of the tables: methods with other settings (see `variants`)."""
+    sweep: dict[str, list[Any]] = {}
+    """Values by dotted key: every combination is a row, instead of the methods themselves."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1)
     """Training seeds; each (method, seed) is one pretraining job and one array element."""
     model: ModelConfig = ModelConfig()
@@ -146,15 +152,50 @@ class Experiment(Section, Generic[TaskT]):
             raise ValueError("seeds must be 0 or more")
         return _without_repeats(seeds)
 
+    @model_validator(mode="after")
+    def _check_rows(self) -> "Experiment[TaskT]":
+        _without_repeats([slug(row) for row in self.rows])
+        for values in self.sweep.values():
+            if not _without_repeats(values):
+                raise ValueError("sweep: a key has no values")
+        return self
+
     @property
     def source(self) -> "Experiment[Any]":
         """The experiment that trains the models: this one, or `pretrained`."""
         return cast("Experiment[Any]", self.pretrained or self)
 
     @property
+    def rows(self) -> dict[str, Variant]:
+        """What the tables compare, by name: methods or a sweep's points, and variants."""
+        rows = {method: Variant(method, {}) for method in self.methods}
+        if self.sweep:
+            rows = sweep_variants(self.sweep, self.methods)
+        return rows | {name: named_variant(name, each) for name, each in self.variants.items()}
+
+    @property
     def elements(self) -> list[tuple[str, int]]:
-        """Every (method, seed), in the order of the evaluation array."""
-        return [(method, seed) for method in self.methods for seed in self.seeds]
+        """Every (row, seed), in the order of the evaluation array."""
+        return [(row, seed) for row in self.rows for seed in self.seeds]
+
+    def of_row(self, row: str) -> tuple["Experiment[Any]", str]:
+        """The experiment that makes a row's models, and the row's method.
+
+        Raises:
+            ConfigError: the settings are impossible.
+        """
+        variant = self.rows.get(row)
+        if variant is None or not variant.values:
+            return self, row
+        if self.pretrained is not None:
+            source, method = self.source.of_row(row)
+            decided = ("methods", "variants", "sweep", *TRAINING)
+            changed = {key: getattr(source, key) for key in decided}
+            return self.model_copy(update={"pretrained": source, **changed}), method
+        plain = self.model_dump(mode="json", exclude={"variants", "sweep"})
+        overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
+        mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
+        return build(type(self), mapping, row), variant.method
 
     def data_config(self) -> dict[str, Any]:
         """What decides the dataset."""
@@ -208,8 +249,15 @@ class Experiment(Section, Generic[TaskT]):
 
     def aggregate_signature(self) -> str:
         """Names the state in which the tables include every (method, seed)."""
-        upstream = [self.evaluate_signature(*element) for element in self.elements]
-        return signature("aggregate", {"name": self.name}, upstream)
+        made = {row: self.of_row(row) for row in self.rows}
+        upstream = [
+            experiment.evaluate_signature(method, seed)
+            for experiment, method in made.values()
+            for seed in self.seeds
+        ]
+        others = [row for row in made if row not in METHODS]
+        config = {"name": self.name, **({"rows": others} if others else {})}
+        return signature("aggregate", config, upstream)
 
 
 def _without_repeats(values: list[Any]) -> list[Any]:

@@ -47,12 +47,17 @@ def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskCon
     if mapping.get("pretrained") is not None:
         mapping = _inherit(mapping, source)
     experiment = build(Experiment[family.config_class], mapping, source)  # type: ignore[name-defined]
+    for row in experiment.rows:
+        _check_row(experiment.of_row(row)[0], source)
+    return experiment
+
+
+def _check_row(experiment: Experiment[TaskConfig], source: str) -> None:
     _check_data(experiment, source)
     if experiment.pretrained is None:
         _check_training(experiment, source)
     else:
         _check_pretrained(experiment, source)
-    return experiment
 
 
 def _inherit(mapping: dict[str, Any], source: str) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def _inherit(mapping: dict[str, Any], source: str) -> dict[str, Any]:
     parsed = parse_experiment(pretrained, f"{source}: pretrained")
     if parsed.pretrained is not None:
         raise ConfigError(f"{source}: pretrained has a 'pretrained' of its own; name that one")
-    inherited = parsed.model_dump(include={"methods", "seeds", *TRAINING})
+    inherited = parsed.model_dump(include={"methods", "variants", "sweep", "seeds", *TRAINING})
     return {**inherited, **mapping, "pretrained": parsed}
 
 
@@ -73,6 +78,10 @@ def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
     for key in ("methods", "seeds"):
         if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
             raise ConfigError(f"{source}: {key} {sorted(unknown)} are not among {trained.name}'s")
+    for key in ("variants", "sweep"):
+        own_rows, others_rows = getattr(experiment, key), getattr(trained, key)
+        if other := [name for name in own_rows if own_rows[name] != others_rows.get(name)]:
+            raise ConfigError(f"{source}: {key} {other} are not {trained.name}'s")
     for key in TRAINING:
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):

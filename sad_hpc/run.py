@@ -124,6 +124,15 @@ class Run:
 
     experiment: Experiment[Any]
     runs: Path = Path("runs")
+    whole: Experiment[Any] | None = None
+    """The experiment that the folder is of, where this is one row of its tables."""
+
+    def of_row(self, row: str) -> tuple["Run", str]:
+        """The run in which a row's data and models are made, and the row's method."""
+        experiment, method = self.experiment.of_row(row)
+        if experiment is self.experiment:
+            return self, method
+        return Run(experiment, self.runs, self.whole or self.experiment), method
 
     @property
     def path(self) -> Path:
@@ -136,19 +145,21 @@ class Run:
         return self.path / "logs"
 
     def data(self) -> StageFolder:
-        """The dataset's folder."""
+        """The dataset's folder; a variant's run may have another (see `of_row`)."""
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
 
-    def checkpoint(self, method: str, seed: int) -> StageFolder:
+    def checkpoint(self, row: str, seed: int) -> StageFolder:
         """The folder of one trained model, in the run of the experiment that trains it."""
-        if self.experiment.pretrained is not None:
-            return Run(self.experiment.source, self.runs).checkpoint(method, seed)
-        signature = self.experiment.pretrain_signature(method, seed)
+        run, method = self.of_row(row)
+        if run.experiment.pretrained is not None:
+            return Run(run.experiment.source, self.runs).checkpoint(method, seed)
+        signature = run.experiment.pretrain_signature(method, seed)
         return self._element("pretrain", "checkpoints", method, seed, signature)
 
-    def evaluation(self, method: str, seed: int) -> StageFolder:
+    def evaluation(self, row: str, seed: int) -> StageFolder:
         """The folder of one evaluation; its results are in `result.h5`."""
-        signature = self.experiment.evaluate_signature(method, seed)
+        run, method = self.of_row(row)
+        signature = run.experiment.evaluate_signature(method, seed)
         return self._element("evaluate", "evaluations", method, seed, signature)
 
     def aggregate(self) -> StageFolder:
@@ -158,7 +169,8 @@ class Run:
 
     def prepare(self, command: Sequence[str]) -> None:
         """Creates the folder and records the whole config and the command that uses it."""
-        write_json(self.path / "config.json", self.experiment.model_dump(mode="json"))
+        whole = self.whole or self.experiment
+        write_json(self.path / "config.json", whole.model_dump(mode="json"))
         write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
 
     @contextmanager

@@ -30,7 +30,9 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
         "experiment": run.experiment.name,
         "signature": run.experiment.aggregate_signature(),
         "command": _without_folders(recorded.get("command") or []),
-        "dataset_signature": run.experiment.data_signature(),
+        "dataset_signature": ", ".join(
+            dict.fromkeys(run.of_row(row)[0].data().path.name for row in run.experiment.rows)
+        ),
         "seeds": run.experiment.seeds,
         "missing": [{"method": method, "seed": seed} for method, seed in missing],
         "stages": stages | {"aggregate": portable(own)},
@@ -38,12 +40,18 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
 
 
 def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
-    yield run.data()
-    if run.experiment.pretrained is not None:
-        yield Run(run.experiment.source, run.runs).data()
+    yield from _datasets(run)
     for element in present:
         yield run.checkpoint(*element)
         yield run.evaluation(*element)
+
+
+def _datasets(run: Run) -> Iterator[StageFolder]:
+    for row in run.experiment.rows:
+        own, _ = run.of_row(row)
+        yield own.data()
+        if own.experiment.pretrained is not None:
+            yield Run(own.experiment.source, run.runs).data()
 
 
 def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:

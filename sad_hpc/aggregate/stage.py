@@ -1,5 +1,6 @@
 """The last stage: from every element's result file to the tables and figures of an experiment."""
 
+import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +18,9 @@ from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment import TRAINING
 from sad_hpc.files import atomic_path, write_json
-from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
+from sad_hpc.variants import slug
 
 
 def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
@@ -74,14 +75,16 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
 
 
 def _read_element(run: Run, element: Element) -> Result:
-    """The element's result; a file that was put in another element's folder is refused."""
-    result = read_result(_result_path(run, element))
-    if (result.method, result.seed) != element:
+    """The element's result, under the name of its row; a file that was put in another element's
+    folder is refused."""
+    result, (row, seed) = read_result(_result_path(run, element)), element
+    _, method = run.of_row(row)
+    if (result.method, result.seed) != (method, seed):
         raise SadError(
-            f"{result.path} is of {result.method} seed {result.seed}, not of {element[0]} seed "
-            f"{element[1]}; remove its folder and run `sad-hpc evaluate` again"
+            f"{result.path} is of {result.method} seed {result.seed}, not of {method} seed "
+            f"{seed}; remove its folder and run `sad-hpc evaluate` again"
         )
-    return result
+    return dataclasses.replace(result, method=row)
 
 
 def _evaluation_folders(run: Run) -> list[str]:
@@ -91,8 +94,8 @@ def _evaluation_folders(run: Run) -> list[str]:
 def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
     """Copies the result files; copies of an earlier config's results do not stay beside them."""
     copies = {
-        folder / f"{METHODS[method].slug}-seed{seed}.h5": _result_path(run, (method, seed))
-        for method, seed in present
+        folder / f"{slug(row)}-seed{seed}.h5": _result_path(run, (row, seed))
+        for row, seed in present
     }
     for stale in set(folder.glob("*.h5")) - set(copies):
         stale.unlink()
@@ -117,7 +120,7 @@ def _write_results(
 ) -> None:
     present = [(result.method, result.seed) for result in read]
     family = read[0].task_family
-    series = make_series(read, run.experiment.methods)
+    series = make_series(read, list(run.experiment.rows))
     training = read_training(run, present)
     source = origin(run, present, missing)
     summary = summary_table(family, series)

@@ -16,7 +16,7 @@ from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.aggregate.training import Training
 from sad_hpc.files import atomic_path
 from sad_hpc.hdf5 import write_file
-from sad_hpc.methods import METHODS
+from sad_hpc.variants import slug
 
 FORMAT_VERSION = 1
 COLUMNS = (
@@ -124,7 +124,7 @@ def write_curves(
         for one in series:
             _write_series(file.require_group(one.mode), one)
         for curves in training:
-            _write_training(file.create_group(f"training/{METHODS[curves.method].slug}"), curves)
+            _write_training(file.create_group(f"training/{slug(curves.method)}"), curves)
 
     write_file(path, fill)
 
@@ -132,7 +132,7 @@ def write_curves(
 def _write_series(group: Any, series: Series) -> None:
     group.attrs.update(asdict(series.measure))
     kind = "references" if series.is_reference else "methods"
-    name = series.policy if series.is_reference else METHODS[series.policy].slug
+    name = series.policy if series.is_reference else slug(series.policy)
     dataset = group.create_dataset(f"{series.subset}/{kind}/{name}", data=series.curves)
     dataset.attrs["name"] = series.policy
     dataset.attrs["seeds"] = series.seeds

@@ -9,12 +9,16 @@ STAGES = ("collect", "pretrain", "evaluate", "aggregate")
 
 @dataclass(frozen=True)
 class Step:
-    """One stage of one (method, seed), or of the whole experiment."""
+    """One stage of one (row, seed), or of the whole experiment."""
 
     folder: StageFolder
+    run: Run
+    """The run that the stage is called with: that of the row, where it differs."""
     requires: tuple["Step", ...] = ()
     element: tuple[str, int] | None = None
     """(method, seed) of pretrain and evaluate."""
+    row: str | None = None
+    """The first of the tables' rows that needs it."""
 
     @property
     def stage(self) -> str:
@@ -33,19 +37,23 @@ class Step:
 
 
 def graph(run: Run) -> list[Step]:
-    """Every step of a run, in the order of work.
+    """Every step of a run, in the order of work; rows of the tables share what is the same.
 
     Where the models are another experiment's, their training is no step of this run.
     """
-    collect, elements = Step(run.data()), run.experiment.elements
-    pretrains = [
-        Step(run.checkpoint(*element), (collect,), element)
-        for element in elements
-        if run.experiment.pretrained is None
-    ]
-    models = {step.element: (step,) for step in pretrains}
-    evaluates = [
-        Step(run.evaluation(*element), (collect, *models.get(element, ())), element)
-        for element in elements
-    ]
-    return [collect, *pretrains, *evaluates, Step(run.aggregate(), tuple(evaluates))]
+    steps: dict[str, dict[str, Step]] = {stage: {} for stage in STAGES}
+
+    def add(step: Step) -> Step:
+        return steps[step.stage].setdefault(step.title, step)
+
+    for row, seed in run.experiment.elements:
+        own, method = run.of_row(row)
+        element = (method, seed)
+        collect = add(Step(own.data(), own, row=row))
+        needs = [collect]
+        if own.experiment.pretrained is None:
+            model = own.checkpoint(*element)
+            needs.append(add(Step(model, own, (collect,), element, row)))
+        add(Step(own.evaluation(*element), own, tuple(needs), element, row))
+    add(Step(run.aggregate(), run, tuple(steps["evaluate"].values())))
+    return [step for stage in STAGES for step in steps[stage].values()]

@@ -79,9 +79,9 @@ class StageJob:
         """What submitit queues again at the time limit or a preemption: each stage resumes."""
         return DelayedSubmission(self)
 
-    def _step(self) -> tuple[Run, Step]:
+    def _step(self) -> Step:
         run = Run(parse_experiment(dict(self.experiment), self.title), Path(self.runs))
-        return run, next(step for step in graph(run) if step.title == self.title)
+        return next(step for step in graph(run) if step.title == self.title)
 
     def _leave(self, stop: Preempted, queue_again: Any) -> NoReturn:
         """Ends a stage that stopped early.
@@ -95,7 +95,7 @@ class StageJob:
         """
         if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
-        _, step = self._step()
+        step = self._step()
         with suppress(SadError):  # no more than a word in `status`
             step.folder.note_stop()
         if callable(queue_again) and (stop.requeue or lets_this_job_run()):
@@ -114,14 +114,14 @@ class StageJob:
         sys.exit(128 + signal.SIGTERM)
 
     def _run_stage(self) -> None:
-        run, step = self._step()
+        step = self._step()
         for required in step.requires:
             if not required.complete:
                 raise SadError(
                     f"{step.title} cannot start: {required.title} is not complete; see "
-                    f"`sad-hpc status {run.path}`, then launch again"
+                    f"`sad-hpc status {step.run.path}`, then launch again"
                 )
-        _call_stage(run, step, Path(self.results))
+        _call_stage(step, Path(self.results))
 
 
 @dataclass(frozen=True)
@@ -141,27 +141,26 @@ class MpiJob:
             sys.exit(code)
 
 
-def _call_stage(run: Run, step: Step, results: Path) -> None:
+def _call_stage(step: Step, results: Path) -> None:
     # Imported here: each stage needs libraries that the others, and the launcher, do without.
     if step.stage == "collect":
         from sad_hpc.collect import collect
 
-        collect(run)
+        collect(step.run)
     elif step.stage == "aggregate":
         from sad_hpc.aggregate import aggregate
 
-        aggregate(run, results)
+        aggregate(step.run, results)
     else:
         assert step.element is not None
-        method, seed = step.element
         if step.stage == "pretrain":
             from sad_hpc.pretrain import pretrain
 
-            pretrain(run, method, seed)
+            pretrain(step.run, *step.element)
         else:
             from sad_hpc.evaluate.element import evaluate
 
-            evaluate(run, method, seed)
+            evaluate(step.run, *step.element)
 
 
 def _end_other_ranks() -> None:

@@ -55,7 +55,8 @@ def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
 
 
 def batches(missing: Iterable[Step]) -> list[Batch]:
-    """Each step on its own, except that all evaluations are one array."""
+    """Each training of a (method, seed) on its own, or as an array of a table's rows; what else a
+    stage has to do is one job, or one array."""
     grouped: dict[str, list[Step]] = {}
     for step in missing:
         name = step.stage

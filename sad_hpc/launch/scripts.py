@@ -54,10 +54,13 @@ def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[s
     exports = job_environment(cluster, batch.stage).items()
     lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
     lines += cluster.setup
+    commands = []
     for step in batch.steps:
-        method, seed = step.element or ("", 0)
-        element = ["--method", method, "--seed", str(seed)] if step.element else []
-        lines.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
+        element = []
+        if step.row is not None and step.element is not None:
+            element = ["--method", step.row, "--seed", str(step.element[1])]
+        commands.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
+    lines += dict.fromkeys(commands)  # one collect makes all datasets
     return "\n".join(lines) + "\n"
 
 

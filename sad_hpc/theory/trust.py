@@ -107,9 +107,7 @@ def mdp_bound(mdps: TabularMDPs, random: QTables) -> MDPBound:
     Raises:
         ConfigError: kappa is too small to be computed.
     """
-    return MDPBound(
-        float(np.abs(mdps.rewards).max()), float(kappa(random).min()), random.discount
-    )
+    return MDPBound(float(np.abs(mdps.rewards).max()), float(kappa(random).min()), random.discount)
 
 
 def theorem_horizon(data: DataConfig) -> int:

@@ -93,7 +93,7 @@ def steps_with(complete: set[int]) -> list[Step]:
     made: dict[str, Any] = {}
     for number, step in enumerate(graph(run)):
         requires = tuple(made[required.title] for required in step.requires)
-        made[step.title] = MadeUp(step.folder, requires, step.element)
+        made[step.title] = MadeUp(step.folder, step.run, requires, step.element)
         object.__setattr__(made[step.title], "done", number in complete)
     return list(made.values())
 
