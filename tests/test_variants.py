@@ -103,18 +103,35 @@ def test_impossible_rows_are_refused(override: str, said: str):
         load_experiment(TINY, [override])
 
 
-def test_stages_by_hand_fill_the_same_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    arguments = [str(TINY), VARIANT, "methods=[SAD]", "seeds=[0]", "pretrain.epochs=1"]
+def table_of(folder: Path, *arguments: str) -> Path:
+    """The results of an experiment that goes through its stages one after another."""
+    folders = ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    settings = ["methods=[SAD]", "seeds=[0]", "pretrain.epochs=1", *arguments]
     for command in ("collect", "pretrain", "evaluate", "aggregate"):
-        assert main([command, *arguments, *folders]) == 0
-    assert "SAD, N_ep = 4" in capsys.readouterr().out
-    table = pd.read_csv(tmp_path / "results/tiny/summary.csv")
-    means = table[table["subset"] == "all"].set_index(["method", "mode"])["mean"]
-    alone = ["methods=[SAD]", "seeds=[0]", "pretrain.epochs=1", f"{MANY}=4", "name=alone"]
-    for command in ("collect", "pretrain", "evaluate", "aggregate"):
-        assert main([command, str(TINY), *alone, *folders]) == 0
-    other = pd.read_csv(tmp_path / "results/alone/summary.csv")
-    expected = other[other["subset"] == "all"].set_index(["method", "mode"])["mean"]
-    for mode in ("offline", "online"):
-        assert means["SAD, N_ep = 4", mode] == expected["SAD", mode] != means["SAD", mode]
+        assert main([command, str(TINY), *settings, *folders]) == 0
+    name = next((each[5:] for each in arguments if each.startswith("name=")), "tiny")
+    return folder / "results" / name
+
+
+def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path):
+    swept = table_of(tmp_path, f"sweep={{{MANY}: [1, 4]}}")
+    points = pd.read_csv(swept / "sweep.csv").set_index(MANY)
+    assert list(points.index) == [1, 4] and (points["method"] == "SAD").all()
+    assert (swept / "sweep.png").stat().st_size > 10_000
+    assert "SAD, N_ep = 4" in (swept / "README.md").read_text()
+    for episodes in (1, 4):
+        alone = table_of(tmp_path, f"{MANY}={episodes}", f"name=alone{episodes}")
+        summary = pd.read_csv(alone / "summary.csv").set_index(["method", "mode", "subset"])
+        for mode in ("offline", "online"):
+            assert points.loc[episodes, mode] == summary.loc[("SAD", mode, "all"), "mean"]
+        labels = pd.read_csv(alone / "labels.csv").iloc[0]
+        for name in ("label_accuracy", "label_transitions", "context_transitions"):
+            assert points.loc[episodes, name] == labels[name]
+    better = points["label_accuracy"]
+    assert better[1] < better[4] and points["offline"].nunique() == 2
+    assert points["context_transitions"].tolist() == [9, 9]
+
+
+def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
+    table = pd.read_csv(table_of(tmp_path, VARIANT) / "summary.csv")
+    assert set(table["method"]) == {"SAD", "SAD, N_ep = 4", "optimal", "random"}

@@ -1,10 +1,11 @@
 """The figures of an experiment, one colour a method in all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -15,7 +16,9 @@ from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.training import Training
 from sad_hpc.files import atomic_path
 
-COLORS = {
+Color = str | tuple[float, float, float, float]
+
+COLORS: dict[str, Color] = {
     "SAD": "#0072B2",
     "AD": "#E69F00",
     "DPT": "#D55E00",
@@ -23,7 +26,8 @@ COLORS = {
     "DPT*": "#CC79A7",
 }
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
-OTHER_COLOR = "#56B4E9"
+OTHER_COLORS = colormaps["viridis"]
+"""Of variants and points of a sweep, in their order."""
 REFERENCE_STYLES = {
     "optimal": ("#000000", (0, (6, 2))),
     "random": ("#7F7F7F", (0, (2, 2))),
@@ -41,6 +45,8 @@ METRIC_LABELS = {
 }
 AXIS_LABELS = {"context length": "context length (transitions)"}
 SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
+LONG_LABEL = 16
+"""Names of more letters stand below their bars at an angle."""
 FEW_POINTS = 12
 """Curves with at most so many points get markers."""
 
@@ -79,10 +85,11 @@ def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
 def draw_training(path: Path, family: str, training: Sequence[Training]) -> None:
     """training.png: loss and label accuracy on held-out training tasks, by epoch."""
     figure, panels = _figure(2, f"{family_name(family)}, pretraining")
+    colors = row_colors(one.method for one in training)
     for one in training:
         label = _method_label(one.method, len(one.seeds))
-        _draw_band(panels[0], one.epochs, one.holdout_loss, one.method, label)
-        _draw_band(panels[1], one.epochs, 100 * one.holdout_accuracy, one.method, label)
+        _draw_band(panels[0], one.epochs, one.holdout_loss, one.method, label, colors)
+        _draw_band(panels[1], one.epochs, 100 * one.holdout_accuracy, one.method, label, colors)
     panels[0].set_ylabel("hold-out loss (nats)")
     panels[1].set_ylabel("hold-out label accuracy (%)")
     for axes in panels:
@@ -105,8 +112,9 @@ def _figure(n_panels: int, title: str) -> tuple[Figure, list[Axes]]:
 def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
     """Means over seeds with one standard deviation, a dot a seed, references as lines."""
     methods = [one for one in series if not one.is_reference]
+    colors = row_colors(one.policy for one in methods)
     for position, one in enumerate(methods):
-        numbers, color = one.statistics, _method_color(one.policy)
+        numbers, color = one.statistics, colors[one.policy]
         if numbers.n_seeds == 0:
             axes.annotate("no entry", (position, 0), ha="center", va="bottom", fontsize=9)
             continue
@@ -131,13 +139,17 @@ def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
             name = _reference_label(one.policy)
             axes.axhline(numbers.mean, color=color, linestyle=dashes, lw=1.6, label=name)
     labels = [_method_label(one.policy, one.statistics.n_seeds) for one in methods]
-    axes.set_xticks(range(len(methods)), [label.replace(" (", "\n(") for label in labels])
+    if max(map(len, labels), default=0) > LONG_LABEL:
+        axes.set_xticks(range(len(methods)), labels, rotation=40, ha="right", fontsize=8)
+    else:
+        axes.set_xticks(range(len(methods)), [label.replace(" (", "\n(") for label in labels])
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_ylabel(METRIC_LABELS[series[0].measure.metric])
 
 
 def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
     """Means over seeds with a band of one standard deviation, references as dashed lines."""
+    colors = row_colors(one.policy for one in series if not one.is_reference)
     for one in series:
         columns = np.arange(1, one.curves.shape[1] + 1)
         if one.is_reference:
@@ -146,17 +158,22 @@ def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
             axes.plot(columns, mean, color=color, linestyle=dashes, lw=1.6, label=name)
         else:
             name = _method_label(one.policy, len(one.seeds))
-            _draw_band(axes, columns, one.curves, one.policy, name)
+            _draw_band(axes, columns, one.curves, one.policy, name, colors)
     measure = series[0].measure
     _count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))
     axes.set_ylabel(METRIC_LABELS[measure.metric])
 
 
 def _draw_band(
-    axes: Axes, columns: NDArray, curves: NDArray[np.float64], method: str, label: str
+    axes: Axes,
+    columns: NDArray,
+    curves: NDArray[np.float64],
+    method: str,
+    label: str,
+    colors: Mapping[str, Color],
 ) -> None:
     """Mean line and band of one standard deviation over the (seeds, K) curves."""
-    mean, color = curves.mean(axis=0), _method_color(method)
+    mean, color = curves.mean(axis=0), colors[method]
     marker = "o" if len(columns) <= FEW_POINTS else None
     # SAD often runs along DPT*, its upper bound: a wide line below a narrow one shows both.
     width, layer = {"SAD": (1.8, 5), "DPT*": (3.6, 3)}.get(method, (1.8, 4))
@@ -173,8 +190,11 @@ def _count_along(axes: Axes, label: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
-def _method_color(method: str) -> str:
-    return COLORS.get(method, OTHER_COLOR)
+def row_colors(names: Iterable[str]) -> dict[str, Color]:
+    """A method's own colour, and one of a scale for every other row."""
+    others = [name for name in dict.fromkeys(names) if name not in COLORS]
+    scale = np.linspace(0.05, 0.9, len(others))
+    return COLORS | {name: OTHER_COLORS(x) for name, x in zip(others, scale, strict=True)}
 
 
 def _method_label(method: str, n_seeds: int) -> str:

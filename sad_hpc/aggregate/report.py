@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from sad_hpc.aggregate.labels import label_cells
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
@@ -17,6 +18,8 @@ from sad_hpc.files import atomic_path, read_json
 FILES = {
     "summary.csv": "mean, standard deviation, interquartile mean and 95 % interval of every policy",
     "summary.h5": "the curve of every seed, of the reference policies and of pretraining",
+    "labels.csv": "how often labels are right, and the transitions that they cost",
+    "sweep.csv": "labels and performance of every point of the sweep",
     "compare_offline.md": "improvement of SAD, offline, beside the paper's numbers",
     "compare_offline.csv": "the same, for programs",
     "compare_offline.tex": "the same, in the paper's layout",
@@ -66,9 +69,21 @@ def empty_notes(series: Sequence[Series]) -> list[str]:
 
 
 def write_readme(
-    folder: Path, summary: pd.DataFrame, origin: dict[str, Any], notes: Sequence[str]
+    folder: Path,
+    summary: pd.DataFrame,
+    labels: pd.DataFrame,
+    origin: dict[str, Any],
+    notes: Sequence[str],
 ) -> None:
-    """Writes README.md; `origin` is the content of provenance.json, `notes` go to its top."""
+    """Writes README.md.
+
+    Args:
+        folder: the results folder, with everything else in it.
+        summary: of the experiment.
+        labels: see `label_table`.
+        origin: the content of provenance.json.
+        notes: sentences for its top.
+    """
     name = origin["experiment"]
     families = ", ".join(family_name(family) for family in summary["task_family"].unique())
     sections = [
@@ -76,6 +91,8 @@ def write_readme(
         "".join(f"**{note}**\n\n" for note in notes),
         _headline_section(summary),
         "![Offline evaluation](offline.png)\n\n![Online evaluation](online.png)\n",
+        "![Sweep](sweep.png)\n" if (folder / "sweep.png").exists() else "",
+        _labels_section(labels),
         _files_section(folder),
         _regenerate_section(name, origin),
         _origin_section(origin),
@@ -93,6 +110,12 @@ def _headline_section(summary: pd.DataFrame) -> str:
         "interquartile means and the other subsets are in [summary.csv](summary.csv). Bars and "
         "bands in the figures are one standard deviation over seeds.\n"
     )
+
+
+def _labels_section(labels: pd.DataFrame) -> str:
+    if not len(labels):
+        return ""
+    return f"## Labels, and what a training task costs\n\n{markdown_table(*label_cells(labels))}"
 
 
 def _files_section(folder: Path) -> str:

@@ -5,14 +5,17 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 from sad_hpc.aggregate.compare import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
+from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin
 from sad_hpc.aggregate.report import empty_notes, missing_notes, write_readme
 from sad_hpc.aggregate.series import check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
+from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
@@ -128,6 +131,7 @@ def _write_results(
 
     write_json(folder / "provenance.json", source)
     write_table(folder / "summary.csv", summary)
+    labels = _write_labels(run, folder, summary)
     config = run.experiment.model_dump(mode="json")
     attributes = {"task_family": family, "config": config, "provenance": source}
     write_curves(folder / "summary.h5", series, training, attributes)
@@ -137,7 +141,21 @@ def _write_results(
     # The models may have been trained on another family's tasks.
     _draw_training(folder, make_family(run.experiment.source.task).name, training)
     notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
-    write_readme(folder, summary, source, notes)
+    write_readme(folder, summary, labels, source, notes)
+
+
+def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame:
+    """The table of labels, also beside what a sweep's points have reached."""
+    labels, family = label_table(run), summary["task_family"].iloc[0]
+    for name in ("labels.csv", "sweep.csv", "sweep.png"):
+        (folder / name).unlink(missing_ok=True)
+    if len(labels):
+        write_table(folder / "labels.csv", labels)
+    if keys := list(run.experiment.sweep):
+        table = sweep_table(run.experiment, labels, summary)
+        write_table(folder / "sweep.csv", table)
+        draw_sweep(folder / "sweep.png", family, table, keys, summary)
+    return labels
 
 
 def _draw_training(folder: Path, family: str, training: Sequence[Training]) -> None:

@@ -66,7 +66,7 @@ def headline_cells(summary: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     The last column counts the seeds, column by column where the columns differ.
     """
     views = [view for view in VIEWS if len(pick(summary, *view))]
-    header = ["method", *(_view_title(summary, *view) for view in views), "seeds"]
+    header = ["method", *(view_title(summary, *view) for view in views), "seeds"]
     rows = []
     for method in summary["method"].unique():
         own = [pick(summary[summary["method"] == method], *view) for view in views]
@@ -87,7 +87,8 @@ def pick(table: pd.DataFrame, mode: str, subset: str) -> pd.DataFrame:
     return table[(table["mode"] == mode) & (table["subset"] == subset)]
 
 
-def _view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
+def view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
+    """Such as `offline return, reward seen`."""
     metric = pick(summary, mode, subset)["metric"].iloc[0]
     return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
 

@@ -1,0 +1,68 @@
+"""What each row of the tables was trained on: how often labels are right, and what they cost."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.dataset.verify import label_accuracy
+from sad_hpc.errors import DatasetError
+from sad_hpc.methods import METHODS
+from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
+
+COLUMNS = ("method", "label_accuracy", "context_transitions", "label_transitions")
+
+
+def label_table(run: Run) -> pd.DataFrame:
+    """COLUMNS of each row whose dataset is there; transitions are means over training tasks.
+
+    A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
+    actions of the context itself: they cost nothing more, and have no accuracy here.
+    """
+    datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
+    rows = []
+    for row in run.experiment.rows:
+        own, method = run.of_row(row)
+        trained = Run(own.experiment.source, run.runs)
+        try:
+            if (name := trained.data().path.name) not in datasets:
+                datasets[name] = _read(trained)
+        except DatasetError:
+            continue
+        rows.append(_row(row, method, *datasets[name]))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table as text."""
+    header = ["method", "right labels", "transitions of a context", "of a label"]
+    rows = [
+        [
+            row.method,
+            "" if np.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
+            f"{row.context_transitions:,.0f}",
+            f"{row.label_transitions:,.0f}",
+        ]
+        for row in table.itertuples()
+    ]
+    return header, rows
+
+
+def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
+    folder = run.data().path / "train"
+    manifest = Manifest.load(folder)
+    return manifest, label_accuracy(folder, manifest, make_family(run.experiment.task))
+
+
+def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:
+    labels = (METHODS[method].labels or "").removeprefix("labels/")
+    # Bandits have no states: their roll-outs are their contexts.
+    context = manifest.transitions[METHODS[method].context] or manifest.transitions["context"]
+    return {
+        "method": row,
+        "label_accuracy": accuracy.get(labels, np.nan),
+        "context_transitions": context / manifest.n_tasks,
+        "label_transitions": manifest.transitions.get(f"labels_{labels}", 0) / manifest.n_tasks,
+    }

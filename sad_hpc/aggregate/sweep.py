@@ -1,0 +1,106 @@
+"""A sweep as one table and one picture: labels and performance against the settings."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.summary import VIEWS, view_title
+from sad_hpc.experiment import Experiment
+from sad_hpc.files import atomic_path
+from sad_hpc.variants import symbol
+
+WIDE = 8
+"""Values that span such a factor get a logarithmic axis."""
+
+
+def sweep_table(
+    experiment: Experiment[Any], labels: pd.DataFrame, summary: pd.DataFrame
+) -> pd.DataFrame:
+    """One row a point: method, settings, labels' accuracy and cost, mean and std of each view."""
+    numbers = {(row.method, row.mode, row.subset): row for row in summary.itertuples()}
+    costs = {row["method"]: row for row in labels.to_dict("records")}
+    rows = []
+    for name, variant in experiment.rows.items():
+        if name in experiment.variants:
+            continue
+        row: dict[str, Any] = {"method": variant.method, **variant.values}
+        row |= {key: value for key, value in costs.get(name, {}).items() if key != "method"}
+        for mode, subset in VIEWS:
+            if found := numbers.get((name, mode, subset)):
+                column = _column(mode, subset)
+                row |= {column: found.mean, f"{column}_std": found.std, "seeds": found.n_seeds}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def draw_sweep(
+    path: Path, family: str, table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame
+) -> None:
+    """sweep.png: a panel for the labels' accuracy and each view, against the longest key.
+
+    Args:
+        path: of the picture.
+        family: of the tasks.
+        table: see `sweep_table`.
+        keys: the sweep's.
+        summary: of the experiment, for the names of metrics.
+    """
+    along = max(keys, key=lambda key: table[key].nunique())
+    panels = _panels(table, summary)
+    figure = Figure(figsize=(4.6 * len(panels), 4.2), layout="constrained")
+    figure.suptitle(f"{family_name(family)}: sweep over {', '.join(map(symbol, keys))}")
+    for number, (column, title) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), number + 1)
+        _draw_panel(axes, table, column, along, [key for key in keys if key != along])
+        axes.set_ylabel(title)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+
+
+def _column(mode: str, subset: str) -> str:
+    return mode if subset == "all" else f"{mode}_{subset}"
+
+
+def _panels(table: pd.DataFrame, summary: pd.DataFrame) -> Mapping[str, str]:
+    """Titles of vertical axes by column; labels only where they differ between points."""
+    panels = {}
+    if "label_accuracy" in table and table["label_accuracy"].nunique() > 1:
+        panels["label_accuracy"] = "share of right labels"
+    for mode, subset in VIEWS:
+        if (column := _column(mode, subset)) in table:
+            panels[column] = view_title(summary, mode, subset)
+    return panels
+
+
+def _draw_panel(
+    axes: Axes, table: pd.DataFrame, column: str, along: str, others: Sequence[str]
+) -> None:
+    """One line for each method and combination of the other settings."""
+    for names, points in table.groupby(["method", *others], sort=False):
+        method, *values = names
+        settings = [f"{symbol(key)} = {each}" for key, each in zip(others, values, strict=True)]
+        spread = points.get(f"{column}_std", None)
+        axes.errorbar(
+            points[along],
+            points[column],
+            yerr=spread,
+            marker="o",
+            ms=4,
+            capsize=3,
+            label=", ".join([method, *settings]),
+        )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel(symbol(along))
+    values = table[along]
+    if np.issubdtype(values.dtype, np.number) and values.min() * WIDE <= values.max():
+        axes.set_xscale("log")
+        axes.set_xticks(values.unique(), [f"{value:g}" for value in values.unique()])
+        axes.minorticks_off()
