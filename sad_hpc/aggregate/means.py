@@ -9,19 +9,21 @@ from sad_hpc.aggregate.summary import mean_and_std, pick
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 
 COMPARED = ("SAD", *BASELINES)
-SHOWN = (*COMPARED, "random", "optimal")
+OTHERS = (*BASELINES, "random", "optimal")
 CHANCE = 0.1
 """A method whose number is less than this share better than random play's has learned nothing."""
 
 
-def means_header() -> list[str]:
+def means_header(contenders: Sequence[str] = ("SAD",)) -> list[str]:
     """Titles of the columns that `means_cells` fills."""
-    return ["Environment", *SHOWN]
+    return ["Environment", *contenders, *OTHERS]
 
 
-def means_cells(summaries: Sequence[pd.DataFrame], mode: str) -> list[list[str]]:
+def means_cells(
+    summaries: Sequence[pd.DataFrame], mode: str, contenders: Sequence[str] = ("SAD",)
+) -> list[list[str]]:
     """A row an environment: its name and metric, then mean ± std over seeds of every method."""
-    return [_cells(part) for part in _parts(summaries, mode)]
+    return [_cells(part, [*contenders, *OTHERS]) for part in _parts(summaries, mode)]
 
 
 def chance_notes(summaries: Sequence[pd.DataFrame], mode: str) -> list[str]:
@@ -48,8 +50,8 @@ def _environment(part: pd.DataFrame) -> str:
     return family_name(part["task_family"].iloc[0])
 
 
-def _cells(part: pd.DataFrame) -> list[str]:
-    shown = [mean_and_std(part[part["method"] == name]) for name in SHOWN]
+def _cells(part: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    shown = [mean_and_std(part[part["method"] == name]) for name in names]
     return [f"{_environment(part)} ({part['metric'].iloc[0]})", *shown]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sad_hpc.aggregate.compare import write_comparisons
+from sad_hpc.aggregate.compare_pages import write_comparisons
 from sad_hpc.aggregate.page import Finished, write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
 from sad_hpc.errors import SadError

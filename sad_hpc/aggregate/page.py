@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
-from sad_hpc.aggregate.compare import comparison, comparison_cells, comparison_header
+from sad_hpc.aggregate.compare import comparisons, contenders
+from sad_hpc.aggregate.compare_pages import comparison_cells, comparison_header
 from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
@@ -63,13 +64,13 @@ def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]
 
 
 def _comparison(summaries: Sequence[pd.DataFrame], mode: str) -> dict[str, Any]:
-    rows = comparison_cells(comparison(summaries, mode))
+    rows, names = comparison_cells(comparisons(summaries, mode)), contenders(summaries)
     return {
         "mode": mode,
         "header": comparison_header(),
         "rows": rows,
-        "means_header": means_header(),
-        "means": means_cells(summaries, mode),
+        "means_header": means_header(names),
+        "means": means_cells(summaries, mode, names),
         "notes": chance_notes(summaries, mode),
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from sad_hpc.aggregate.compare import write_comparisons
+from sad_hpc.aggregate.compare_pages import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin

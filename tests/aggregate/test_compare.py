@@ -5,13 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sad_hpc.aggregate.compare import (
-    column,
-    comparison,
+from sad_hpc.aggregate.compare import column, comparison, comparisons, improvement
+from sad_hpc.aggregate.compare_pages import (
     comparison_cells,
     comparison_latex,
     comparison_markdown,
-    improvement,
     write_comparisons,
 )
 from sad_hpc.aggregate.means import chance_notes, means_cells
@@ -134,6 +132,28 @@ def test_other_families_are_shown_but_not_averaged():
     assert ours(table, "Darkroom 5x5", "DPT") == pytest.approx(800.0)
     assert ours(table, AVERAGE, "DPT") == pytest.approx(200.0)
     assert "800.0 % (paper –)" in comparison_markdown(table, "offline")
+
+
+def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
+    summaries = [
+        summary("darkroom", {"SAD": 30.0, "SAD, N_ep = 4": 40.0, "DPT": 10.0}),
+        summary("miniworld", {"SAD": 3.0, "DPT": 1.0}),
+    ]
+    table = comparisons(summaries, "offline")
+    assert ours(table, "Darkroom", "DPT") == pytest.approx(200.0)
+    assert ours(table, AVERAGE, "DPT") == pytest.approx(200.0)
+    assert list(table["environment"])[6:] == [
+        "Darkroom: SAD, N_ep = 4",
+        "Average: SAD, N_ep = 4",
+    ]
+    for environment in list(table["environment"])[6:]:
+        assert ours(table, environment, "DPT") == pytest.approx(300.0)
+    write_comparisons(tmp_path, summaries)
+    page = (tmp_path / "compare_offline.md").read_text()
+    assert "300.0 % (1 of 5 environments; paper –)" in page
+    assert "| Environment | SAD | SAD, N_ep = 4 |" in page
+    latex = (tmp_path / "compare_offline.tex").read_text()
+    assert latex.count("\\hline\nAverage") == 2
 
 
 def test_modes_and_subsets_are_kept_apart():
