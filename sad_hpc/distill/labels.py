@@ -20,6 +20,9 @@ from sad_hpc.experiment import DataConfig
 MAX_CANDIDATES = 1_000_000
 """Query states tried for one task before the search is given up as hopeless."""
 
+NO_LABEL = 255
+"""Instead of an action: no action's roll-outs were good enough."""
+
 
 @dataclass(frozen=True)
 class LabelRule:
@@ -82,9 +85,20 @@ class Distiller(ABC):
         """
         query_states = np.empty(len(mdp_of_task), np.uint16)
         actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = self._fill(mdp_of_task, stream, query_states, actions)
+        transitions = self._fill(mdp_of_task, stream, False, query_states, actions)
         if transitions < 0:
-            raise SadError(f"after {MAX_CANDIDATES:,} tries for one task {self.remedy}")
+            raise hopeless(self.remedy)
+        return Labels(query_states, actions, transitions)
+
+    def distill_at(
+        self,
+        mdp_of_task: NDArray[np.int64],
+        query_states: NDArray[np.uint16],
+        stream: NDArray[np.uint64],
+    ) -> Labels:
+        """Labels of given query states (n,): NO_LABEL where one is not good enough."""
+        actions = np.empty(len(mdp_of_task), np.uint8)
+        transitions = self._fill(mdp_of_task, stream, True, query_states, actions)
         return Labels(query_states, actions, transitions)
 
     @abstractmethod
@@ -92,10 +106,19 @@ class Distiller(ABC):
         self,
         mdp_of_task: NDArray[np.int64],
         stream: NDArray[np.uint64],
+        given: bool,
         query_states: NDArray[np.uint16],
         actions: NDArray[np.uint8],
     ) -> int:
-        """Fills query states and actions (n,); returns the transitions spent, or -1 (hopeless)."""
+        """Fills actions and, unless they are given, query states (n,).
+
+        Returns the transitions spent, or -1 if no query state was good enough.
+        """
+
+
+def hopeless(remedy: str) -> SadError:
+    """What is raised where a task has no query state that is good enough."""
+    return SadError(f"after {MAX_CANDIDATES:,} tries for one task {remedy}")
 
 
 def optimal_labels(

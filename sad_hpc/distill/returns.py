@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, Distiller, LabelRule, best_action
+from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_product,
@@ -30,6 +30,7 @@ class LargestReturn(Distiller):
         self,
         mdp_of_task: NDArray[np.int64],
         stream: NDArray[np.uint64],
+        given: bool,
         query_states: NDArray[np.uint16],
         actions: NDArray[np.uint8],
     ) -> int:
@@ -45,6 +46,7 @@ class LargestReturn(Distiller):
             rule.return_threshold,
             rule.random_ties,
             stream,
+            given,
             query_states,
             actions,
         )
@@ -63,6 +65,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     return_threshold,
     random_ties,
     stream,
+    given,
     query_states,
     labels,
 ):
@@ -77,9 +80,12 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     for task in range(len(mdp_of_task)):
         mdp = mdp_of_task[task]
         accepted = False
-        for _ in range(MAX_CANDIDATES):
+        for _ in range(1 if given else MAX_CANDIDATES):
             candidates += 1
-            query = high_product(digits_word(stream, n_states, state_threshold), n_states)
+            if given:
+                query = np.uint64(query_states[task])
+            else:
+                query = high_product(digits_word(stream, n_states, state_threshold), n_states)
             for first_action in range(n_actions):
                 score = 0.0
                 for _ in range(episodes):
@@ -102,5 +108,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 accepted = True
                 break
         if not accepted:
-            return -1
+            if not given:
+                return -1
+            labels[task] = NO_LABEL
     return candidates * n_actions * episodes * len(discounts)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, LabelRule, best_action
+from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, LabelRule, best_action, hopeless
 from sad_hpc.distill.motion import moved, random_pose, rewarded
 from sad_hpc.distill.random import (
     digits_per_word,
@@ -20,7 +20,6 @@ from sad_hpc.distill.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.errors import SadError
 from sad_hpc.tasks.room import BOXES, GEOMETRY
 
 
@@ -120,6 +119,7 @@ def distill_pose_labels(
     policy: NDArray[np.uint8],
     rule: LabelRule,
     stream: NDArray[np.uint64],
+    given: NDArray[np.float64] | None = None,
 ) -> PoseLabels:
     """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
 
@@ -128,11 +128,13 @@ def distill_pose_labels(
         policy: table of the behavior policy (see `policy_table`).
         rule: trust horizon and the rest.
         stream: state of the random stream; it is advanced.
+        given: (n, 3) query poses, which have NO_LABEL where they are not good enough; None: drawn
+            until they are.
 
     Raises:
         SadError: for some task no query pose was good enough in a million tries.
     """
-    query_poses = np.empty((len(targets), 3), np.float64)
+    query_poses = np.empty((len(targets), 3), np.float64) if given is None else given
     actions = np.empty(len(targets), np.uint8)
     transitions = _distill(
         GEOMETRY,
@@ -146,13 +148,14 @@ def distill_pose_labels(
         rule.least_score,
         rule.random_ties,
         stream,
+        given is not None,
         query_poses,
         actions,
     )
     if transitions < 0:
-        raise SadError(
-            f"no query pose reached the return threshold in {MAX_CANDIDATES:,} tries: raise "
-            "data.trust_horizon or lower data.return_threshold"
+        raise hopeless(
+            "no query pose reached the return threshold: raise data.trust_horizon or lower "
+            "data.return_threshold"
         )
     return PoseLabels(query_poses, actions, transitions)
 
@@ -208,6 +211,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     least_score,
     random_ties,
     stream,
+    given,
     query_poses,
     labels,
 ):
@@ -220,8 +224,12 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     for task in range(len(targets)):
         box_x, box_z = boxes[targets[task], 0], boxes[targets[task], 1]
         accepted = False
-        for _ in range(MAX_CANDIDATES):
-            query_x, query_z, query_heading = random_pose(geometry, box_x, box_z, stream)
+        for _ in range(1 if given else MAX_CANDIDATES):
+            if given:
+                query_x, query_z = query_poses[task, 0], query_poses[task, 1]
+                query_heading = query_poses[task, 2]
+            else:
+                query_x, query_z, query_heading = random_pose(geometry, box_x, box_z, stream)
             for first_action in range(4):
                 score = 0.0
                 for _ in range(episodes):
@@ -249,5 +257,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 accepted = True
                 break
         if not accepted:
-            return -1
+            if not given:
+                return -1
+            labels[task] = NO_LABEL
     return transitions

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, Distiller, LabelRule, best_action
+from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
 from sad_hpc.distill.random import (
     digits_per_word,
     digits_product,
@@ -99,6 +99,7 @@ class FewestSteps(Distiller):
         self,
         mdp_of_task: NDArray[np.int64],
         stream: NDArray[np.uint64],
+        given: bool,
         query_states: NDArray[np.uint16],
         actions: NDArray[np.uint8],
     ) -> int:
@@ -114,6 +115,7 @@ class FewestSteps(Distiller):
             self._rule.random_ties,
             mdp_of_task,
             stream,
+            given,
             query_states,
             actions,
         )
@@ -132,6 +134,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     random_ties,
     mdp_of_task,
     stream,
+    given,
     query_states,
     labels,
 ):
@@ -149,8 +152,11 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     for task in range(len(mdp_of_task)):
         mdp = mdp_of_task[task]
         accepted = False
-        for _ in range(MAX_CANDIDATES):
-            query = high_product(digits_word(stream, n_states, state_threshold), n_states)
+        for _ in range(1 if given else MAX_CANDIDATES):
+            if given:
+                query = np.uint64(query_states[task])
+            else:
+                query = high_product(digits_word(stream, n_states, state_threshold), n_states)
             for action in range(n_actions):
                 scores[action] = 0
             for _ in range(episodes):
@@ -187,5 +193,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 accepted = True
                 break
         if not accepted:
-            return -1
+            if not given:
+                return -1
+            labels[task] = NO_LABEL
     return transitions
