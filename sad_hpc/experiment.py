@@ -18,7 +18,11 @@ class DataConfig(Section):
     """Number of tasks (the paper's "# of environments"), training and test together."""
     seed: int = Field(0, ge=0)
     trust_horizon: int = Field(ge=1)
-    """N: the length of a label roll-out (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
+    """N: the length of a label roll-out (Algorithms 3, 5), or pulls per arm (Algorithm 2).
+
+    In a file also `auto`: N and N_ep are chosen by random data alone, such that independent labels
+    agree in a share `trustworthiness` of all query states (see `distill.choose`).
+    """
     episodes_per_action: int = Field(1, ge=1)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
     discount: float = Field(0.9, gt=0, lt=1)

@@ -1,5 +1,6 @@
 """Reading an experiment: defaults < YAML < overrides, and what only shows across its sections."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TaskConfig
 from sad_hpc.tasks.base import family_class
 
+AUTO = "auto"
+
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
 
@@ -18,7 +21,8 @@ SPLIT = {"train_goals", "train_permutations", "split_seed"}
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
     """Reads a config file: defaults < YAML < `key.sub=value` overrides.
 
-    `pretrained: FILE` stands for that file's content, so that overrides reach into it.
+    `pretrained: FILE` stands for that file's content, so that overrides reach into it, and
+    `data.trust_horizon: auto` for the N and N_ep that random data call for.
 
     Raises:
         ConfigError: one line with the file, the key and the valid choices.
@@ -28,7 +32,64 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[Tas
         mapping["pretrained"] = read_yaml(path.parent / mapping["pretrained"])
     mapping = apply_overrides(mapping, overrides)
     source = " ".join([str(path), *overrides])
-    return parse_experiment(mapping, source)
+    return parse_experiment(_with_horizons(mapping, source), source)
+
+
+def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
+    """The mapping with numbers for every `auto`, so that all that follows sees numbers alone."""
+    found = dict(mapping)
+    if isinstance(found.get("pretrained"), dict):
+        found["pretrained"] = _with_horizons(found["pretrained"], source)
+    if isinstance(found.get("data"), dict):
+        found["data"] = _section_with_horizon(found, found["data"], "", source)
+    variants = found.get("variants")
+    if isinstance(variants, dict):
+        found["variants"] = {
+            name: _section_with_horizon(found, settings, "data.", f"{source}: {name}")
+            for name, settings in variants.items()
+        }
+    return found
+
+
+def _section_with_horizon(
+    mapping: dict[str, Any], section: Any, prefix: str, source: str
+) -> dict[str, Any]:
+    """A `data` section or a variant's settings (keys with a prefix) without `auto`.
+
+    Args:
+        mapping: the whole config.
+        section: the settings.
+        prefix: of the section's keys.
+        source: named in errors.
+
+    Raises:
+        ConfigError: the trustworthiness that is asked for is none.
+    """
+    if not isinstance(section, dict) or section.get(f"{prefix}trust_horizon") != AUTO:
+        return section
+    given = {f"{prefix}{key}" for key in ("trust_horizon", "trustworthiness")}
+    rest = {key: value for key, value in section.items() if key not in given}
+    asked = section.get(f"{prefix}trustworthiness")
+    settings = {key.removeprefix(prefix): value for key, value in rest.items()}
+    others = {key: value for key, value in mapping.items() if key not in ("variants", "sweep")}
+    data = {**others["data"], **settings} if prefix else settings
+    rule = _chosen_rule({**others, "data": {**data, "trust_horizon": 1}}, asked, source)
+    return {**rest, **{f"{prefix}{key}": value for key, value in rule.items()}}
+
+
+def _chosen_rule(mapping: dict[str, Any], asked: Any, source: str) -> dict[str, int]:
+    """N and N_ep of an experiment, and a line that says what speaks for them."""
+    from sad_hpc.distill.choose import TRUSTWORTHINESS, candidates, choose  # compiled kernels
+
+    experiment = parse_experiment(mapping, source)
+    asked = TRUSTWORTHINESS if asked is None else asked
+    if not isinstance(asked, float):
+        raise ConfigError(f"{source}: data.trustworthiness must be a number below 1, not {asked!r}")
+    family = family_class(experiment.task.family)(experiment.task)
+    chosen = choose(candidates(family, experiment.data, asked), asked)
+    print(f"{source}: {chosen} ({asked:g} is asked for)", file=sys.stderr)
+    rule = {"trust_horizon": chosen.trust_horizon}
+    return rule | {"episodes_per_action": chosen.episodes_per_action}
 
 
 def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskConfig]:

@@ -12,6 +12,7 @@ EXAMPLES = """examples:
   sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --episodes 1000 --horizon 80
   sad-hpc theory config configs/darkroom.yaml data.trust_horizon=10
   sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
+  sad-hpc theory horizon configs/darkroom.yaml --trustworthiness 0.85
   sad-hpc theory paper"""
 
 
@@ -58,6 +59,9 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
     part.add_argument("--gamma", type=float, help="discount; the config's by default")
+    part = add("horizon", _horizon, "N and N_ep by random data alone, as `trust_horizon: auto`.")
+    _add_config(part)
+    part.add_argument("--trustworthiness", type=float, help="consensus asked for (default: 0.85)")
 
 
 def _add_config(part: argparse.ArgumentParser) -> None:
@@ -143,3 +147,31 @@ def _assumption(options: argparse.Namespace) -> int:
         f"actions are not exactly the optimal ones in {found.unequal:,}: Assumption 2 by its letter"
     )
     return 1 if found.misled else 0
+
+
+def _horizon(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate.tables import plain_table
+    from sad_hpc.distill.choose import TRUSTWORTHINESS, candidates, choose
+    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.tasks import make_family
+
+    experiment = load_experiment(options.config, options.overrides)
+    family, asked = make_family(experiment.task), options.trustworthiness or TRUSTWORTHINESS
+    tried = candidates(family, experiment.data, asked)
+    chosen = choose(tried, asked)
+    header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
+    rows = [
+        [
+            f"{one.trust_horizon:,}",
+            f"{one.episodes_per_action:,}",
+            f"{one.consensus:.3f}",
+            f"{one.coverage:.3f}",
+            f"{one.right(family):.3f}",
+            f"{one.repeats.transitions:,.0f}",
+            "chosen" if one is chosen else "",
+        ]
+        for one in tried
+    ]
+    print(plain_table(header, rows), end="")
+    print("consensus chooses; whether labels are optimal is only shown")
+    return 0
