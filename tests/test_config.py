@@ -10,7 +10,11 @@ from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY
 
-CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "configs/paper").glob("*"))]
+CONFIGS = [
+    path
+    for folder in ("", "paper", "ablations")
+    for path in sorted((ROOT / "configs" / folder).glob("*.yaml"))
+]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
