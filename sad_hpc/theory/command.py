@@ -13,6 +13,7 @@ EXAMPLES = """examples:
   sad-hpc theory config configs/darkroom.yaml data.trust_horizon=10
   sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
   sad-hpc theory horizon configs/darkroom.yaml --trustworthiness 0.85
+  sad-hpc theory labels configs/darkroom.yaml
   sad-hpc theory paper"""
 
 
@@ -54,6 +55,9 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
     part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
     _add_config(part)
+    part = add("labels", _labels, "How often labels are right, against N and N_ep: a picture.")
+    _add_config(part)
+    part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and pictures.")
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
@@ -127,6 +131,16 @@ def _paper(options: argparse.Namespace) -> int:
     from sad_hpc.theory.line_worlds import write_line_worlds
 
     print(f"tables and figures: {write_line_worlds(options.results)}")
+    return 0
+
+
+def _labels(options: argparse.Namespace) -> int:
+    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.theory.labels import write_labels
+
+    experiment = load_experiment(options.config, options.overrides)
+    path = write_labels(experiment, options.results)
+    print(f"table and figure: {path.with_suffix('.csv')}, {path.name}")
     return 0
 
 

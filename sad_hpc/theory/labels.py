@@ -1,0 +1,149 @@
+"""How often labels are right, against N and N_ep, and how far states are from a goal.
+
+The paper's figure of accuracies.  Like there, the accuracy is that of the labels which there are;
+beside it stands the share of query states that have one: a short trust horizon is right, and
+silent.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.summary import write_table
+from sad_hpc.distill.choose import Candidate
+from sad_hpc.distill.repeats import repeat_labels
+from sad_hpc.experiment import Experiment
+from sad_hpc.files import atomic_path
+from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
+
+QUERY_STATES = 20_000
+HORIZONS = 12
+"""So many values of N, from 1 (a bandit's: 5) to the context's horizon (a bandit's: 4 times it)."""
+EPISODES = (1, 16, 256)
+"""N_ep of episodic tasks."""
+PANELS = {
+    "right": "share of labels that are optimal",
+    "labelled": "share of query states with a label",
+    "consensus": "consensus of two labels",
+}
+
+
+def write_labels(experiment: Experiment[Any], results: Path) -> Path:
+    """Makes `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, and for
+    rooms with goals `steps_<experiment>.png`.
+
+    Returns:
+        the picture of labels.
+    """
+    family, folder = make_family(experiment.task), results / "theory"
+    folder.mkdir(parents=True, exist_ok=True)
+    table = label_curves(experiment)
+    write_table(folder / f"labels_{experiment.name}.csv", table)
+    path = folder / f"labels_{experiment.name}.png"
+    _draw_curves(path, family, table)
+    if goals := _goals(family):
+        _draw_rooms(folder / f"steps_{experiment.name}.png", family, goals)
+    return path
+
+
+def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
+    """One row a rule: N, N_ep, PANELS' shares, and the transitions that a label takes."""
+    family = make_family(experiment.task)
+    bandit = isinstance(family, BanditFamily)
+    first, last = (5, 4 * family.config.horizon) if bandit else (1, family.config.horizon)
+    horizons = np.unique(np.geomspace(first, last, HORIZONS).round().astype(int)).tolist()
+    rows = []
+    for episodes in (1,) if bandit else EPISODES:
+        for horizon in horizons:
+            rule = {"trust_horizon": horizon, "episodes_per_action": episodes}
+            data = experiment.data.model_copy(update=rule)
+            one = Candidate(repeats=repeat_labels(family, data, QUERY_STATES), **rule)
+            rows.append(
+                {
+                    "N": horizon,
+                    "N_ep": episodes,
+                    "right": one.right(family) / one.coverage if one.coverage else np.nan,
+                    "labelled": one.coverage,
+                    "consensus": one.consensus,
+                    "transitions": one.repeats.transitions,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:
+    """(S,): the least number of steps from each state to one that is paid to be in, of one task."""
+    mdps = family.mdps(parameters[None])
+    following, paid = mdps.next_states[0].astype(np.int64), mdps.rewards[0] > 0
+    states = np.arange(len(following)).repeat(following.shape[1])
+    edges = csr_array((np.ones(following.size), (states, following.reshape(-1))))
+    distances = shortest_path(edges, unweighted=True)
+    return distances[:, np.unique(following[paid])].min(axis=1)
+
+
+def _draw_curves(path: Path, family: TaskFamily, table: pd.DataFrame) -> None:
+    figure = Figure(figsize=(4.4 * len(PANELS), 4.0), layout="constrained")
+    figure.suptitle(f"{family_name(family.name)}: labels by trust horizon")
+    panels = figure.subplots(1, len(PANELS))
+    for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
+        _draw_shares(axes, table, column, title)
+    _save(path, figure)
+
+
+def _draw_rooms(path: Path, family: TaskFamily, goals: Sequence[NDArray[Any]]) -> None:
+    figure = Figure(figsize=(4.0 * len(goals), 4.0), layout="constrained")
+    panels = figure.subplots(1, len(goals), squeeze=False)[0]
+    for axes, goal in zip(panels, goals, strict=True):
+        _draw_steps(axes, family, goal)
+    _save(path, figure)
+
+
+def _save(path: Path, figure: Figure) -> None:
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+
+
+def _draw_shares(axes: Axes, table: pd.DataFrame, column: str, title: str) -> None:
+    for episodes, rows in table.groupby("N_ep"):
+        axes.plot(rows["N"], rows[column], marker="o", ms=4, label=f"N_ep = {episodes}")
+    axes.set_xscale("log")
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("trust horizon N")
+    axes.set_ylabel(title)
+    axes.spines[["top", "right"]].set_visible(False)
+    if table["N_ep"].nunique() > 1:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _goals(family: TaskFamily) -> Sequence[NDArray[Any]]:
+    """The corner opposite the start, and the middle, of families whose tasks are goals."""
+    if not isinstance(family, TabularFamily) or family.coordinates.shape[1] != 2:
+        return []
+    last = family.coordinates.max(axis=0)
+    goals = np.stack([last, last // 2]).astype(np.int16)
+    known = {tuple(goal) for split in ("train", "test") for goal in family.variants(split)}
+    return [goal for goal in goals if tuple(goal) in known]
+
+
+def _draw_steps(axes: Axes, family: TaskFamily, goal: NDArray[Any]) -> None:
+    """The least number of steps to a goal, in every cell."""
+    assert isinstance(family, TabularFamily)
+    steps = np.full(family.coordinates.max(axis=0) + 1, np.nan)
+    steps[tuple(family.coordinates.T)] = steps_to_go(family, goal)
+    axes.imshow(steps.T, origin="lower", cmap="Blues_r")
+    for (x, y), value in np.ndenumerate(steps):
+        color = "white" if value < np.nanmax(steps) / 2 else "black"
+        text = "★" if value == 0 else f"{value:.0f}"
+        axes.text(x, y, text, ha="center", va="center", color=color)
+    axes.set_title(f"steps to the goal at ({', '.join(map(str, goal))})", fontsize=10)
+    axes.set_xticks([])
+    axes.set_yticks([])

@@ -1,0 +1,48 @@
+"""The curves of labels against N, and steps to a goal."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sad_hpc.cli import main
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.tasks import make_family
+from sad_hpc.theory.labels import label_curves, steps_to_go
+from tests.conftest import ROOT, TINY
+
+
+def test_steps_are_those_of_a_walk_around_no_corner():
+    room = make_family(load_experiment(ROOT / "configs/darkroom.yaml").task)
+    for goal in ([6, 6], [3, 3], [0, 5]):
+        expected = np.abs(room.coordinates.astype(int) - goal).sum(axis=1)
+        assert steps_to_go(room, np.array(goal, np.int16)) == pytest.approx(expected)
+
+
+def test_a_horizon_of_one_labels_the_goal_and_its_neighbours_and_is_never_wrong():
+    curves = label_curves(load_experiment(TINY))
+    family = make_family(load_experiment(TINY).task)
+    paid = family.mdps(family.variants("train")).rewards.max(axis=2)
+    shortest = curves[curves["N"] == 1]
+    assert (shortest["right"] == 1).all()
+    assert shortest["labelled"].to_numpy() == pytest.approx(np.full(3, paid.mean()), abs=0.02)
+    assert shortest["transitions"].tolist() == [5, 80, 1280]
+    longest = curves[curves["N"] == family.config.horizon].set_index("N_ep")
+    assert longest["right"].is_monotonic_increasing and longest["labelled"][256] > 0.99
+
+
+def test_pulls_of_a_bandit_make_labels_better_and_dearer():
+    curves = label_curves(load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml"))
+    assert (curves["labelled"] == 1).all()
+    for name in ("right", "consensus", "transitions"):
+        assert curves[name].diff().dropna().gt(-0.01).all()
+    assert (curves["consensus"] < curves["right"]).all()
+
+
+def test_the_command_draws_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["theory", "labels", str(TINY), "--results", str(tmp_path)]) == 0
+    folder = tmp_path / "theory"
+    assert {path.name for path in folder.iterdir()} >= {"labels_tiny.csv", "labels_tiny.png"}
+    assert "labels_tiny.csv" in capsys.readouterr().out
+    assert main(["theory", "horizon", str(TINY), "--trustworthiness", "0.7"]) == 0
+    assert capsys.readouterr().out.count("chosen") == 1
