@@ -1,8 +1,8 @@
 """Deals numbered pieces of work to MPI ranks, and brings what they make of them to rank 0.
 
 Plain messages, which every MPI does well over every network, and no one-sided ones.  Rank 0 works,
-too, and answers between two pieces of its own; the others therefore ask for their next pieces
-before they begin the one at hand.
+too, and answers between two pieces of its own; the others therefore begin with a piece that is
+theirs without asking, and ask for their next ones before they begin the one at hand.
 """
 
 import itertools
@@ -39,15 +39,12 @@ def deal(
     """
     rank, size = communicator.Get_rank(), communicator.Get_size()
     static = schedule == "static"
-    mine = iter(numbers[rank::size] if static else numbers)
+    mine = numbers[rank::size] if static else numbers[rank : rank + 1]
+    rest = [] if static else numbers[size:]
     if rank == 0:
-        yield from _lead(communicator, mine, work, stop)
-    elif static:
-        for number in itertools.takewhile(lambda _: not stop(), mine):
-            communicator.send((MADE, work(number)), dest=0)
-        communicator.send((LEAVES, None), dest=0)
+        yield from _lead(communicator, itertools.chain(mine, rest), work, stop)
     else:
-        _follow(communicator, work, stop)
+        _follow(communicator, mine, 0 if static else AHEAD, work, stop)
 
 
 def _lead(
@@ -73,10 +70,19 @@ def _lead(
     yield from heard(wait=True)
 
 
-def _follow(communicator: Any, work: Callable[[int], T], stop: Callable[[], bool]) -> None:
-    question, open_questions = (ASKS, communicator.Get_rank()), AHEAD
-    for _ in range(AHEAD):
+def _follow(
+    communicator: Any,
+    mine: Sequence[int],
+    ahead: int,
+    work: Callable[[int], T],
+    stop: Callable[[], bool],
+) -> None:
+    """Works on `mine`, then on what rank 0 deals, which is asked for `ahead` pieces in advance."""
+    question, open_questions = (ASKS, communicator.Get_rank()), ahead
+    for _ in range(ahead):
         communicator.send(question, dest=0)
+    for number in itertools.takewhile(lambda _: not stop(), mine):
+        communicator.send((MADE, work(number)), dest=0)
     while open_questions:
         number = communicator.recv(source=0)
         open_questions -= 1
