@@ -160,7 +160,7 @@ class PlainModel(nn.Module):
 def ranks() -> None:
     """The whole stage on two ranks, each on a core, against one rank pinned to one core."""
     with tempfile.TemporaryDirectory() as runs:
-        config = [PAPER / "darkroom.yaml", "data.tasks=8192", "pretrain.epochs=2", "seeds=[0]"]
+        config = [PAPER / "darkroom.yaml", "data.tasks=4096", "pretrain.epochs=2", "seeds=[0]"]
         config += ["evaluate.tasks=4", "pretrain.holdout_tasks=64", "--runs", runs]
         command([BIN / "sad-hpc", "collect", *config])
         core = min(os.sched_getaffinity(0))
