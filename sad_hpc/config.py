@@ -36,6 +36,11 @@ def transient(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"transient": True}, **constraints)
 
 
+def later(default: Any, **constraints: Any) -> Any:
+    """A field that older outputs were made without: at its default it is no part of a signature."""
+    return Field(default, json_schema_extra={"later": True}, **constraints)
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-3 (no dot) as a string and 2024-01-01 as a date; nobody here means that."""
 
@@ -138,13 +143,16 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 
 def resolved(section: BaseModel, with_transient: bool = False) -> dict[str, Any]:
-    """A section as plain JSON values, without its transient fields unless asked for."""
+    """A section as plain JSON values, without its transient fields unless asked for, and without
+    `later` ones at their default."""
     values: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         extra = field.json_schema_extra
         if not with_transient and isinstance(extra, dict) and extra.get("transient"):
             continue
         value = getattr(section, name)
+        if isinstance(extra, dict) and extra.get("later") and value == field.default:
+            continue
         values[name] = resolved(value, with_transient) if isinstance(value, BaseModel) else value
     return json.loads(json.dumps(values))
 

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from sad_hpc.config import Section, apply_overrides, build, resolved, signature, transient
+from sad_hpc.config import Section, apply_overrides, build, later, resolved, signature, transient
 from sad_hpc.methods import METHODS
 from sad_hpc.tasks import TaskConfig, make_family
 from sad_hpc.variants import Variant, named_variant, slug, sweep_variants
@@ -33,6 +33,9 @@ class DataConfig(Section):
     """Which of several equally good roll-outs names SAD's label; the oracle's is always random."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label roll-outs."""
+    source_steps: int = later(0, ge=0)
+    """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
+    roll-outs of the behavior policy."""
     block_tasks: int = Field(2048, ge=1)
     """Tasks in a block: the unit of sharding, of random streams and of resuming."""
     schedule: Literal["dynamic", "static"] = transient("dynamic")

@@ -9,7 +9,7 @@ from sad_hpc.config import apply_overrides, build, differences, read_yaml, resol
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import TRAINING, Experiment
 from sad_hpc.policy import policy_table
-from sad_hpc.tasks import TaskConfig
+from sad_hpc.tasks import TabularFamily, TaskConfig
 from sad_hpc.tasks.base import family_class
 
 AUTO = "auto"
@@ -190,6 +190,13 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
         policy_table(policy, family.n_actions)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+    if data.source_steps and not isinstance(family, TabularFamily):
+        raise ConfigError(f"{source}: data.source_steps is for tabular task families")
+    if 0 < data.source_steps < experiment.task.horizon:
+        raise ConfigError(
+            f"{source}: data.source_steps={data.source_steps} is less than "
+            f"task.horizon={experiment.task.horizon}"
+        )
     for split in ("train", "test"):
         if family.n_tasks(split, data.tasks) < 1:
             raise ConfigError(

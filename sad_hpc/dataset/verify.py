@@ -115,7 +115,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
         found = found or [
             *_index_faults(arrays, rows),
             *_label_faults(arrays, family),
-            *_dynamics_faults(arrays, family, sampled_tasks),
+            *_dynamics_faults(arrays, family, sampled_tasks, manifest),
         ]
         faults += [f"{folder / entry.name}: {fault}" for fault in found]
         checksums.append(entry.checksum)
@@ -175,13 +175,20 @@ def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
     return faults
 
 
-def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int) -> list[str]:
+def _dynamics_faults(
+    arrays: Arrays, family: TaskFamily, sampled: int, manifest: Manifest
+) -> list[str]:
     """Whether the contexts of a shard's first tasks can have come from these tasks."""
     faults = []
+    # Samples of a learning history do not follow each other.
+    names_of_groups = (
+        {"episodes": "histories"} if manifest.config["data"].get("source_steps") else {}
+    )
     for group in family.context_groups:
         names = ("states", "actions", "rewards", "next_states")
         if all(f"{group}/{name}" in arrays for name in names):
             context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
             parameters = arrays["tasks/parameters"][:sampled]
+            group = names_of_groups.get(group, group)
             faults += family.dynamics_faults(parameters, group, context)
     return faults

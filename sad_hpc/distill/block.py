@@ -85,6 +85,7 @@ class Block:
         parameters: NDArray[Any],
         contexts: Mapping[str, ContextArrays],
         labels: Mapping[str, LabelArrays],
+        spent: Mapping[str, int] | None = None,
     ) -> "Block":
         """The block of tasks `first` .. `first + n - 1`.
 
@@ -93,6 +94,7 @@ class Block:
             parameters: (n, p) of the tasks.
             contexts: by HDF5 group.
             labels: by LABELS.
+            spent: transitions of contexts that are a sample of them.
         """
         arrays: dict[str, NDArray[Any]] = {}
         for group, context in contexts.items():
@@ -105,4 +107,5 @@ class Block:
         transitions = {"context": contexts["context"].actions.size}
         transitions["episodes"] = contexts["episodes"].actions.size if "episodes" in contexts else 0
         transitions |= {f"labels_{name}": label.transitions for name, label in labels.items()}
+        transitions |= spent or {}
         return cls(arrays, transitions)

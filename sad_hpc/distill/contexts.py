@@ -58,8 +58,8 @@ def sample_transitions(
         stream: state of the random stream; it is advanced.
     """
     pairs = _pairs_per_word(len(dynamics.coordinates), policy)
-    result = _empty(dynamics, len(mdp_of_task), horizon)
-    _sample(*_tables(dynamics), mdp_of_task, policy, pairs, stream, *_outputs(result))
+    result = new_contexts(dynamics, len(mdp_of_task), horizon)
+    _sample(*kernel_tables(dynamics), mdp_of_task, policy, pairs, stream, *kernel_outputs(result))
     return result
 
 
@@ -72,9 +72,9 @@ def sample_episodes(
     stream: NDArray[np.uint64],
 ) -> ContextArrays:
     """Roll-outs of the behavior policy from `start_state`, T steps each, in time order."""
-    result = _empty(dynamics, len(mdp_of_task), horizon)
+    result = new_contexts(dynamics, len(mdp_of_task), horizon)
     draw_actions(policy, stream, result.actions.reshape(-1))
-    _roll_out(*_tables(dynamics), mdp_of_task, start_state, *_outputs(result))
+    _roll_out(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
     return result
 
 
@@ -101,7 +101,8 @@ def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
     return digits_per_word(n_states * len(policy))
 
 
-def _empty(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
+def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
+    """Contexts (count, T) for a kernel to fill."""
     width = dynamics.coordinates.shape[1]
     return ContextArrays(
         np.empty((count, horizon, width), np.uint8),
@@ -111,11 +112,13 @@ def _empty(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
     )
 
 
-def _tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
+def kernel_tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
+    """What kernels look up: rows of coordinates, next states, rewards."""
     return _cells(dynamics.coordinates), dynamics.next_states, dynamics.rewards
 
 
-def _outputs(result: ContextArrays) -> tuple[NDArray[Any], ...]:
+def kernel_outputs(result: ContextArrays) -> tuple[NDArray[Any], ...]:
+    """What kernels fill, states as whole rows of coordinates."""
     return _cells(result.states), result.actions, result.rewards, _cells(result.next_states)
 
 

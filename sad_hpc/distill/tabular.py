@@ -14,6 +14,7 @@ from sad_hpc.distill.contexts import (
     sample_transitions,
 )
 from sad_hpc.distill.labels import Distiller, LabelRule, optimal_labels
+from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.returns import LargestReturn
 from sad_hpc.distill.strides import FewestSteps
 from sad_hpc.experiment import DataConfig
@@ -87,9 +88,11 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
 
     dynamics = variants.dynamics
     context = sample_transitions(dynamics, mdp_of_task, policy, horizon, streams["context"])
-    episodes = sample_episodes(
-        dynamics, mdp_of_task, policy, horizon, family.start_state, streams["episodes"]
-    )
+    begin = (dynamics, mdp_of_task, policy, horizon, family.start_state)
+    if data.source_steps:
+        episodes = sample_histories(*begin, data.source_steps, data.discount, streams["episodes"])
+    else:
+        episodes = sample_episodes(*begin, streams["episodes"])
     sad = variants.distiller.distill(mdp_of_task, streams["sad"])
     dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
     star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])
@@ -109,4 +112,5 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
             "dpt": LabelArrays(query(dpt_states), dpt_actions),
             "dpt_star": LabelArrays(query(star_states), star_actions),
         },
+        {"episodes": count * data.source_steps} if data.source_steps else None,
     )

@@ -1,0 +1,112 @@
+"""Contexts from a source policy that learns: tabular Q-learning of every task, as AD has them.
+
+A task's learning history is sampled at evenly spaced times, so that a context shows a policy which
+becomes better, from random steps to nearly optimal ones.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sad_hpc.distill.block import ContextArrays
+from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
+from sad_hpc.distill.random import (
+    digits_product,
+    digits_word,
+    high_product,
+    next_double,
+    rejection_threshold,
+)
+
+LEARNING_RATE = 0.1
+LAST_EXPLORATION = 0.05
+"""The share of steps by the behavior policy falls from 1 to this, linearly over the history."""
+
+
+def sample_histories(
+    dynamics: Dynamics,
+    mdp_of_task: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    horizon: int,
+    start_state: int,
+    steps: int,
+    discount: float,
+    stream: NDArray[np.uint64],
+) -> ContextArrays:
+    """T transitions of each task's learning history, in time order but far apart.
+
+    Episodes have T steps and begin in `start_state`; Q begins at 0, and ties go to the lowest
+    action.
+
+    Args:
+        dynamics: of M MDPs.
+        mdp_of_task: (n,) in 0..M-1.
+        policy: table of the behavior policy, which explores.
+        horizon: T.
+        start_state: of every episode.
+        steps: of the history, T or more.
+        discount: gamma.
+        stream: state of the random stream; it is advanced.
+    """
+    result = new_contexts(dynamics, len(mdp_of_task), horizon)
+    _learn(
+        *kernel_tables(dynamics),
+        mdp_of_task,
+        policy,
+        start_state,
+        steps,
+        discount,
+        stream,
+        *kernel_outputs(result),
+    )
+    return result
+
+
+@njit(cache=True, nogil=True)
+def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells,
+    following,
+    paid,
+    mdp_of_task,
+    policy,
+    start_state,
+    steps,
+    discount,
+    stream,
+    states,
+    actions,
+    rewards,
+    next_states,
+):
+    n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
+    policy_range = np.uint64(len(policy))
+    product = digits_product(len(policy), 1)
+    threshold = rejection_threshold(product)
+    q = np.empty((n_states, n_actions), np.float64)
+    for task in range(len(mdp_of_task)):
+        mdp = mdp_of_task[task]
+        q[:] = 0
+        offset, kept = next_double(stream), 0
+        state, best = start_state, 0
+        for step in range(steps):
+            if step % horizon == 0:
+                state = start_state
+            best = 0
+            for action in range(1, n_actions):
+                if q[state, action] > q[state, best]:
+                    best = action
+            explored = 1 - (1 - LAST_EXPLORATION) * step / steps
+            action = best
+            if next_double(stream) < explored:
+                action = policy[high_product(digits_word(stream, product, threshold), policy_range)]
+            reward, after = paid[mdp, state, action], following[mdp, state, action]
+            value = q[after, 0]
+            for other in range(1, n_actions):
+                value = max(value, q[after, other])
+            q[state, action] += LEARNING_RATE * (reward + discount * value - q[state, action])
+            # The k-th of T equal parts of the history gives the k-th transition.
+            if kept < horizon and step == int((kept + offset) * steps / horizon):
+                states[task, kept], next_states[task, kept] = cells[state], cells[after]
+                actions[task, kept], rewards[task, kept] = action, reward
+                kept += 1
+            state = after

@@ -1,0 +1,99 @@
+"""Learning histories: the compiled learner against the algorithm as it is written down."""
+
+import numpy as np
+import pytest
+
+from sad_hpc.collect import collect
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.dataset.verify import verify
+from sad_hpc.distill.contexts import Dynamics
+from sad_hpc.distill.q_learning import LAST_EXPLORATION, LEARNING_RATE, sample_histories
+from sad_hpc.distill.random import (
+    digits_product,
+    digits_word,
+    next_double,
+    rejection_threshold,
+    stream,
+)
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.run import Run
+from sad_hpc.tasks import make_family
+from tests.conftest import ROOT, TINY
+
+POLICY = np.arange(5, dtype=np.uint8)
+HORIZON, STEPS, DISCOUNT = 9, 2000, 0.9
+
+
+def histories(steps: int = STEPS, tasks: int = 4):
+    family = make_family(load_experiment(TINY).task)
+    variants = family.variants("train")
+    mdps, mdp_of_task = family.mdps(variants), np.arange(tasks) % len(variants)
+    made = sample_histories(
+        Dynamics.of(family, mdps), mdp_of_task, POLICY, HORIZON, family.start_state, steps,
+        DISCOUNT, stream(0, 0, 0, "episodes"),
+    )  # fmt: skip
+    return family, variants[mdp_of_task], mdps, made
+
+
+def test_it_is_q_learning_step_for_step():
+    """Also for a history that is kept whole: every step of it is compared."""
+    for steps in (STEPS, HORIZON):
+        family, _, mdps, made = histories(steps, tasks=2)
+        state_of, words = family.state_numbers, stream(0, 0, 0, "episodes")
+        product = np.uint64(digits_product(5, 1))  # unboxed they are signed
+        threshold = np.uint64(rejection_threshold(product))
+        for task in range(2):
+            q, offset, kept = np.zeros((family.n_states, 5)), next_double(words), []
+            wanted = [int((k + offset) * steps / HORIZON) for k in range(HORIZON)]
+            state = family.start_state
+            for step in range(steps):
+                if step % HORIZON == 0:
+                    state = family.start_state
+                action = int(q[state].argmax())
+                if next_double(words) < 1 - (1 - LAST_EXPLORATION) * step / steps:
+                    word = digits_word(words, product, threshold)
+                    action = int(POLICY[int(word) * 5 >> 64])
+                after = int(mdps.next_states[task, state, action])
+                reward = float(mdps.rewards[task, state, action])
+                target = reward + DISCOUNT * q[after].max()
+                q[state, action] += LEARNING_RATE * (target - q[state, action])
+                if step in wanted:
+                    kept.append((state, action, reward, after))
+                state = after
+            ours = zip(
+                state_of(made.states[task]), made.actions[task], made.rewards[task],
+                state_of(made.next_states[task]), strict=True,
+            )  # fmt: skip
+            assert [tuple(map(float, one)) for one in ours] == [tuple(map(float, k)) for k in kept]
+
+
+def test_the_policy_becomes_optimal_along_its_history():
+    family, parameters, _, made = histories(20_000, tasks=600)
+    optimal = family.optimal_actions(parameters)
+    rows = np.arange(len(parameters))[:, None]
+    right = optimal[rows, family.state_numbers(made.states), made.actions].mean(axis=0)
+    assert right[-3:].mean() > 0.85 > 0.6 > right[:2].mean()
+    assert made.rewards[:, -3:].mean() > 2 * made.rewards[:, :3].mean()
+
+
+def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
+    run = Run(load_experiment(TINY, ["data.source_steps=300"]), tmp_path)
+    collect(run)
+    folder = run.data().path / "train"
+    manifest = Manifest.load(folder)
+    assert manifest.transitions["episodes"] == 300 * manifest.n_tasks
+    assert verify(folder).faults == []
+    plain = load_experiment(TINY)
+    assert plain.data_signature() != run.experiment.data_signature()
+    assert load_experiment(TINY, ["data.source_steps=0"]).data_signature() == plain.data_signature()
+    assert "source_steps" not in plain.data_config()["data"]  # signatures from before it was there
+
+
+@pytest.mark.parametrize(
+    ("config", "steps", "said"),
+    [("tiny_gaussian", 100, "tabular"), ("tiny", 5, "task.horizon"), ("tiny", -1, "source_steps")],
+)
+def test_impossible_histories_are_refused(config: str, steps: int, said: str):
+    with pytest.raises(ConfigError, match=said):
+        load_experiment(ROOT / f"tests/configs/{config}.yaml", [f"data.source_steps={steps}"])
