@@ -158,10 +158,7 @@ class Attention(nn.Module):
         self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
     ) -> Tensor:
         """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`; with a cache, x is one new token."""
-        batch, length, _ = x.shape
-        # (B, L, 3 H D) -> 3 x (B, H, L, D)
-        parts = self.query_key_value(x).view(batch, length, 3, self.heads, -1)
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        query, key, value = self.heads_of(x)
         if cache is not None:
             key, value = cache.append(block, key, value)
         if last_only:
@@ -172,9 +169,21 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=causal
         )
+        return self.project(mixed)
+
+    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, L, E) -> queries, keys and values, (B, H, L, D) each."""
+        batch, length, _ = x.shape
+        # (B, L, 3 H D) -> 3 x (B, H, L, D)
+        width = self.projection.in_features // self.heads
+        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        return query, key, value
+
+    def project(self, mixed: Tensor) -> Tensor:
+        """Mixed values (B, H, L, D) -> (B, L, E)."""
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
-        mixed = mixed.transpose(1, 2).flatten(2)
-        return self.dropout(self.projection(mixed))
+        return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
 
 class Block(nn.Module):
@@ -243,18 +252,18 @@ class Transformer(nn.Module):
 
     def answer(self, tokens: Tensor) -> Tensor:
         """(B, L, width) -> (B, L, A): the answer after each token."""
-        return self.head(self.decode(self.embed(tokens)))
-
-    def last_answer(self, query: Tensor, context: Tensor) -> Tensor:
-        """(B, A): the answer after a query's token (B, 1, width) and a context's (B, t, width)."""
-        tokens = torch.cat([query, context], dim=1)
-        return self.head(self.decode(self.embed(tokens), last_only=True))[:, 0]
+        return self.head(self.decode(self.embed_at(tokens, 0)))
 
     def extend(self, token: Tensor, cache: Cache) -> Tensor:
         """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
-        answer = self.head(self.decode(self.embed(token), cache))
+        answer = self.head(self.decode(self.embed_at(token, cache.length), cache))
         cache.length += 1
         return answer
+
+    def embed_at(self, tokens: Tensor, first: int) -> Tensor:
+        """(B, L, width) -> (B, L, E): tokens and their positions `first`, `first` + 1, ..."""
+        positions = torch.arange(first, first + tokens.shape[1], device=tokens.device)
+        return self.dropout(self.embed(tokens) + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
         """(..., F): what the model is told of states (..., d) and their pictures (..., s, s, 3)."""
@@ -290,24 +299,10 @@ class Transformer(nn.Module):
         rewards = rewards.to(dtype) * self.inputs.reward_scale
         return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
 
-    def decode(
-        self, embedded: Tensor, cache: Cache | None = None, last_only: bool = False
-    ) -> Tensor:
-        """GPT-2 without its word embeddings.
-
-        Args:
-            embedded: (B, L, E) token embeddings.
-            cache: of the tokens before, if there is one.
-            last_only: the outputs of the other tokens are not needed.
-
-        Returns:
-            (B, L, E), or (B, 1, E) if `last_only`.
-        """
-        first = cache.length if cache is not None else 0
-        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
-        x = self.dropout(embedded + self.positions(positions))
+    def decode(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E)."""
         for number, block in enumerate(self.blocks):
-            x = block(x, cache, number, last_only and number == len(self.blocks) - 1)
+            x = block(x, cache, number)
         return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
+from sad_hpc.fixed_context import FixedContexts
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.run import Run
 from sad_hpc.tasks import TabularFamily, make_family
@@ -48,8 +49,10 @@ class ContextPolicy:
     def __init__(
         self, model: Transformer, family: TabularFamily, context: Context, batch_size: int
     ) -> None:
-        self._model, self._context, self._batch_size = model, context, batch_size
-        self._coordinates = torch.from_numpy(family.coordinates)
+        self._model, self._batch_size = model, batch_size
+        self._device = model.head.weight.device
+        self._contexts = self._read(context)
+        self._coordinates = torch.from_numpy(family.coordinates).to(self._device)
         n_tasks = len(context.actions)
         self._logits = np.zeros((n_tasks, family.n_states, family.n_actions), np.float32)
         self._known = np.zeros((n_tasks, family.n_states), bool)
@@ -63,13 +66,15 @@ class ContextPolicy:
         return self._logits[tasks, states]
 
     @torch.no_grad()
+    def _read(self, context: Context) -> FixedContexts:
+        there = context.map(lambda part: part.to(self._device))
+        return FixedContexts(self._model, self._model.context_tokens(there))
+
+    @torch.no_grad()
     def _ask(self, tasks: NDArray[np.int64], states: NDArray[np.int64]) -> None:
-        device = self._model.head.weight.device
-        rows = torch.from_numpy(tasks)
-        context = self._context.map(lambda part: part[rows].to(device))
-        queries = self._coordinates[torch.from_numpy(states[tasks])].to(device)
-        query = self._model.query_token(self._model.features(queries))
-        answers = self._model.last_answer(query, self._model.context_tokens(context))
+        queries = self._coordinates[torch.from_numpy(states[tasks]).to(self._device)]
+        tokens = self._model.query_token(self._model.features(queries))
+        answers = self._contexts.answer(torch.from_numpy(tasks).to(self._device), tokens)
         self._logits[tasks, states[tasks]] = answers.float().cpu().numpy()
         self._known[tasks, states[tasks]] = True
 

@@ -22,6 +22,7 @@ from sad_hpc.evaluate.policy import greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.examples import context_parts
 from sad_hpc.experiment import EvaluateConfig
+from sad_hpc.fixed_context import FixedContexts
 from sad_hpc.model import Context, Transformer
 from sad_hpc.policy import policy_table
 from sad_hpc.render.renderer import Renderer, shared_renderer
@@ -117,11 +118,12 @@ class Rooms:
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
         starts = self._starts()
+        contexts = FixedContexts(self._model, context)
         poses, rewards, tokens = starts, [], []
         for _ in range(self._horizon):
             images = torch.from_numpy(self._renderer.render(poses)).to(self._device)
             features = self._model.features(torch.from_numpy(poses).to(self._device), images)
-            actions = choose(self._ask(features, context)).astype(np.uint8)
+            actions = choose(self._ask(features, contexts)).astype(np.uint8)
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
             tokens.append(
@@ -134,11 +136,11 @@ class Rooms:
             )
         return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
 
-    def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
+    def _ask(self, features: Tensor, contexts: FixedContexts) -> NDArray[np.float32]:
         """(n, A): the logits for states (n, F)."""
-        queries = self._model.query_token(features).split(self._batch_size)
-        contexts = context.split(self._batch_size)
-        parts = [self._model.last_answer(*part) for part in zip(queries, contexts, strict=True)]
+        queries = self._model.query_token(features)
+        rows = torch.arange(len(queries), device=self._device).split(self._batch_size)
+        parts = [contexts.answer(part, queries[part]) for part in rows]
         return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:
