@@ -181,7 +181,7 @@ def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # typ
     if not chosen:
         raise ConfigError(
             f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
-            f"methods {', '.join(run.experiment.rows)}; "
+            f"methods {'; '.join(run.experiment.rows)}; "
             f"seeds {', '.join(map(str, run.experiment.seeds))}"
         )
     return chosen
@@ -191,10 +191,11 @@ def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.collect import collect
 
     run = _load_run(options)
-    # Rows of the tables that share a dataset find it complete.
+    rows = [run.of_row(row)[0] for row in run.experiment.rows]
+    datasets = {own.data().path: own for own in rows}
     with preemption.watched():
-        for row in run.experiment.rows:
-            collect(run.of_row(row)[0])
+        for own in datasets.values():
+            collect(own)
     return 0
 
 

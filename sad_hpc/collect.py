@@ -4,7 +4,6 @@ Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and 
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from sad_hpc.render.process import shared_process
 from sad_hpc.run import Run, StageFolder
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS
-from sad_hpc.throughput import Throughput, sentence
+from sad_hpc.throughput import Throughput, peak_memory, sentence
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
@@ -110,7 +109,7 @@ class SplitCollector:
         else:
             list(finished)  # works until there is nothing left, and yields nothing here
         self._spent.elapsed = time.perf_counter() - start
-        self._spent.peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._spent.peak_memory = peak_memory()
         self._report()
         told = self._communicator.gather(preemption.requeue_requested())
         left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))

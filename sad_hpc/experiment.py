@@ -6,9 +6,10 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from sad_hpc.config import Section, apply_overrides, build, later, resolved, signature, transient
+from sad_hpc.errors import ConfigError
 from sad_hpc.methods import METHODS
 from sad_hpc.tasks import TaskConfig, make_family
-from sad_hpc.variants import Variant, named_variant, slug, sweep_variants
+from sad_hpc.variants import Variant, check_distinct, named_variant, sweep_variants
 
 
 class DataConfig(Section):
@@ -33,6 +34,9 @@ class DataConfig(Section):
     """Which of several equally good roll-outs names SAD's label; the oracle's is always random."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label roll-outs."""
+    chosen: dict[str, float] | None = transient(None)
+    """Of `trust_horizon: auto`, written by itself: consensus asked for and reached, rules that were
+    tried, and the transitions that this took."""
     source_steps: int = later(0, ge=0)
     """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
     roll-outs of the behavior policy."""
@@ -161,10 +165,10 @@ class Experiment(Section, Generic[TaskT]):
 
     @model_validator(mode="after")
     def _check_rows(self) -> "Experiment[TaskT]":
-        _without_repeats([slug(row) for row in self.rows])
-        for values in self.sweep.values():
-            if not _without_repeats(values):
-                raise ValueError("sweep: a key has no values")
+        points = sweep_variants(self.sweep, self.methods) if self.sweep else {}
+        check_distinct([*points, *self.variants])
+        for row, variant in self.rows.items():
+            _check_matters(row, variant)
         return self
 
     @property
@@ -192,7 +196,9 @@ class Experiment(Section, Generic[TaskT]):
             ConfigError: the settings are impossible.
         """
         variant = self.rows.get(row)
-        if variant is None or not variant.values:
+        if variant is None:
+            raise ConfigError(f"{self.name} has no row {row!r}; its rows: {'; '.join(self.rows)}")
+        if not variant.values:
             return self, row
         if self.pretrained is not None:
             source, method = self.source.of_row(row)
@@ -265,6 +271,24 @@ class Experiment(Section, Generic[TaskT]):
         others = [row for row in made if row not in METHODS]
         config = {"name": self.name, **({"rows": others} if others else {})}
         return signature("aggregate", config, upstream)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "dit": DITConfig,
+    "pretrain": PretrainConfig,
+}
+
+
+def _check_matters(row: str, variant: Variant) -> None:
+    """Settings that cannot change a result make no row."""
+    for key in variant.values:
+        section, _, name = key.partition(".")
+        field = SECTIONS[section].model_fields.get(name)
+        extra = field.json_schema_extra if field else None
+        if isinstance(extra, dict) and extra.get("transient") and key != "data.chosen":
+            raise ValueError(f"{row}: {key} cannot change a result")
 
 
 def _without_repeats(values: list[Any]) -> list[Any]:

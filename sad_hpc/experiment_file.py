@@ -12,7 +12,7 @@ from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TabularFamily, TaskConfig
 from sad_hpc.tasks.base import family_class
 
-AUTO = "auto"
+AUTO, TRUSTWORTHINESS = "auto", "trustworthiness"
 
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
@@ -40,56 +40,84 @@ def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
     found = dict(mapping)
     if isinstance(found.get("pretrained"), dict):
         found["pretrained"] = _with_horizons(found["pretrained"], source)
-    if isinstance(found.get("data"), dict):
-        found["data"] = _section_with_horizon(found, found["data"], "", source)
-    variants = found.get("variants")
-    if isinstance(variants, dict):
+    plain = {key: value for key, value in found.items() if key not in ("variants", "sweep")}
+    data, variants = found.get("data"), found.get("variants")
+    if isinstance(data, dict):
+        found["data"] = _data_with_horizon(plain, data, source)
+        plain["data"] = found["data"]
+    if isinstance(data, dict) and isinstance(variants, dict):
         found["variants"] = {
-            name: _section_with_horizon(found, settings, "data.", f"{source}: {name}")
+            name: _settings_with_horizon(plain, settings, f"{source}: {name}")
             for name, settings in variants.items()
         }
     return found
 
 
-def _section_with_horizon(
-    mapping: dict[str, Any], section: Any, prefix: str, source: str
+def _settings_with_horizon(plain: dict[str, Any], settings: Any, source: str) -> Any:
+    """A variant's settings, by dotted keys, without `auto`; `plain` is what they change."""
+    if not isinstance(settings, dict):
+        return settings
+    prefix = "data."
+    own = {key.removeprefix(prefix): value for key, value in settings.items()
+           if str(key).startswith(prefix)}  # fmt: skip
+    others = {key: value for key, value in settings.items() if not str(key).startswith(prefix)}
+    # What the experiment itself says of N and N_ep is no choice for the variant.
+    base = {key: value for key, value in plain["data"].items()
+            if key not in ("trust_horizon", "episodes_per_action", "chosen")}  # fmt: skip
+    found = _data_with_horizon(plain, own, source, base)
+    return {**{f"{prefix}{key}": value for key, value in found.items()}, **others}
+
+
+def _data_with_horizon(
+    plain: dict[str, Any], data: dict[str, Any], source: str, base: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A `data` section or a variant's settings (keys with a prefix) without `auto`.
+    """A `data` section without `auto`, and without the trustworthiness that only it asks for.
 
     Args:
-        mapping: the whole config.
-        section: the settings.
-        prefix: of the section's keys.
+        plain: the config without variants and sweep.
+        data: the section, or what a variant changes of it.
         source: named in errors.
+        base: the rest of the section.
 
     Raises:
         ConfigError: the trustworthiness that is asked for is none.
     """
-    if not isinstance(section, dict) or section.get(f"{prefix}trust_horizon") != AUTO:
-        return section
-    given = {f"{prefix}{key}" for key in ("trust_horizon", "trustworthiness")}
-    rest = {key: value for key, value in section.items() if key not in given}
-    asked = section.get(f"{prefix}trustworthiness")
-    settings = {key.removeprefix(prefix): value for key, value in rest.items()}
-    others = {key: value for key, value in mapping.items() if key not in ("variants", "sweep")}
-    data = {**others["data"], **settings} if prefix else settings
-    rule = _chosen_rule({**others, "data": {**data, "trust_horizon": 1}}, asked, source)
-    return {**rest, **{f"{prefix}{key}": value for key, value in rule.items()}}
+    rest = {key: value for key, value in data.items() if key != TRUSTWORTHINESS}
+    if data.get("trust_horizon") != AUTO:
+        return rest if "trust_horizon" in data else data
+    asked = data.get(TRUSTWORTHINESS)
+    if asked is not None and (not isinstance(asked, float) or not 0 < asked < 1):
+        raise ConfigError(
+            f"{source}: data.trustworthiness must be a number between 0 and 1, not {asked!r}"
+        )
+    whole = {**plain, "data": {**(base or {}), **rest, "trust_horizon": 1}}
+    experiment = parse_experiment(whole, source)
+    return {**rest, **_chosen_rule(experiment, asked, rest.get("episodes_per_action"), source)}
 
 
-def _chosen_rule(mapping: dict[str, Any], asked: Any, source: str) -> dict[str, int]:
-    """N and N_ep of an experiment, and a line that says what speaks for them."""
-    from sad_hpc.distill.choose import TRUSTWORTHINESS, candidates, choose  # compiled kernels
+def _chosen_rule(
+    experiment: Experiment[TaskConfig], asked: float | None, episodes: int | None, source: str
+) -> dict[str, Any]:
+    """N, N_ep (unless given) and what speaks for them, which is also said in a line."""
+    from sad_hpc.distill import choose  # compiled kernels
 
-    experiment = parse_experiment(mapping, source)
-    asked = TRUSTWORTHINESS if asked is None else asked
-    if not isinstance(asked, float):
-        raise ConfigError(f"{source}: data.trustworthiness must be a number below 1, not {asked!r}")
+    asked = choose.TRUSTWORTHINESS if asked is None else asked
     family = family_class(experiment.task.family)(experiment.task)
-    chosen = choose(candidates(family, experiment.data, asked), asked)
-    print(f"{source}: {chosen} ({asked:g} is asked for)", file=sys.stderr)
-    rule = {"trust_horizon": chosen.trust_horizon}
-    return rule | {"episodes_per_action": chosen.episodes_per_action}
+    counts = choose.EPISODES if episodes is None else (episodes,)
+    tried = choose.candidates(family, experiment.data, asked, counts)
+    best = choose.choose(tried, asked)
+    verdict = "" if best.consensus >= asked else "NOT "
+    print(f"{source}: {best}; {asked:g} was asked for and {verdict}reached", file=sys.stderr)
+    return {
+        "trust_horizon": best.trust_horizon,
+        "episodes_per_action": best.episodes_per_action,
+        "chosen": {
+            "asked": asked,
+            "consensus": best.consensus,
+            "rules": float(len(tried)),
+            "transitions": sum(one.spent for one in tried),
+        },
+    }
 
 
 def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskConfig]:
@@ -108,9 +136,22 @@ def parse_experiment(mapping: dict[str, Any], source: str) -> Experiment[TaskCon
     if mapping.get("pretrained") is not None:
         mapping = _inherit(mapping, source)
     experiment = build(Experiment[family.config_class], mapping, source)  # type: ignore[name-defined]
+    _check_rows(experiment, source)
     for row in experiment.rows:
         _check_row(experiment.of_row(row)[0], source)
     return experiment
+
+
+def _check_rows(experiment: Experiment[TaskConfig], source: str) -> None:
+    """What is evaluated must be trained."""
+    rows, trained = experiment.rows, experiment.source
+    unknown = [row for row in rows if rows[row] != trained.rows.get(row)]
+    # Of methods themselves there is more to say, see below.
+    if unknown and (trained.sweep or set(unknown) - set(experiment.methods)):
+        raise ConfigError(
+            f"{source}: rows {'; '.join(unknown)} are not {trained.name}'s, which trains "
+            f"{'; '.join(trained.rows)}: leave variants and sweep to it"
+        )
 
 
 def _check_row(experiment: Experiment[TaskConfig], source: str) -> None:
@@ -139,10 +180,6 @@ def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
     for key in ("methods", "seeds"):
         if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
             raise ConfigError(f"{source}: {key} {sorted(unknown)} are not among {trained.name}'s")
-    for key in ("variants", "sweep"):
-        own_rows, others_rows = getattr(experiment, key), getattr(trained, key)
-        if other := [name for name in own_rows if own_rows[name] != others_rows.get(name)]:
-            raise ConfigError(f"{source}: {key} {other} are not {trained.name}'s")
     for key in TRAINING:
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 PHASES = ("kernels", "rendering", "compression", "I/O")
@@ -19,7 +20,7 @@ class Throughput:
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, summed over the ranks."""
     peak_memory: int = 0
-    """Bytes, of the largest rank."""
+    """Bytes, of the largest rank since its start; getrusage counts what its parent had."""
     elapsed: float = 0.0
     """Summed over the ranks; what is in no phase is the manifest, and waiting for other ranks."""
 
@@ -57,6 +58,13 @@ class Throughput:
             "peak_memory_of_a_rank": self.peak_memory,
             "shares": {name: share for name, share in shares.items() if share},
         }
+
+
+def peak_memory() -> int:
+    """The most memory, in bytes, that this process has had since its start."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM 0")
+    return int(line.split()[1]) * 1024
 
 
 def sentence(summary: dict[str, Any]) -> str:

@@ -16,15 +16,28 @@ from typing import Any
 
 from sad_hpc.methods import METHODS
 
-SECTIONS = ("data", "model", "dit", "pretrain")
-"""Whose settings may differ: with others, rows of a table would not compare."""
+SETTINGS: dict[str, tuple[str, ...] | None] = {
+    "data": (
+        "trust_horizon",
+        "episodes_per_action",
+        "discount",
+        "return_threshold",
+        "tie_break",
+        "source_steps",
+        "chosen",
+    ),
+    "model": None,
+    "dit": None,
+    "pretrain": None,
+}
+"""What may differ between rows, by section (None: everything): others would change the test tasks
+or their contexts, and the rows would not compare."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,*=()+-]*")
+NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
 
 SYMBOLS = {
     "data.trust_horizon": "N",
     "data.episodes_per_action": "N_ep",
-    "data.tasks": "tasks",
     "pretrain.learning_rate": "rate",
 }
 """What a key is called in names; others by their last part."""
@@ -44,21 +57,18 @@ def symbol(key: str) -> str:
     return SYMBOLS.get(key, key.rpartition(".")[2])
 
 
-def named_variant(name: str, settings: Mapping[str, Any]) -> Variant:
-    """The variant of a config's `variants` section.
+def named_variant(name: str, values: Mapping[str, Any]) -> Variant:
+    """The variant of a config's `variants` section; its name begins with its method's.
 
     Raises:
         ValueError: its name or a key cannot be used.
     """
-    if not NAME.fullmatch(name) or name in METHODS or slug(name) in _SLUGS:
+    method, comma, words = name.partition(",")
+    if method not in METHODS or not comma or not NAME.fullmatch(words) or not words.strip():
         raise ValueError(
-            f"{name!r} is no name for a variant: use letters, digits, blanks and _.,*=()+- , and "
-            f"none of {', '.join(METHODS)}"
+            f"{name!r} is no name for a variant: begin with a method, then a comma and letters, "
+            f"digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; methods: {', '.join(METHODS)}"
         )
-    method = str(settings.get("method", "SAD"))
-    if method not in METHODS:
-        raise ValueError(f"{name}: unknown method {method!r}; valid: {', '.join(METHODS)}")
-    values = {key: value for key, value in settings.items() if key != "method"}
     _check_keys(name, values)
     return Variant(method, values)
 
@@ -72,6 +82,8 @@ def sweep_variants(
         ValueError: a key cannot be swept.
     """
     _check_keys("sweep", sweep)
+    for key, values in sweep.items():
+        _check_swept(key, values)
     found = {}
     for method, values in itertools.product(methods, itertools.product(*sweep.values())):
         point = dict(zip(sweep, values, strict=True))
@@ -84,17 +96,42 @@ def slug(row: str) -> str:
     """A row's name in names of files: a method's own, or `sad_n_ep_64`."""
     if row in METHODS:
         return METHODS[row].slug
-    return re.sub(r"[^a-z0-9]+", "_", row.lower().replace("*", " star ")).strip("_")
+    words = row.lower().replace("*", " star ").replace("= -", "= minus ")
+    return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 
-_SLUGS = {method.slug for method in METHODS.values()}
+def check_distinct(rows: Sequence[str]) -> None:
+    """Names of rows must differ, also as names of files.
+
+    Raises:
+        ValueError: two of them do not.
+    """
+    seen: dict[str, str] = {}
+    for row in rows:
+        if slug(row) in seen:
+            raise ValueError(f"rows {seen[slug(row)]!r} and {row!r} would have the same files")
+        seen[slug(row)] = row
 
 
 def _check_keys(name: str, settings: Mapping[str, Any]) -> None:
     for key in settings:
-        section, dot, rest = str(key).partition(".")
-        if section not in SECTIONS or not dot or not rest:
-            valid = ", ".join(f"{section}.KEY" for section in SECTIONS)
-            raise ValueError(f"{name}: {key!r} cannot differ within a table; valid: {valid}")
+        section, _, rest = str(key).partition(".")
+        if not rest or section not in SETTINGS or rest not in (SETTINGS[section] or (rest,)):
+            labels = ", ".join(f"data.{word}" for word in SETTINGS["data"] or ())
+            raise ValueError(
+                f"{name}: {key!r} cannot differ within a table; valid: {labels}, and all of model, "
+                "pretrain and dit"
+            )
     if not settings:
         raise ValueError(f"{name}: no setting differs")
+
+
+def _check_swept(key: str, values: Sequence[Any]) -> None:
+    if not values:
+        raise ValueError(f"sweep: {key} has no values")
+    if any(isinstance(value, list | dict) for value in values):
+        raise ValueError(f"sweep: values of {key} must be numbers, words or null")
+    if "auto" in values:
+        raise ValueError(f"sweep: {key} cannot be auto there; use a variant")
+    if len(set(map(repr, values))) < len(values):
+        raise ValueError(f"sweep: {key} repeats a value: {values}")

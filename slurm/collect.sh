@@ -1,5 +1,5 @@
 #!/bin/bash
-# Collects one dataset with every task of this job as an MPI rank.  From the repository's root:
+# Collects a config's dataset (of a sweep: its datasets) with every task of this job as an MPI rank.  From the repository's root:
 #
 #   sbatch --ntasks=16 slurm/collect.sh configs/darkroom.yaml data.trust_horizon=10
 #

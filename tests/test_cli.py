@@ -52,7 +52,7 @@ def test_debug_shows_the_traceback(capsys):
     "arguments, words",
     [
         (["--seed", "7"], "seeds 0, 1"),
-        (["--method", "AD"], "methods SAD, DPT"),
+        (["--method", "AD"], "methods SAD; DPT"),
         (["--element", "4"], "0 to 3"),
     ],
 )

@@ -1,16 +1,20 @@
 """Rows of a table with other settings: variants and sweeps."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
+from sad_hpc import results
+from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.plan import batches
+from sad_hpc.launch.plan import batches, dependency
 from sad_hpc.run import Run
 from tests.conftest import ROOT, TINY
 
@@ -67,35 +71,48 @@ def test_shared_stages_are_one_step(tmp_path: Path):
 
 def test_the_other_experiments_variants_are_evaluated():
     folder = ROOT / "tests/configs"
-    variant = "variants={small: {model.heads: 1}}"
+    variant = "variants={'SAD, small': {model.heads: 1}}"
     gaussian = load_experiment(folder / "tiny_gaussian.yaml", [variant])
     bernoulli = load_experiment(folder / "tiny_bernoulli.yaml", [f"pretrained.{variant}"])
-    own, method = bernoulli.of_row("small")
-    trained, _ = gaussian.of_row("small")
+    own, method = bernoulli.of_row("SAD, small")
+    trained, _ = gaussian.of_row("SAD, small")
     assert own.source.model.heads == own.model.heads == 1
     assert own.pretrain_signature(method, 0) == trained.pretrain_signature(method, 0)
     assert own.evaluate_signature(method, 0) != trained.evaluate_signature(method, 0)
-    with pytest.raises(ConfigError, match="variants"):
-        load_experiment(folder / "tiny_bernoulli.yaml", ["variants={small: {model.heads: 2}}"])
+    assert bernoulli.elements == gaussian.elements
+    graph(Run(bernoulli, Path("runs")))
+    for override in (
+        "variants={'SAD, small': {model.heads: 2}}",
+        "sweep={model.heads: [2]}",
+        "sweep={}",
+    ):
+        swept = ["pretrained.sweep={model.heads: [1, 3]}"] if "sweep" in override else []
+        with pytest.raises(ConfigError, match="leave variants and sweep to it"):
+            load_experiment(folder / "tiny_bernoulli.yaml", [*swept, override])
 
 
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("variants={SAD: {model.heads: 1}}", "no name for a variant"),
-        ("variants={'a/b': {model.heads: 1}}", "no name for a variant"),
-        ("variants={dpt_star: {model.heads: 1}}", "no name for a variant"),
-        ("variants={x: {task.size: 4}}", "task.size"),
-        ("variants={x: {seeds: [1]}}", "seeds"),
-        ("variants={x: {}}", "no setting differs"),
-        ("variants={x: {method: ABC, model.heads: 1}}", "unknown method 'ABC'"),
-        ("variants={x: {model.haeds: 1}}", "did you mean 'heads'"),
-        ("variants={x: {model.heads: 0}}", "model.heads"),
-        ("variants={x: {pretrain.holdout_tasks: 100000}}", "holdout_tasks"),
-        ("variants={x y: {model.heads: 1}, x_y: {model.heads: 2}}", "repeats"),
+        *(
+            (f"variants={{'{name}': {{model.heads: 1}}}}", "no name for a variant")
+            for name in ("SAD", "random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, ")
+        ),
+        ("variants={'SAD, x': {task.size: 4}}", "task.size"),
+        ("variants={'SAD, x': {data.seed: 4}}", "data.seed"),
+        ("variants={'SAD, x': {seeds: [1]}}", "seeds"),
+        ("variants={'SAD, x': {}}", "no setting differs"),
+        ("variants={'SAD, x': {model.haeds: 1}}", "did you mean 'heads'"),
+        ("variants={'SAD, x': {model.heads: 0}}", "model.heads"),
+        ("variants={'SAD, x': {pretrain.holdout_tasks: 100000}}", "holdout_tasks"),
+        ("variants={'SAD, x y': {model.heads: 1}, 'SAD, x_y': {model.heads: 2}}", "same files"),
+        ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
         ("sweep={model.heads: []}", "no values"),
         ("sweep={model.heads: [1, 1]}", "repeats"),
         ("sweep={heads: [1]}", "'heads'"),
+        ("sweep={data.behavior_policy: [uniform]}", "behavior_policy"),
+        ("sweep={model.heads: [[1], [2]]}", "numbers, words or null"),
+        ("sweep={data.trust_horizon: [3, auto]}", "use a variant"),
     ],
 )
 def test_impossible_rows_are_refused(override: str, said: str):
@@ -133,5 +150,71 @@ def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path)
 
 
 def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
-    table = pd.read_csv(table_of(tmp_path, VARIANT) / "summary.csv")
-    assert set(table["method"]) == {"SAD", "SAD, N_ep = 4", "optimal", "random"}
+    folder = table_of(tmp_path, VARIANT)
+    rows = {"SAD", "SAD, N_ep = 4"}
+    table = pd.read_csv(folder / "summary.csv").set_index(["method", "mode", "subset"])["mean"]
+    assert set(table.index.get_level_values(0)) == {*rows, "optimal", "random"}
+    values = results.load(folder)
+    assert set(values["method"]) == rows
+    offline = values[values["mode"] == "offline"].groupby("method", observed=True)["value"].mean()
+    for row in rows:
+        assert offline[row] == pytest.approx(table[row, "offline", "all"])
+    assert offline.nunique() == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "places", "scale"),
+    [
+        ("data.trust_horizon", [2, 4, 32], [2, 4, 32], "log"),
+        ("model.dropout", [0.0, 0.1, 0.9], [0, 0.1, 0.9], "linear"),
+        ("model.head_dim", [None, 8, 16], [0, 1, 2], "linear"),
+        ("pretrain.schedule", ["cosine", "constant"], [0, 1], "linear"),
+    ],
+)
+def test_a_sweeps_picture_has_every_point(
+    key: str, values: list[object], places: list[float], scale: str, monkeypatch: pytest.MonkeyPatch
+):
+    experiment = load_experiment(TINY, [f"sweep={json.dumps({key: values})}", "methods=[SAD]"])
+    summary = pd.DataFrame(
+        {"method": row, "mode": "offline", "subset": "all", "metric": "return", "mean": number,
+         "std": 0.1, "n_seeds": 2}
+        for number, row in enumerate(experiment.rows)
+    )  # fmt: skip
+    table = sweep_table(experiment, pd.DataFrame({"method": []}), summary)
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    with pytest.raises(SadError):  # the stand-in writes no file
+        draw_sweep(Path("sweep.png"), "darkroom", table, [key], summary)
+    (axes,) = figures[0].axes
+    figures[0].canvas.draw()
+    (line,) = axes.lines[:1]
+    assert list(line.get_xdata(orig=False)) == pytest.approx(places)
+    assert list(line.get_ydata()) == list(range(len(values)))
+    assert axes.get_xscale() == scale
+
+
+def test_a_broken_dataset_does_not_hold_other_rows_back(tmp_path: Path):
+    run = Run(load_experiment(TINY, [SWEEP, "methods=[SAD]", "seeds=[0]"]), tmp_path)
+    ids, clauses = {}, {}
+    for number, batch in enumerate(batches(graph(run))):
+        clauses[batch.name] = dependency(batch, ids)
+        ids |= {step.title: f"{number}_{index}" for index, step in enumerate(batch.steps)}
+    assert clauses["pretrain-sad-seed0"] == "afterany:0_0:0_1"
+    assert clauses["evaluate"] == "afterany:0_0:0_1:1_0:1_1:1_2:1_3"
+    assert clauses["aggregate"] == "afterok:2_0:2_1:2_2:2_3"
+
+
+def test_status_and_scripts_name_the_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shutil.which", lambda name: None)  # no Slurm
+    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    arguments = [str(TINY), SWEEP, "methods=[SAD]", "seeds=[0]", *folders]
+    assert main(["launch", *arguments, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("sad-hpc collect") == 1
+    assert printed.count("--method 'SAD, N = 2, heads = 1' --seed 0") == 2
+    run = Run(load_experiment(TINY, arguments[1:4]), tmp_path / "runs")
+    run.prepare(["test"])
+    assert main(["status", str(run.path)]) == 0
+    assert capsys.readouterr().out.count("(SAD, N = 2, heads = 1)") == 3

@@ -12,11 +12,18 @@ from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 
-COLUMNS = ("method", "label_accuracy", "context_transitions", "label_transitions")
+COLUMNS = (
+    "method",
+    "label_accuracy",
+    "context_transitions",
+    "label_transitions",
+    "choice_transitions",
+)
 
 
 def label_table(run: Run) -> pd.DataFrame:
-    """COLUMNS of each row whose dataset is there; transitions are means over training tasks.
+    """COLUMNS of each row whose dataset is there; transitions are means over training tasks, but
+    those that `trust_horizon: auto` took are a sum.
 
     A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
     actions of the context itself: they cost nothing more, and have no accuracy here.
@@ -31,19 +38,28 @@ def label_table(run: Run) -> pd.DataFrame:
                 datasets[name] = _read(trained)
         except DatasetError:
             continue
-        rows.append(_row(row, method, *datasets[name]))
+        chosen = trained.experiment.data.chosen or {}
+        choice = {"choice_transitions": chosen.get("transitions", 0.0)}
+        rows.append(_row(row, method, *datasets[name]) | choice)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table as text."""
-    header = ["method", "right labels", "transitions of a context", "of a label"]
+    header = [
+        "method",
+        "right labels",
+        "transitions of a context",
+        "of a label",
+        "of the choice of N, in all",
+    ]
     rows = [
         [
             row.method,
             "" if np.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
             f"{row.context_transitions:,.0f}",
             f"{row.label_transitions:,.0f}",
+            f"{row.choice_transitions:,.0f}" if row.choice_transitions else "",
         ]
         for row in table.itertuples()
     ]

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import h5py
 import pandas as pd
 import yaml
 
@@ -21,6 +22,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment import TRAINING
 from sad_hpc.files import atomic_path, write_json
+from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.variants import slug
@@ -96,15 +98,15 @@ def _evaluation_folders(run: Run) -> list[str]:
 
 def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
     """Copies the result files; copies of an earlier config's results do not stay beside them."""
-    copies = {
-        folder / f"{slug(row)}-seed{seed}.h5": _result_path(run, (row, seed))
-        for row, seed in present
-    }
+    copies = {folder / f"{slug(row)}-seed{seed}.h5": (row, seed) for row, seed in present}
     for stale in set(folder.glob("*.h5")) - set(copies):
         stale.unlink()
-    for copy, source in copies.items():
+    for copy, element in copies.items():
         with atomic_path(copy) as temporary:
-            shutil.copyfile(source, temporary)
+            shutil.copyfile(_result_path(run, element), temporary)
+            if element[0] not in METHODS:  # the file itself knows its method alone
+                with h5py.File(temporary, "r+") as file:
+                    file.attrs["row"] = element[0]
 
 
 def _write_config(run: Run, folder: Path) -> None:

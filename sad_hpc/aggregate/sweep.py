@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,7 +35,10 @@ def sweep_table(
                 column = _column(mode, subset)
                 row |= {column: found.mean, f"{column}_std": found.std, "seeds": found.n_seeds}
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    for key in experiment.sweep:  # as they are, also beside null
+        table[key] = pd.Series([row[key] for row in rows if key in row], dtype=object)
+    return table
 
 
 def draw_sweep(
@@ -84,14 +86,14 @@ def _draw_panel(
     axes: Axes, table: pd.DataFrame, column: str, along: str, others: Sequence[str]
 ) -> None:
     """One line for each method and combination of the other settings."""
-    for names, points in table.groupby(["method", *others], sort=False):
+    numeric = all(isinstance(value, int | float) for value in table[along])
+    for names, points in table.groupby(["method", *others], sort=False, dropna=False):
         method, *values = names
         settings = [f"{symbol(key)} = {each}" for key, each in zip(others, values, strict=True)]
-        spread = points.get(f"{column}_std", None)
         axes.errorbar(
-            points[along],
+            [float(value) if numeric else str(value) for value in points[along]],
             points[column],
-            yerr=spread,
+            yerr=points.get(f"{column}_std", None),
             marker="o",
             ms=4,
             capsize=3,
@@ -99,8 +101,8 @@ def _draw_panel(
         )
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(symbol(along))
-    values = table[along]
-    if np.issubdtype(values.dtype, np.number) and values.min() * WIDE <= values.max():
+    places = sorted(set(table[along].astype(float))) if numeric else []
+    if places and 0 < places[0] * WIDE <= places[-1]:
         axes.set_xscale("log")
-        axes.set_xticks(values.unique(), [f"{value:g}" for value in values.unique()])
+        axes.set_xticks(places, [f"{value:g}" for value in places])
         axes.minorticks_off()

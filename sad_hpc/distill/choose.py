@@ -51,6 +51,11 @@ class Candidate:
         return self.repeats.consensus
 
     @property
+    def spent(self) -> float:
+        """Transitions of this trial: two labels of each query state."""
+        return 2 * len(self.repeats.first) * self.repeats.transitions
+
+    @property
     def coverage(self) -> float:
         """The share of query states that have a label."""
         return float((self.repeats.first != NO_LABEL).mean())

@@ -85,6 +85,7 @@ class Result:
 
     path: Path
     method: str
+    """Of a copy in a results folder: the row of its tables."""
     seed: int
     task_family: str
     signature: str
@@ -165,7 +166,7 @@ def read_result(path: Path) -> Result:
                 raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,
-                method=str(file.attrs["method"]),
+                method=str(file.attrs.get("row", file.attrs["method"])),
                 seed=int(file.attrs["seed"]),
                 task_family=str(file.attrs["task_family"]),
                 signature=str(file.attrs["signature"]),

@@ -54,7 +54,8 @@ class ClusterConfig(Section):
     setup: list[str] = []
     """Shell lines that run in every job first, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
-    """Evaluations at a time; on this machine, without Slurm, trainings too if cores suffice."""
+    """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
+    evaluations, and trainings if there are cores for them."""
     max_requeues: int = Field(20, ge=0)
     """Times that a job may reach its time limit and be queued again, before it counts as failed."""
     hdf5_file_locking: bool | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sad_hpc.methods import METHODS
 from sad_hpc.run import Run, StageFolder
 
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
@@ -29,6 +30,13 @@ class Step:
     def title(self) -> str:
         """Names the step in jobs.json, logs and messages; it includes the signature."""
         return self.folder.title
+
+    @property
+    def name(self) -> str:
+        """The title, and the row where its method's name does not say it."""
+        return (
+            self.title if self.row is None or self.row in METHODS else f"{self.title} ({self.row})"
+        )
 
     @property
     def complete(self) -> bool:

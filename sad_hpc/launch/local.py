@@ -69,7 +69,7 @@ class LocalRunner:
         """Runs the missing ones of `steps`, at most `limit` at a time."""
         for step in steps:
             if step.complete:
-                _say(f"{step.title}: complete, skipped")
+                _say(f"{step.name}: complete, skipped")
         missing = [step for step in steps if not step.complete]
         waiting = [step for step in missing if all(need.complete for need in step.requires)]
         if blocked := [step for step in missing if step not in waiting]:
@@ -88,7 +88,7 @@ class LocalRunner:
         here = before and before.executor == "local" and before.host == socket.gethostname()
         if before and here and process_runs(before):
             raise SadError(
-                f"{step.title} still runs as process {before.id}, whose launcher was killed; "
+                f"{step.name} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
             )
         work = StageJob.of(self.run, step, self.results)
@@ -96,7 +96,7 @@ class LocalRunner:
         record = JobRecord.of(step, job, "local")
         self.running.append(RunningStep(step, job, record))
         save_records(self.run, {step.title: record})
-        _say(f"{step.title}: started, log {record.log}")
+        _say(f"{step.name}: started, log {record.log}")
 
     @contextmanager
     def nothing_left_behind(self) -> Iterator[None]:
@@ -118,7 +118,7 @@ class RunningStep:
         self._printed = time.monotonic()
         self._bar: tqdm[Any] | None = None
         if sys.stderr.isatty():
-            self._bar = tqdm(desc=step.title, leave=False, bar_format="{desc}: {bar}{postfix}")
+            self._bar = tqdm(desc=step.name, leave=False, bar_format="{desc}: {bar}{postfix}")
 
     def still_runs(self) -> bool:
         """Shows progress; once the job has ended, shows how and returns False."""
@@ -129,9 +129,9 @@ class RunningStep:
             self._bar.close()
         took = duration(time.time() - self._record.submitted)
         if self._step.complete:
-            _say(f"{self._step.title}: complete after {took}")
+            _say(f"{self._step.name}: complete after {took}")
         else:
-            _say(f"{self._step.title}: FAILED after {took}; the end of its log")
+            _say(f"{self._step.name}: FAILED after {took}; the end of its log")
             tqdm.write(self._record.log_tail())
         return False
 
@@ -158,7 +158,7 @@ class RunningStep:
             self._bar.set_postfix_str(text)
         elif text and time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
-            _say(f"{self._step.title}: {text}")
+            _say(f"{self._step.name}: {text}")
 
 
 @contextmanager

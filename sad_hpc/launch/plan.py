@@ -10,6 +10,9 @@ back.  The element of the failed one starts, sees no finished checkpoint, and en
 error that says so.  (`aftercorr` pairs elements, but only of whole arrays of equal size: not what
 is left over when a launch resumes.)  aggregate is strict, so that no table averages over what
 happens to be there.
+
+Rows of the tables with other settings make arrays of collect, and of each (method, seed)'s
+trainings.  What waits for several datasets waits `afterany`, too, for the same reason.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +24,7 @@ from sad_hpc.methods import METHODS
 
 @dataclass(frozen=True)
 class Batch:
-    """Steps that are submitted together: one, or the evaluations as one array."""
+    """Steps that are submitted together: one, or several as one array."""
 
     name: str
     """For the job, and for the script's file: `pretrain-sad-seed0`."""
@@ -74,9 +77,14 @@ def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:
         batch: what is submitted.
         ids: job ids of the incomplete steps by title.
     """
-    required = [each for step in batch.steps for each in step.requires]
+    required = {each.title: each for step in batch.steps for each in step.requires}.values()
+    collects = [step for step in required if step.stage == "collect"]
     pretrains = [step for step in required if step.stage == "pretrain"]
-    others = [step for step in required if step.stage != "pretrain"]
+    others = [step for step in required if step.stage == "evaluate"]
+    if len(collects) == 1:
+        others = collects + others
+    else:
+        pretrains = collects + pretrains
     clauses = [_clause("afterok", others, ids), _clause("afterany", pretrains, ids)]
     return ",".join(clause for clause in clauses if clause) or None
 

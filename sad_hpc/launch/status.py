@@ -59,7 +59,7 @@ def state_lines(states: list[StepState]) -> list[str]:
     """A table of steps and a last line that counts them."""
     rows = [
         (
-            state.step.title,
+            state.step.name,
             state.text,
             f"job {state.job.id}" if state.job else "",
             os.path.relpath(state.job.log) if state.job else "",

@@ -37,7 +37,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
         for state in states:
             if shown.get(state.step.title, "queued") != state.kind:
                 shown[state.step.title] = state.kind
-                say(f"{state.step.title}: {state.text}")
+                say(f"{state.step.name}: {state.text}")
         if not any(state.kind in (*ACTIVE, "submitted") for state in states):
             break
         time.sleep(MARKER_SECONDS)
@@ -49,7 +49,7 @@ def print_failures(states: list[StepState]) -> None:
     """The last lines of the logs of steps that failed, of the first few if many have."""
     failed = [state for state in states if state.kind in ("failed", "unfinished")]
     for state in failed[:MOST_LOGS]:
-        print(f"---- {state.step.title}: {state.text}", flush=True)
+        print(f"---- {state.step.name}: {state.text}", flush=True)
         if state.job is not None:
             print(state.job.log_tail(), flush=True)
     if len(failed) > MOST_LOGS:

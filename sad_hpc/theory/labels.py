@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.distill.choose import Candidate
 from sad_hpc.distill.repeats import repeat_labels
 from sad_hpc.experiment import Experiment
-from sad_hpc.files import atomic_path
+from sad_hpc.files import atomic_path, write_json
+from sad_hpc.run import provenance
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
 
 QUERY_STATES = 20_000
@@ -38,8 +40,8 @@ PANELS = {
 
 
 def write_labels(experiment: Experiment[Any], results: Path) -> Path:
-    """Makes `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, and for
-    rooms with goals `steps_<experiment>.png`.
+    """Makes `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, their
+    origin beside them (`.json`), and for rooms with goals `steps_<experiment>.png`.
 
     Returns:
         the picture of labels.
@@ -50,6 +52,7 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
     write_table(folder / f"labels_{experiment.name}.csv", table)
     path = folder / f"labels_{experiment.name}.png"
     _draw_curves(path, family, table)
+    write_json(path.with_suffix(".json"), portable(provenance()))
     if goals := _goals(family):
         _draw_rooms(folder / f"steps_{experiment.name}.png", family, goals)
     return path

@@ -136,7 +136,20 @@ def test_auto_in_a_config_becomes_numbers():
     beside = load_experiment(TINY, [f"variants={{'{row}': {settings}}}"])
     assert beside.data == plain.data
     assert beside.of_row(row)[0].data == chosen.data
+    told = chosen.data.chosen
+    assert told is not None and (told["asked"], told["consensus"]) == (0.7, best.consensus)
+    assert told["transitions"] > best.spent
     assert beside.of_row(row)[0].data_signature() == chosen.data_signature()
+
+
+def test_what_is_given_beside_auto_stays():
+    both = load_experiment(TINY, ["data.trust_horizon=auto", "data.episodes_per_action=4"])
+    assert both.data.episodes_per_action == 4 and both.data.trust_horizon > 1
+    other = "variants={'DPT, auto': {data.trust_horizon: auto, model.heads: 1}}"
+    own, method = load_experiment(TINY, [other]).of_row("DPT, auto")
+    assert method == "DPT" and own.model.heads == 1 and own.data.episodes_per_action > 4
+    numbers = ["data.trust_horizon=auto", "data.trustworthiness=0.5", "data.trust_horizon=2"]
+    assert load_experiment(TINY, numbers).data.trust_horizon == 2
 
 
 @pytest.mark.parametrize("asked", ["1.5", "0.0", "high", "1"])

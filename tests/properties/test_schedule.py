@@ -71,8 +71,10 @@ def test_each_number_is_worked_on_once_and_its_result_reaches_rank_0(
     assert Counter(made[0]) == Counter(worked) and not any(made[1:])
     assert len(worked) == len(set(worked)) and set(worked) <= set(numbers)
     assert all(box.empty() for box in boxes), "a message was left"
-    for share, stop in zip(shares, stops, strict=True):
+    for number, (share, stop) in enumerate(zip(shares, stops, strict=True)):
         assert stop is None or len(share) <= stop
+        # Nobody waits for rank 0 to begin.
+        assert stop == 0 or share[:1] == numbers[number : number + 1]
     if stops[0] is None and (schedule == "dynamic" or set(stops) == {None}):
         # Numbers that a stopped rank was given, but has not begun, are lost until the next start.
         lost = (AHEAD + 1) * sum(stop is not None for stop in stops)
