@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in [name for name in os.environ if name.startswith("SLURM_")]:
     del os.environ[_name]
 
+from sad_hpc.aggregate.origin import portable  # noqa: E402
 from sad_hpc.collect import collect  # noqa: E402 (the environment is read at import)
 from sad_hpc.experiment_file import load_experiment  # noqa: E402
 from sad_hpc.files import write_json  # noqa: E402
@@ -36,7 +37,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if path:
         counts = {"tests": session.testscollected, "failed": session.testsfailed}
         figures = session.config.stash.get(FIGURES, {})
-        write_json(Path(path), {**counts, "figures": figures, "provenance": provenance()})
+        origin = portable(provenance())
+        write_json(Path(path), {**counts, "figures": figures, "provenance": origin})
 
 
 def clockless_metrics(folder: Path) -> list[dict[str, float]]:
