@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from sad_hpc.throughput import peak_memory
+
 REPEATS = 5
 LIMIT_SECONDS = 300
 """Of a command."""
@@ -89,14 +91,7 @@ def timed(run: Callable[[], int | None]) -> tuple[float, int]:
     start = time.perf_counter()
     peak = run()
     seconds = time.perf_counter() - start
-    return seconds, peak if peak is not None else peak_bytes()
-
-
-def peak_bytes(process: int | str = "self") -> int:
-    """The most memory that a process has had since the last `timed` began, or since its start."""
-    status = Path(f"/proc/{process}/status").read_text()
-    line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM 0")
-    return int(line.split()[1]) * 1024
+    return seconds, peak if peak is not None else peak_memory()
 
 
 def command(arguments: Sequence[str | Path], **environment: str) -> int:
@@ -143,7 +138,7 @@ def _family(parent: int) -> list[int]:
 
 def _peak_if_there(process: int) -> int:
     try:
-        return peak_bytes(process)
+        return peak_memory(process)
     except OSError:
         return 0
 

@@ -191,10 +191,8 @@ def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.collect import collect
 
     run = _load_run(options)
-    rows = [run.of_row(row)[0] for row in run.experiment.rows]
-    datasets = {own.data().path: own for own in rows}
     with preemption.watched():
-        for own in datasets.values():
+        for own in run.with_datasets():
             collect(own)
     return 0
 

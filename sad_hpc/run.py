@@ -134,6 +134,11 @@ class Run:
             return self, method
         return Run(experiment, self.runs, self.whole or self.experiment), method
 
+    def with_datasets(self) -> list["Run"]:
+        """The runs of all rows, one for each distinct dataset."""
+        runs = [self.of_row(row)[0] for row in self.experiment.rows]
+        return list({run.data().path: run for run in runs}.values())
+
     @property
     def path(self) -> Path:
         """runs/<experiment>."""

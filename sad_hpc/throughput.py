@@ -60,9 +60,9 @@ class Throughput:
         }
 
 
-def peak_memory() -> int:
-    """The most memory, in bytes, that this process has had since its start."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
+def peak_memory(process: int | str = "self") -> int:
+    """The most memory, in bytes, that a process has had since its start, or since it was reset."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM 0")
     return int(line.split()[1]) * 1024
 

@@ -30,9 +30,7 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
         "experiment": run.experiment.name,
         "signature": run.experiment.aggregate_signature(),
         "command": _without_folders(recorded.get("command") or []),
-        "dataset_signature": ", ".join(
-            dict.fromkeys(run.of_row(row)[0].data().path.name for row in run.experiment.rows)
-        ),
+        "dataset_signature": ", ".join(own.data().path.name for own in run.with_datasets()),
         "seeds": run.experiment.seeds,
         "missing": [{"method": method, "seed": seed} for method, seed in missing],
         "stages": stages | {"aggregate": portable(own)},
@@ -40,18 +38,14 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
 
 
 def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
-    yield from _datasets(run)
+    for own in run.with_datasets():
+        yield own.data()
+    if run.experiment.pretrained is not None:
+        for own in Run(run.experiment.source, run.runs).with_datasets():
+            yield own.data()
     for element in present:
         yield run.checkpoint(*element)
         yield run.evaluation(*element)
-
-
-def _datasets(run: Run) -> Iterator[StageFolder]:
-    for row in run.experiment.rows:
-        own, _ = run.of_row(row)
-        yield own.data()
-        if own.experiment.pretrained is not None:
-            yield Run(own.experiment.source, run.runs).data()
 
 
 def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:

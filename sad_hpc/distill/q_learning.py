@@ -87,7 +87,7 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
         mdp = mdp_of_task[task]
         q[:] = 0
         offset, kept = next_double(stream), 0
-        state, best = start_state, 0
+        state = start_state
         for step in range(steps):
             if step % horizon == 0:
                 state = start_state

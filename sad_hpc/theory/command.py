@@ -65,12 +65,7 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part.add_argument("--gamma", type=float, help="discount; the config's by default")
     part = add("horizon", _horizon, "N and N_ep by random data alone, as `trust_horizon: auto`.")
     _add_config(part)
-    part.add_argument(
-        "--trustworthiness",
-        type=float,
-        default=0.85,
-        help="consensus asked for (default: %(default)s)",
-    )
+    part.add_argument("--trustworthiness", type=float, help="consensus asked for; else auto's own")
 
 
 def _add_config(part: argparse.ArgumentParser) -> None:
@@ -170,13 +165,14 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.tables import plain_table
-    from sad_hpc.distill.choose import candidates, choose
+    from sad_hpc.distill.choose import TRUSTWORTHINESS, candidates, choose
     from sad_hpc.experiment_file import load_experiment
     from sad_hpc.tasks import make_family
 
     # Its own numbers do not matter, and `auto` would make the choice twice.
     experiment = load_experiment(options.config, [*options.overrides, "data.trust_horizon=1"])
     family, asked = make_family(experiment.task), options.trustworthiness
+    asked = TRUSTWORTHINESS if asked is None else asked
     tried = candidates(family, experiment.data, asked)
     chosen = choose(tried, asked)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
