@@ -13,6 +13,7 @@ from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.files import keep_others_from_writing
 from sad_hpc.preemption import Preempted
+from sad_hpc.process_end import end_before_teardown
 from sad_hpc.theory.command import add_theory
 
 EXAMPLES = {
@@ -58,6 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         report_error(error, debug=True)
     return _fail()
+
+
+def run() -> int:
+    """The console script: a process that runs `main` and ends."""
+    code = main()
+    end_before_teardown(code)
+    return code
 
 
 def report_error(error: BaseException, debug: bool) -> None:

@@ -1,6 +1,5 @@
 """The DeepSpeed engine and the process group under it: gloo on CPUs, nccl on GPUs, by detection."""
 
-import atexit
 import logging
 import os
 from collections.abc import Callable
@@ -64,22 +63,6 @@ def join_process_group(process: Process) -> None:
             timeout=PATIENCE,
             verbose=False,
         )
-
-
-def leave_process_group_at_exit() -> None:
-    """To be called by ranks whose work is done, for a clean end of their processes.
-
-    Threads of gloo that are still there when Python is torn down now and then abort a process
-    (`terminate called without an active exception`), whose job then counts as failed.  After a
-    failure nothing is to be left: other ranks may be in the middle of a collective call.
-    """
-    atexit.unregister(_leave_process_group)
-    atexit.register(_leave_process_group)
-
-
-def _leave_process_group() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def on_first_rank(work: Callable[[], T]) -> T:

@@ -18,12 +18,7 @@ from torch import Tensor
 from sad_hpc.agreement import Agreement
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
-from sad_hpc.engine import (
-    join_process_group,
-    leave_process_group_at_exit,
-    make_engine,
-    on_first_rank,
-)
+from sad_hpc.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.errors import ConfigError
 from sad_hpc.examples import Batch, Examples
 from sad_hpc.experiment import PretrainConfig
@@ -64,7 +59,6 @@ def pretrain(run: Run, method: str, seed: int) -> None:
 
         if on_first_rank(begin):
             Trainer(run, method, seed, process).train()
-    leave_process_group_at_exit()
 
 
 def _check_batch(config: PretrainConfig, process: Process) -> None:

@@ -92,23 +92,6 @@ def test_training_leaves_metrics_weights_and_a_marker(undisturbed: Run):
     assert metrics(undisturbed)[-1]["train_loss"] < metrics(undisturbed)[0]["train_loss"]
 
 
-def test_ranks_leave_the_process_group_before_python_is_torn_down(make_run):
-    """Its threads abort a process now and then that leaves them to the end."""
-    code = """
-import atexit, sys
-import torch.distributed as dist
-from sad_hpc.cli import main
-atexit.register(lambda: print("STILL IN IT" if dist.is_initialized() else "LEFT IT"))
-sys.exit(main(sys.argv[1:]))
-"""
-    words = command(make_run(), "pretrain.epochs=1", ranks=2)
-    arguments = words[words.index("pretrain") :]
-    launch = [*words[:3], sys.executable, "-c", code, *arguments]
-    done = subprocess.run(launch, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("LEFT IT") == 2 and "STILL" not in done.stdout
-
-
 def train_and_be_killed(run: Run, *overrides: str, ranks: int = 1) -> None:
     """Trains until there is a checkpoint inside of an epoch."""
     index = run.checkpoint("SAD", 0).path / "state/checkpoints.json"

@@ -26,6 +26,7 @@ from sad_hpc.files import keep_others_from_writing
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.queue import lets_this_job_run
 from sad_hpc.preemption import Preempted
+from sad_hpc.process_end import end_before_teardown
 from sad_hpc.run import Run
 
 ERROR_PREFIX = "sad-hpc: error: "
@@ -57,6 +58,14 @@ class StageJob:
         A signal stops it where it can go on later, and queues the job again unless Slurm is ending
         it.
         """
+        try:
+            self._run()
+        except SystemExit as end:
+            _end_before_teardown(end.code)
+            raise
+        _end_before_teardown(0)
+
+    def _run(self) -> None:
         keep_others_from_writing()
         queue_again = signal.getsignal(signal.SIGUSR2)
         try:
@@ -161,6 +170,12 @@ def _call_stage(step: Step, results: Path) -> None:
             from sad_hpc.evaluate.element import evaluate
 
             evaluate(step.run, *step.element)
+
+
+def _end_before_teardown(code: Any) -> None:
+    # Only what submitit started ends with the job; a test, or a notebook, goes on.
+    if "SUBMITIT_FOLDER" in os.environ and isinstance(code, int):
+        end_before_teardown(code)
 
 
 def _end_other_ranks() -> None:
