@@ -12,7 +12,7 @@ test: .venv/installed-test
 
 stress: .venv/installed-test
 	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \
-	    --figures results/stress/figures.json
+	    --figures=results/stress/figures.json
 
 bench: .venv/installed-test
 	.venv/bin/python benchmarks/run.py
