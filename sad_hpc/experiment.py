@@ -26,6 +26,12 @@ class DataConfig(Section):
     """
     episodes_per_action: int = Field(1, ge=1)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
+    score: Literal["mean", "best"] = later("mean")
+    """Of an action's N_ep roll-outs: the mean of their discounted returns, or the best.
+
+    `best` is for tasks whose steps are certain and rewards sparse: the more roll-outs, the surer is
+    the label an action of a shortest way, whatever the random policy's own values prefer.
+    """
     discount: float = Field(0.9, gt=0, lt=1)
     """gamma of the label roll-outs' returns."""
     return_threshold: float = 1e-6

@@ -227,6 +227,11 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
         policy_table(policy, family.n_actions)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+    if data.score == "best" and not family.sparse_reward:
+        raise ConfigError(
+            f"{source}: data.score=best is for sparse rewards: the luckiest roll-out of "
+            f"{experiment.task.family} is not the best action's; use data.score=mean"
+        )
     if data.source_steps and not isinstance(family, TabularFamily):
         raise ConfigError(f"{source}: data.source_steps is for tabular task families")
     if 0 < data.source_steps < experiment.task.horizon:

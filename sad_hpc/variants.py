@@ -20,6 +20,7 @@ SETTINGS: dict[str, tuple[str, ...] | None] = {
     "data": (
         "trust_horizon",
         "episodes_per_action",
+        "score",
         "discount",
         "return_threshold",
         "tie_break",

@@ -89,10 +89,15 @@ def candidates(
         episodes: the N_ep to try, ascending; bandits have one roll-out.
 
     Raises:
-        ConfigError: the trustworthiness is outside of (0, 1).
+        ConfigError: the trustworthiness is outside of (0, 1), or labels are scored by `best`.
     """
     if not 0 < trustworthiness < 1:
         raise ConfigError(f"trustworthiness={trustworthiness:g} must lie between 0 and 1")
+    if data.score == "best":
+        raise ConfigError(
+            "two labels of data.score=best may differ and both be right, so consensus says nothing "
+            "of them: give data.trust_horizon and data.episodes_per_action numbers"
+        )
     tried: list[Candidate] = []
     cheapest = np.inf
     for horizon in _horizons(family):

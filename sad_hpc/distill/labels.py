@@ -4,6 +4,12 @@ Both draw query states until some action's roll-outs are good enough, and take t
 action's score is the mean over N_ep roll-outs of N steps (the first step is the action itself) of
 the discounted return; in sparse MDPs a roll-out ends at the first reward, so that with N_ep = 1 the
 best action is the one that needs the fewest steps, exactly as in Algorithm 5.
+
+In sparse MDPs the score may also be the best of the N_ep roll-outs: the label is the action of the
+fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, more
+roll-outs make it an action of a shortest way, without Assumption 2, and any of them with equal
+chance; the mean has the random policy's own preference among them.  A roll-out is given up once it
+is slower than the fastest before it.
 """
 
 from abc import ABC, abstractmethod
@@ -40,6 +46,8 @@ class LabelRule:
     """R of Algorithm 3; Algorithm 5 asks for any reward at all."""
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
+    best_episode: bool = False
+    """Score by the fastest of the N_ep roll-outs; only with `stop_at_reward`."""
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":
@@ -51,6 +59,7 @@ class LabelRule:
             stop_at_reward=sparse_reward,
             return_threshold=data.return_threshold,
             random_ties=data.tie_break == "random",
+            best_episode=data.score == "best",
         )
 
     @property

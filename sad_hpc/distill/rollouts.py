@@ -145,6 +145,7 @@ def distill_pose_labels(
         rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
         rule.episodes_per_action,
         rule.stop_at_reward,
+        rule.best_episode,
         rule.least_score,
         rule.random_ties,
         stream,
@@ -208,6 +209,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     discounts,
     episodes,
     stop_at_reward,
+    best_episode,
     least_score,
     random_ties,
     stream,
@@ -230,12 +232,13 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 query_heading = query_poses[task, 2]
             else:
                 query_x, query_z, query_heading = random_pose(geometry, box_x, box_z, stream)
+            limit = len(discounts)
             for first_action in range(4):
                 score = 0.0
                 for _ in range(episodes):
                     x, z, heading = query_x, query_z, query_heading
                     action = np.uint8(first_action)
-                    for t in range(len(discounts)):
+                    for t in range(limit):
                         if t > 0:
                             if left == 0:
                                 word, left = digits_word(stream, product, threshold), digits
@@ -245,7 +248,11 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                         x, z, heading = moved(geometry, box_x, box_z, x, z, heading, action)
                         transitions += 1
                         if rewarded(geometry, box_x, box_z, x, z, heading):
-                            score += discounts[t]
+                            if best_episode:
+                                score = max(score, episodes * discounts[t])
+                                limit = t + 1
+                            else:
+                                score += discounts[t]
                             if stop_at_reward:
                                 break
                 scores[first_action] = score / episodes

@@ -112,6 +112,7 @@ class FewestSteps(Distiller):
             digits_per_word(strides.width),
             self._payoffs,
             self._rule.episodes_per_action,
+            self._rule.best_episode,
             self._rule.random_ties,
             mdp_of_task,
             stream,
@@ -131,6 +132,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     digits,
     payoffs,
     episodes,
+    best_episode,
     random_ties,
     mdp_of_task,
     stream,
@@ -144,7 +146,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     product = digits_product(width, digits)
     threshold = rejection_threshold(product)
     paid = np.uint32(first.shape[1] * width)
-    limit = len(payoffs) - 1
+    horizon = len(payoffs) - 1
     scores = np.empty(n_actions, np.float64)
     rows = np.empty(n_actions, np.uint32)
     taken = np.empty(n_actions, np.int64)
@@ -159,6 +161,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 query = high_product(digits_word(stream, n_states, state_threshold), n_states)
             for action in range(n_actions):
                 scores[action] = 0
+            limit = horizon
             for _ in range(episodes):
                 # A roll-out of each action, all of them a stride further at a time.
                 for action in range(n_actions):
@@ -179,13 +182,20 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                             unpaid |= rows[action] != paid
                             action += 1
                     step += stride
+                fastest = limit
                 for action in range(n_actions):
-                    # The last stride may have gone further than the trust horizon.
+                    # The last stride may have gone further than the limit.
                     if rows[action] == paid and taken[action] <= limit:
-                        scores[action] += payoffs[taken[action]]
+                        payoff = payoffs[taken[action]]
+                        if best_episode:
+                            scores[action] = max(scores[action], payoff)
+                            fastest = min(fastest, taken[action])
+                        else:
+                            scores[action] += payoff
                         transitions += taken[action]
                     else:
                         transitions += limit
+                limit = fastest
             best = best_action(scores, random_ties, stream)
             if scores[best] > 0:
                 query_states[task] = query

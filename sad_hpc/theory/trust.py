@@ -73,6 +73,8 @@ def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, f
     """A theorem's 1 - delta, or None and the reason; and kappa."""
     if isinstance(family, BanditFamily):
         return expected_trustworthiness(family, data.trust_horizon), "", None
+    if data.score == "best":
+        return None, "it is about means of roll-outs, not about the best of them", None
     tabular = _tabular(family)
     mdps, policy = tabular.mdps(tabular.variants("train")), _behavior_policy(tabular, data)
     random = policy_q(mdps, policy, data.discount, FINE_THRESHOLD)

@@ -26,6 +26,13 @@ def hitting_step_law(
     return law
 
 
+def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
+    """(S, A, N + 1): the same of the fastest of several independent roll-outs."""
+    beyond = np.maximum(1 - law[:, :, :-1].cumsum(axis=-1), 0) ** episodes
+    none = np.ones((*law.shape[:2], 1))
+    return -np.diff(np.concatenate([none, beyond, np.zeros_like(none)], axis=-1))
+
+
 def algorithm_5_law(
     mdps: TabularMDPs, policy: NDArray[np.float64], steps: int, random_ties: bool
 ) -> NDArray[np.float64]:

@@ -156,3 +156,13 @@ def test_what_is_given_beside_auto_stays():
 def test_a_trustworthiness_that_is_none_is_refused(asked: str):
     with pytest.raises(ConfigError, match="trustworthiness"):
         load_experiment(TINY, ["data.trust_horizon=auto", f"data.trustworthiness={asked}"])
+
+
+def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
+    with pytest.raises(ConfigError, match="score=best"):
+        load_experiment(TINY, ["data.trust_horizon=auto", "data.score=best"])
+
+
+def test_the_luckiest_arm_is_not_the_best():
+    with pytest.raises(ConfigError, match="sparse rewards"):
+        load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml", ["data.score=best"])

@@ -14,7 +14,7 @@ from sad_hpc.experiment import DataConfig
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
-from tests.distill.laws import algorithm_5_law, hitting_step_law
+from tests.distill.laws import algorithm_5_law, best_of, hitting_step_law, label_chances
 
 FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
 GOAL = FAMILY.parameters("train", 0, 1)
@@ -153,6 +153,32 @@ def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
             joint[state, action] = win[scores > 0].sum()
     labels = sample(rule(trust_horizon=3, episodes_per_action=2))
     assert_law(labels, joint / joint.sum())
+
+
+@pytest.mark.usefixtures("stride")
+@pytest.mark.parametrize("random_ties", [False, True])
+def test_the_fastest_of_several_episodes_has_the_exact_law(random_ties: bool):
+    law = best_of(hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4), 3)
+    joint = label_chances(law, random_ties)
+    chosen = rule(episodes_per_action=3, best_episode=True, random_ties=random_ties)
+    assert_law(sample(chosen), joint / joint.sum())
+
+
+def test_the_fastest_of_many_episodes_is_any_action_of_a_shortest_way():
+    chosen = rule(trust_horizon=8, episodes_per_action=4096, best_episode=True, random_ties=True)
+    labels = sample(chosen, n_tasks=4000)
+    optimal = FAMILY.optimal_actions(GOAL)[0].astype(float)
+    assert_law(labels, optimal / optimal.sum(axis=1, keepdims=True) / 16)
+
+
+def test_a_roll_out_that_is_slower_than_the_fastest_is_given_up():
+    """Of N_ep = 1,000 all but the first few last no longer than the shortest way."""
+    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 20)
+    shortest = 1 + (law > 0).argmax(axis=-1).min(axis=-1)
+    chosen = rule(trust_horizon=20, episodes_per_action=1000, best_episode=True)
+    labels = sample(chosen, n_tasks=2000)
+    roll_outs = 5 * 1000 * 2000
+    assert labels.transitions / roll_outs == pytest.approx(shortest.mean(), rel=0.1)
 
 
 def test_algorithm_3_picks_the_largest_discounted_return_over_full_roll_outs():

@@ -15,7 +15,7 @@ from sad_hpc.distill.shortest import optimal_pose_actions
 from sad_hpc.errors import SadError
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks.room import BOXES, GEOMETRY
-from tests.distill.laws import label_chances
+from tests.distill.laws import best_of, label_chances
 from tests.distill.poses import first_rewards, random_poses
 
 SHARES = np.array([0.4, 0.1, 0.3, 0.2])
@@ -109,6 +109,20 @@ def pose_law(poses, targets, shares):
     return np.stack([((hits == k) * ways).sum(axis=-1) for k in range(1, 5)], axis=-1)
 
 
+def assert_labels_have_chances(actions, chances):
+    """Wherever an action has about the same chance, it is the label about that often."""
+    accepted = chances.sum(axis=1)
+    assert (accepted > 0).all()
+    assert (chances[np.arange(len(actions)), actions] > 0).all()
+    expected = chances / accepted[:, None]
+    for action in range(4):
+        taken, cells = actions == action, np.digitize(expected[:, action], [0.2, 0.5, 0.8])
+        for cell in range(4):
+            p, hit = expected[cells == cell, action], taken[cells == cell]
+            deviation = (hit - p).sum() / max(1.0, np.sqrt((p * (1 - p)).sum()))
+            assert abs(deviation) < 4, (action, cell)
+
+
 @pytest.mark.parametrize("random_ties", [False, True])
 @pytest.mark.parametrize("shares", [np.full(4, 0.25), SHARES])
 def test_algorithm_5_labels_have_the_enumerated_law(shares, random_ties):
@@ -120,17 +134,7 @@ def test_algorithm_5_labels_have_the_enumerated_law(shares, random_ties):
         stream(0, 0, 0, "sad"),
     )
     chances = label_chances(pose_law(labels.query_poses, targets, shares), random_ties)
-    accepted = chances.sum(axis=1)
-    assert (accepted > 0).all()
-    assert (chances[np.arange(len(targets)), labels.actions] > 0).all()
-    expected = chances / accepted[:, None]
-    # Wherever an action has about the same chance, it is the label about that often.
-    for action in range(4):
-        taken, cells = labels.actions == action, np.digitize(expected[:, action], [0.2, 0.5, 0.8])
-        for cell in range(4):
-            p, hit = expected[cells == cell, action], taken[cells == cell]
-            deviation = (hit - p).sum() / max(1.0, np.sqrt((p * (1 - p)).sum()))
-            assert abs(deviation) < 4, (action, cell)
+    assert_labels_have_chances(labels.actions, chances)
 
 
 def test_algorithm_5_query_poses_and_transitions_are_those_of_the_enumeration():
@@ -194,6 +198,15 @@ def test_more_episodes_give_better_labels():
         accuracy.append(optimal[np.arange(len(TARGETS)), labels.actions].mean())
     assert 0.9 < accuracy[0] < accuracy[1] < accuracy[2]
     assert accuracy[2] > 0.99
+
+
+def test_the_fastest_of_several_episodes_has_the_enumerated_law():
+    shares = np.full(4, 0.25)
+    targets = np.arange(20_000) % 4
+    chosen = rule(episodes_per_action=3, best_episode=True, random_ties=True)
+    labels = distill_pose_labels(targets, UNIFORM, chosen, stream(0, 0, 0, "sad"))
+    law = best_of(pose_law(labels.query_poses, targets, shares), 3)
+    assert_labels_have_chances(labels.actions, label_chances(law, random_ties=True))
 
 
 def test_a_threshold_that_nothing_reaches_is_an_error():
