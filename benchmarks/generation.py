@@ -1,0 +1,185 @@
+"""Seconds that each method's data takes: the paper's figure of generation times, and its table of
+SAD against AD with trained policies.
+
+    python benchmarks/generation.py            # writes results/ablations/generation/
+
+One core, kernels compiled and warm, without files; a block is measured, and scaled to all tasks.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sad_hpc.aggregate.origin import portable
+from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.summary import write_table
+from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
+from sad_hpc.distill.block import Draw
+from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions
+from sad_hpc.distill.labels import LabelRule, optimal_labels
+from sad_hpc.distill.q_learning import sample_histories
+from sad_hpc.distill.tabular import block_variants, make_distiller
+from sad_hpc.experiment import Experiment
+from sad_hpc.experiment_file import load_experiment
+from sad_hpc.files import write_json
+from sad_hpc.run import provenance
+from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig, make_family
+
+ROOT = Path(__file__).parent.parent
+HORIZONS = {"gaussian_bandit": (20, 80, 320, 1280), "darkroom": (3, 7, 15, 49)}
+"""The trust horizons N of SAD, by config."""
+SOURCE_STEPS = 100_000
+"""Of Q-learning, for AD's trained policies."""
+REPEATS = 5
+
+Part = Callable[[], int]
+"""Makes a part of a block's data; returns the transitions that it took."""
+
+
+def tabular_parts(
+    family: TabularFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
+) -> dict[str, list[Part]]:
+    """What each method needs of a block of episodic tasks."""
+    data, horizon = experiment.data, family.config.horizon
+    draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    policy, streams = draw.policy, draw.streams
+    rule = LabelRule.of(data, family.sparse_reward)
+    variants, mdps = block_variants(family, "train", draw, rule)
+    begin = (variants.dynamics, mdps, policy, horizon, family.start_state)
+
+    def context() -> int:
+        sample_transitions(variants.dynamics, mdps, policy, horizon, streams["context"])
+        return draw.count * horizon
+
+    def episodes() -> int:
+        sample_episodes(*begin, streams["episodes"])
+        return draw.count * horizon
+
+    def histories() -> int:
+        sample_histories(*begin, SOURCE_STEPS, data.discount, streams["episodes"])
+        return draw.count * SOURCE_STEPS
+
+    def random_labels() -> int:
+        sample_state_actions(family.n_states, policy, draw.count, streams["dpt"])
+        return 0
+
+    def oracle() -> int:
+        states, _ = sample_state_actions(family.n_states, policy, draw.count, streams["dpt_star"])
+        optimal_labels(variants.optimal[mdps, states], np.random.default_rng(0))
+        return 0
+
+    def labels(steps: int) -> Part:
+        changed = LabelRule.of(data.model_copy(update={"trust_horizon": steps}), True)
+        distiller = make_distiller(family.mdps(variants.parameters), policy, changed)
+        return lambda: distiller.distill(mdps, streams["sad"]).transitions
+
+    return {
+        "AD": [episodes],
+        "AD, Q-learning": [histories],
+        "DPT": [context, random_labels],
+        "DIT": [episodes],
+        "DPT*": [context, oracle],
+        **{f"SAD, N = {steps}": [context, labels(steps)] for steps in horizons},
+    }
+
+
+def bandit_parts(
+    family: BanditFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
+) -> dict[str, list[Part]]:
+    """What each method needs of a block of bandits."""
+    data, horizon = experiment.data, family.config.horizon
+    draw = Draw.of(family, data, "train", 0, ("tasks", "context", "sad", "dpt"))
+    policy, streams, count = draw.policy, draw.streams, draw.count
+    means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
+    generator = np.random.default_rng(0)
+
+    def context() -> int:
+        arms = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
+        pay(means, family.sigma, arms, generator)
+        return count * horizon
+
+    def random_labels() -> int:
+        pull_arms(policy, count, streams["dpt"])
+        return 0
+
+    def labels(pulls: int) -> Part:
+        rest = (policy, pulls, False, streams["sad"])
+        return lambda: distill_bandit_labels(means, family.sigma, *rest)[1]
+
+    return {
+        "AD": [context],
+        "DPT": [context, random_labels],
+        "DIT": [context],
+        "DPT*": [context],
+        **{f"SAD, N = {pulls}": [context, labels(pulls)] for pulls in horizons},
+    }
+
+
+def measure(name: str) -> pd.DataFrame:
+    """One row a method: transitions and seconds for all tasks of a paper's config."""
+    experiment = load_experiment(ROOT / f"configs/paper/{name}.yaml")
+    family = make_family(experiment.task)
+    make_parts = bandit_parts if isinstance(family, BanditFamily) else tabular_parts
+    parts = make_parts(family, experiment, HORIZONS[name])  # type: ignore[arg-type]
+    scale = experiment.data.tasks / experiment.data.block_tasks
+    rows = []
+    for method, pieces in parts.items():
+        seconds, transitions = 0.0, 0.0
+        for piece in pieces:
+            took, spent = _median(piece)
+            seconds, transitions = seconds + took, transitions + spent
+        rows.append(
+            {
+                "family": family_name(family.name),
+                "method": method,
+                "tasks": experiment.data.tasks,
+                "transitions": round(transitions * scale),
+                "seconds": seconds * scale,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _median(piece: Part) -> tuple[float, float]:
+    """Seconds and transitions of a run, as medians."""
+    piece()  # compiles, or loads what was compiled
+    runs = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        spent = piece()
+        runs.append((time.perf_counter() - start, spent))
+    seconds, transitions = zip(*runs, strict=True)
+    return statistics.median(seconds), statistics.median(transitions)
+
+
+def draw(path: Path, table: pd.DataFrame) -> None:
+    """A panel a family, a bar a method."""
+    families = table["family"].unique()
+    figure = Figure(figsize=(5.0 * len(families), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(families), squeeze=False)[0]
+    for axes, family in zip(panels, families, strict=True):
+        rows = table[table["family"] == family].iloc[::-1]
+        colors = ["C4" if method.startswith("SAD") else "C7" for method in rows["method"]]
+        bars = axes.barh(rows["method"], rows["seconds"], color=colors)
+        axes.bar_label(bars, fmt="%.2g", padding=3, fontsize=8)
+        axes.set_xscale("log")
+        axes.margins(x=0.15)
+        axes.set_xlabel(f"seconds for {rows['tasks'].iloc[0]:,} tasks, one core")
+        axes.set_title(family)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    folder = ROOT / "results/ablations/generation"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = pd.concat([measure(name) for name in HORIZONS], ignore_index=True)
+    write_table(folder / "generation.csv", found)
+    draw(folder / "generation.png", found)
+    write_json(folder / "provenance.json", portable(provenance()))
+    print(found.to_string(index=False))
