@@ -16,7 +16,7 @@ from sad_hpc.evaluate.bandit_policies import play
 from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.experiment import ModelConfig
+from sad_hpc.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.tasks import TabularFamily, TabularMDPs, TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
@@ -25,6 +25,7 @@ from sad_hpc.tasks.darkroom import DarkroomConfig
 PAPER = Path(__file__).parent.parent / "configs/paper"
 BIN = Path(sys.executable).parent
 TASKS = 200
+BATCH = EvaluateConfig().batch_size
 PULLING_TASKS = 8
 """Of the slow reference on bandits; a pull costs it no more in 200 tasks at once."""
 WALKING_TASKS, WALKING_EPISODES = 100, 4
@@ -94,10 +95,10 @@ def darkroom() -> None:
 
     def ours(episodes: int) -> NDArray[np.float32]:
         generator = np.random.default_rng(0)
-        return online_returns(model, family, mdps, episodes, generator, 512)[0]
+        return online_returns(model, family, mdps, episodes, generator, BATCH)[0]
 
     some = TabularMDPs(mdps.next_states[:WALKING_TASKS], mdps.rewards[:WALKING_TASKS])
-    few = online_returns(model, family, some, 2, np.random.default_rng(0), 512)[0]
+    few = online_returns(model, family, some, 2, np.random.default_rng(0), BATCH)[0]
     assert (few == forgetful_returns(model, family, some, 2)).all()
     compare(
         f"evaluate darkroom online, {TASKS} tasks, 40 episodes",
