@@ -66,7 +66,7 @@ def block_variants(
     Where the tables of the whole split would take too much memory, they are made of the tasks of
     this block alone.
     """
-    policy, every = tuple(draw.policy.tolist()), family.variants(split)
+    policy, every = tuple(draw.policy.tolist()), family.distinct[split]
     numbers = family.variant_numbers(len(every), draw.first, draw.count)
     if len(every) * family.n_states * family.n_actions <= TABLE_ENTRIES:
         return Variants.of_split(family, split, policy, rule), numbers

@@ -1,5 +1,6 @@
 """What a task family is, and the registry that turns a config's `task` section into one."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -120,15 +121,19 @@ class TabularFamily(TaskFamily):
     def variants(self, split: str) -> NDArray[np.int16]:
         """(M, p): parameters of the distinct tasks of a split, which its tasks take in turn."""
 
+    @functools.cached_property
+    def distinct(self) -> dict[str, NDArray[np.int16]]:
+        """The variants of each split, made once: every block asks for them."""
+        return {split: self.variants(split) for split in SPLITS}
+
     def n_tasks(self, split: str, total: int) -> int:
         """Tasks are dealt to the splits in proportion to their distinct ones."""
-        distinct = {name: len(self.variants(name)) for name in SPLITS}
-        train = round(total * distinct["train"] / sum(distinct.values()))
+        train = round(total * len(self.distinct["train"]) / sum(map(len, self.distinct.values())))
         return train if split == "train" else total - train
 
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
-        variants = self.variants(split)
+        variants = self.distinct[split]
         return variants[self.variant_numbers(len(variants), first, count)]
 
     def variant_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
