@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes the figures, where they are wanted."""
     path = session.config.getoption("--figures")
-    if path:
+    if path and not session.config.option.collectonly:
         counts = {"tests": session.testscollected, "failed": session.testsfailed}
         figures = session.config.stash.get(FIGURES, {})
         origin = portable(provenance())
