@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from effects import bench_training_effects
 from measure import REPEATS, Work, command, compare, report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -55,6 +56,7 @@ def bench_training() -> None:
                 f"{attention_dropout:g}",
                 aim,
             )
+        bench_training_effects(columns, family)
 
 
 def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:

@@ -1,0 +1,175 @@
+"""What single optimisations bring: this code against itself without one of them, on one core."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from measure import Work, compare, void
+from numpy.typing import NDArray
+
+from sad_hpc.distill import contexts, strides
+from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
+from sad_hpc.distill.labels import LabelRule
+from sad_hpc.distill.random import stream
+from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.engine import make_engine
+from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.policy import ContextPolicy
+from sad_hpc.experiment import ModelConfig, PretrainConfig
+from sad_hpc.fixed_context import FixedContexts
+from sad_hpc.model import Inputs, Transformer
+from sad_hpc.policy import policy_table
+from sad_hpc.pretrain import action_loss, take_step
+from sad_hpc.tasks import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
+
+TASKS = 8192
+ROOM = DarkroomConfig()
+LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
+
+
+def bench_kernel_effects() -> None:
+    """Look-ups of several steps, and several draws out of one random word."""
+    family = make_family(ROOM)
+    assert isinstance(family, Darkroom)
+    parameters, policy = family.variants("train"), policy_table("uniform", family.n_actions)
+    mdps, numbers = family.mdps(parameters), np.arange(TASKS, dtype=np.int64) % len(parameters)
+    dynamics = Dynamics.of(family, mdps)
+    rule = LabelRule(7, 1, 0.9, True, 1e-6, False)
+
+    def labels() -> Callable[[], None]:
+        distiller = make_distiller(mdps, policy, rule)
+        return lambda: void(distiller.distill(numbers, stream(0, 0, 0, "sad")))
+
+    def walks() -> None:
+        sample_transitions(dynamics, numbers, policy, 49, stream(0, 0, 0, "context"))
+        sample_episodes(dynamics, numbers, policy, 49, 0, stream(0, 0, 0, "episodes"))
+
+    with mock.patch.object(strides, "TABLE_ENTRIES", 0):
+        single = labels()
+    _effect("labels: several steps in a look-up", labels(), single, "one step in a look-up")
+    with one_draw_a_word():
+        walks()  # compiles
+    _effect("contexts: several draws out of one random word", walks, _without_digits(walks), "one")
+    _effect("labels: several draws out of one random word", labels(), _without_digits(labels()),
+            "one")  # fmt: skip
+
+
+@contextmanager
+def one_draw_a_word() -> Iterator[None]:
+    """A random word for every small number."""
+    with (
+        mock.patch.object(strides, "digits_per_word", lambda _: 1),
+        mock.patch.object(contexts, "digits_per_word", lambda _: 1),
+        mock.patch.object(contexts, "_pairs_per_word", lambda *_: 1),
+    ):
+        yield
+
+
+def _without_digits(run: Callable[[], None]) -> Callable[[], None]:
+    def slower() -> None:
+        with one_draw_a_word():
+            run()
+
+    return slower
+
+
+def bench_evaluation_effects() -> None:
+    """What contexts that stay as they are save, in rooms of 10 x 10."""
+    torch.set_num_threads(1)
+    family = make_family(LARGE)
+    assert isinstance(family, TabularFamily)
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(), Inputs.of_family(family)).eval()
+    mdps = family.mdps(family.parameters("test", 0, 100))
+
+    def play() -> None:
+        online_returns(model, family, mdps, 3, np.random.default_rng(0), len(mdps.rewards))
+
+    def with_policy(changed: type[Any], name: str) -> Callable[[], None]:
+        def run() -> None:
+            with mock.patch(name, changed):
+                play()
+
+        return run
+
+    again = with_policy(AskedAgain, "sad_hpc.evaluate.online.ContextPolicy")
+    whole = with_policy(WholeContexts, "sad_hpc.evaluate.policy.FixedContexts")
+    _effect("evaluation: a state under a context is asked once", play, again, "at every step")
+    _effect("evaluation: the context's share of the first block is computed once", play, whole,
+            "for every query")  # fmt: skip
+
+
+class AskedAgain(ContextPolicy):
+    """Forgets its answers."""
+
+    def logits(self, states: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See ContextPolicy."""
+        self._known[:] = False
+        return super().logits(states)
+
+
+class WholeContexts(FixedContexts):
+    """Runs the whole model for every query."""
+
+    def __init__(self, model: Transformer, tokens: torch.Tensor) -> None:
+        self._model, self._tokens = model, tokens
+
+    def answer(self, rows: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
+        """See FixedContexts."""
+        x = self._model.embed_at(torch.cat([queries, self._tokens[rows]], dim=1), 0)
+        *others, last = self._model.blocks
+        for block in others:
+            x = block(x)
+        return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
+
+
+def bench_training_effects(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+    """Of a step: DeepSpeed's own cost, fused attention, the fused optimizer."""
+    from sad_hpc.distributed import torch_process
+    from sad_hpc.examples import Examples
+    from sad_hpc.methods import METHODS
+
+    examples = Examples(METHODS["SAD"], columns, holdout=0)
+    rows = torch.arange(64)
+    batch = examples.batch(rows, torch.zeros_like(rows))
+    config = PretrainConfig(epochs=1, batch_size=64, gradient_clipping=0.0)
+
+    def model(**changes: float) -> Transformer:
+        return Transformer(ModelConfig(**changes), Inputs.of_family(family))
+
+    def engine_step(**changes: float) -> Callable[[], None]:
+        engine = make_engine(model(**changes), config, torch_process())
+        return lambda: void(take_step(engine, batch, 1e-3))
+
+    def torch_step(fused: bool) -> Callable[[], None]:
+        trained = model()
+        optimizer = torch.optim.AdamW(trained.parameters(), fused=fused)
+
+        def run() -> None:
+            optimizer.zero_grad()
+            logits = trained(batch.query_states, batch.context, batch.query_images)
+            action_loss(logits, batch.labels, batch.weights).backward()
+            optimizer.step()
+
+        return run
+
+    title = f"a step, {family.name}"
+    plain = torch_step(fused=True)
+    _effect(f"{title}: torch alone", plain, engine_step(), "DeepSpeed's engine, as it is")
+    _effect(f"{title}: attention without dropout, fused", engine_step(),
+            engine_step(attention_dropout=0.1), "with it")  # fmt: skip
+    _effect(f"{title}: the fused AdamW", plain, torch_step(fused=False), "not fused")
+
+
+def _effect(name: str, ours: Callable[[], Any], without: Callable[[], Any], how: str) -> None:
+    ours(), without()  # warm
+    compare(f"effect on {name}", "runs", Work(ours, 1), Work(without, 1), how)
+
+
+if __name__ == "__main__":
+    bench_kernel_effects()
+    bench_evaluation_effects()
