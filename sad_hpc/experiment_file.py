@@ -1,5 +1,6 @@
 """Reading an experiment: defaults < YAML < overrides, and what only shows across its sections."""
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from sad_hpc.tasks import TabularFamily, TaskConfig
 from sad_hpc.tasks.base import family_class
 
 AUTO, TRUSTWORTHINESS = "auto", "trustworthiness"
+
+MAX_BLOCKS = 20_000
+"""HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
 
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
@@ -244,6 +248,12 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
             raise ConfigError(
                 f"{source}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
             )
+    if (blocks := math.ceil(data.tasks / data.block_tasks)) > MAX_BLOCKS:
+        enough = 2 ** math.ceil(math.log2(data.tasks / MAX_BLOCKS))
+        raise ConfigError(
+            f"{source}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} files, "
+            f"too many for the view of them all: set data.block_tasks={enough}"
+        )
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:
         raise ConfigError(

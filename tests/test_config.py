@@ -91,6 +91,14 @@ def test_an_empty_split_is_named():
         load_experiment(TINY, ["data.tasks=2", "task.train_goals=1"])
 
 
+def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
+    many = ["data.tasks=1000000000"]
+    with pytest.raises(ConfigError, match="10,000,000 files") as error:
+        load_experiment(TINY, many)
+    way_out = str(error.value).rpartition(" ")[2]
+    assert load_experiment(TINY, [*many, way_out]).data.block_tasks == 65536
+
+
 def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="nowhere"):
         read_yaml(tmp_path / "nowhere.yaml")
