@@ -251,8 +251,8 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
     if (blocks := math.ceil(data.tasks / data.block_tasks)) > MAX_BLOCKS:
         enough = 2 ** math.ceil(math.log2(data.tasks / MAX_BLOCKS))
         raise ConfigError(
-            f"{source}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} files, "
-            f"too many for the view of them all: set data.block_tasks={enough}"
+            f"{source}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
+            f"files, too many for the view of them all: set data.block_tasks={enough}"
         )
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import load_experiment, parse_experiment
+from sad_hpc.experiment_file import MAX_BLOCKS, load_experiment, parse_experiment
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.graph import STAGES
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 @given(
     st.fixed_dictionaries(
         {
-            "data.tasks": st.integers(200, 10**9),
+            "data.tasks": st.integers(200, 100 * MAX_BLOCKS),
             "data.trust_horizon": st.integers(1, 10**6),
             "data.discount": st.floats(0.01, 0.99),
             "model.heads": st.integers(1, 64),
