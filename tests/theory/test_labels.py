@@ -25,10 +25,13 @@ def test_a_horizon_of_one_labels_the_goal_and_its_neighbours_and_is_never_wrong(
     paid = family.mdps(family.variants("train")).rewards.max(axis=2)
     shortest = curves[curves["N"] == 1]
     assert (shortest["right"] == 1).all()
-    assert shortest["labelled"].to_numpy() == pytest.approx(np.full(3, paid.mean()), abs=0.02)
-    assert shortest["transitions"].tolist() == [5, 80, 1280]
-    longest = curves[curves["N"] == family.config.horizon].set_index("N_ep")
-    assert longest["right"].is_monotonic_increasing and longest["labelled"][256] > 0.99
+    assert shortest["labelled"].to_numpy() == pytest.approx(np.full(5, paid.mean()), abs=0.02)
+    assert shortest["transitions"].tolist() == [5, 80, 1280, 80, 1280]
+    longest = curves[curves["N"] == family.config.horizon].set_index(["score", "N_ep"])
+    means = longest.loc["mean"]
+    assert means["right"].is_monotonic_increasing and means["labelled"][256] > 0.99
+    assert longest["right"]["best", 256] == 1
+    assert longest["transitions"]["best", 256] < 0.7 * longest["transitions"]["mean", 256]
 
 
 def test_pulls_of_a_bandit_make_labels_better_and_dearer():
