@@ -29,8 +29,8 @@ class DataConfig(Section):
     score: Literal["mean", "best"] = later("mean")
     """Of an action's N_ep roll-outs: the mean of their discounted returns, or the best.
 
-    `best` is for tasks whose steps are certain and rewards sparse: the more roll-outs, the surer is
-    the label an action of a shortest way, whatever the random policy's own values prefer.
+    `best` is for tasks whose steps are certain and rewards sparse: with enough roll-outs the label
+    is an action of a shortest way, whatever the random policy's own values prefer.
     """
     discount: float = Field(0.9, gt=0, lt=1)
     """gamma of the label roll-outs' returns."""
@@ -110,8 +110,8 @@ class EvaluateConfig(Section):
     """The mean of the last so many online episodes is the number in the tables."""
     chunk_tasks: int = Field(100, ge=1)
     """Tasks that are evaluated and saved together, with random numbers of their own."""
-    batch_size: int = transient(128, ge=1)
-    """Sequences in one forward pass; on a CPU 512 take a fifth longer, each."""
+    batch_size: int = transient(512, ge=1)
+    """Sequences in one forward pass."""
 
     @model_validator(mode="after")
     def _check_episodes(self) -> "EvaluateConfig":

@@ -8,7 +8,6 @@ in DeepSpeed holds it.
 """
 
 import atexit
-import logging
 import os
 import sys
 
@@ -16,8 +15,8 @@ import sys
 def end_before_teardown(code: int) -> None:
     """Has this process end with `code` once Python's exit functions have run, if it is in a group.
 
-    To be called last: what is registered with atexit later is not run before the end.  An exception
-    that nobody catches still ends the process in its own way.
+    To be called last: what is registered with atexit later is not run, and a later `sys.exit` does
+    not change the code.  An exception that nobody catches still ends the process in its own way.
     """
     if _in_process_group():
         atexit.register(_end, code)
@@ -34,7 +33,6 @@ def _end(code: int) -> None:
         return
     atexit.unregister(_end)
     atexit._run_exitfuncs()
-    logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

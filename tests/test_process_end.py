@@ -1,16 +1,17 @@
 """Processes that end while a thread of gloo wants to free its last collective call's tensor."""
 
-import os
+import atexit
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from sad_hpc.process_end import end_before_teardown
 from tests.conftest import TINY
 
 IN_A_GROUP = """
-import atexit, sys, threading, time
+import atexit, sys, threading, time, types
 from datetime import timedelta
 import torch
 import torch.distributed as dist
@@ -57,6 +58,7 @@ def stage(*arguments):
     {end}
 
 job._call_stage = stage
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.SUBMITIT)
 from pathlib import Path
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.graph import graph
@@ -67,11 +69,9 @@ job.StageJob.of(run, graph(run)[0], Path({folder!r}))()
 """
 
 
-def end_of(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def end_of(code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", IN_A_GROUP + code]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | environment, timeout=60
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
@@ -90,7 +90,7 @@ def test_a_command_ends_with_its_code(code: int):
 )
 def test_a_job_ends_with_its_code(end: str, code: int, tmp_path: Path):
     script = JOB.format(end=end, config=str(TINY), folder=str(tmp_path))
-    done = end_of(script, SUBMITIT_FOLDER=str(tmp_path))
+    done = end_of(script)
     assert done.returncode == code, done.stderr
     assert done.stdout.endswith("exit functions ran\n")
 
@@ -99,3 +99,14 @@ def test_an_uncaught_exception_is_not_hidden():
     done = end_of("end_before_teardown(0)\nraise ValueError('later')")
     assert done.returncode != 0
     assert "ValueError: later" in done.stderr
+
+
+def test_a_process_in_no_group_ends_as_ever(monkeypatch: pytest.MonkeyPatch):
+    """MPI still has to be left."""
+    monkeypatch.setattr("sad_hpc.process_end._in_process_group", lambda: False)
+    monkeypatch.setattr(atexit, "register", lambda *_: pytest.fail("something was registered"))
+    end_before_teardown(0)
+
+
+def test_the_command_is_the_one_that_ends_so():
+    assert "import run" in (Path(sys.executable).parent / "sad-hpc").read_text()

@@ -164,6 +164,8 @@ def root_attributes(
         "episodes_per_action": data["episodes_per_action"],
         "behavior_policy": json.dumps(data["behavior_policy"]),
     }
+    if data.get("score", "mean") != "mean":  # older datasets have none
+        attributes["score"] = data["score"]
     for purpose, count in transitions.items():
         attributes[f"transitions_{purpose}"] = np.int64(count)
     return attributes

@@ -89,14 +89,14 @@ def candidates(
         episodes: the N_ep to try, ascending; bandits have one roll-out.
 
     Raises:
-        ConfigError: the trustworthiness is outside of (0, 1), or labels are scored by `best`.
+        ConfigError: the trustworthiness is outside of (0, 1), or right labels differ at random.
     """
     if not 0 < trustworthiness < 1:
         raise ConfigError(f"trustworthiness={trustworthiness:g} must lie between 0 and 1")
-    if data.score == "best":
+    if data.score == "best" and data.tie_break == "random":
         raise ConfigError(
-            "two labels of data.score=best may differ and both be right, so consensus says nothing "
-            "of them: give data.trust_horizon and data.episodes_per_action numbers"
+            "labels of data.score=best with data.tie_break=random may differ and both be right, so "
+            "that their consensus says nothing: use data.tie_break=lowest, or choose N by hand"
         )
     tried: list[Candidate] = []
     cheapest = np.inf

@@ -6,10 +6,10 @@ the discounted return; in sparse MDPs a roll-out ends at the first reward, so th
 best action is the one that needs the fewest steps, exactly as in Algorithm 5.
 
 In sparse MDPs the score may also be the best of the N_ep roll-outs: the label is the action of the
-fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, more
-roll-outs make it an action of a shortest way, without Assumption 2, and any of them with equal
-chance; the mean has the random policy's own preference among them.  A roll-out is given up once it
-is slower than the fastest before it.
+fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, enough
+roll-outs make it an action of a shortest way, without Assumption 2, and with random ties any of
+them; the mean has the random policy's own preference among them, but needs fewer roll-outs to be
+right.  A roll-out is given up once it is slower than the fastest before it.
 """
 
 from abc import ABC, abstractmethod
@@ -48,6 +48,10 @@ class LabelRule:
     """Break ties at random instead of by the lowest action."""
     best_episode: bool = False
     """Score by the fastest of the N_ep roll-outs; only with `stop_at_reward`."""
+
+    def __post_init__(self) -> None:
+        if self.best_episode and not self.stop_at_reward:
+            raise ValueError("the best of several roll-outs is for sparse rewards")
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":

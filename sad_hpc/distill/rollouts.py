@@ -249,13 +249,12 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                         transitions += 1
                         if rewarded(geometry, box_x, box_z, x, z, heading):
                             if best_episode:
-                                score = max(score, episodes * discounts[t])
-                                limit = t + 1
+                                score, limit = discounts[t], t + 1  # never slower than before
                             else:
                                 score += discounts[t]
                             if stop_at_reward:
                                 break
-                scores[first_action] = score / episodes
+                scores[first_action] = score if best_episode else score / episodes
             best = best_action(scores, random_ties, stream)
             if scores[best] >= least_score:
                 query_poses[task, 0], query_poses[task, 1] = query_x, query_z

@@ -29,6 +29,9 @@ from sad_hpc.preemption import Preempted
 from sad_hpc.process_end import end_before_teardown
 from sad_hpc.run import Run
 
+SUBMITIT = "submitit.core._submit"
+"""The program that a job runs."""
+
 ERROR_PREFIX = "sad-hpc: error: "
 """Begins the line that says why a job failed, as on the command line."""
 
@@ -173,8 +176,11 @@ def _call_stage(step: Step, results: Path) -> None:
 
 
 def _end_before_teardown(code: Any) -> None:
-    # Only what submitit started ends with the job; a test, or a notebook, goes on.
-    if "SUBMITIT_FOLDER" in os.environ and isinstance(code, int):
+    # A process that submitit started ends with the job; a test, or a notebook, goes on.
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    if program is not None and program.name == SUBMITIT and isinstance(code, int):
+        # There is nothing left to be queued again, and submitit's handler would change the code.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)
 
 

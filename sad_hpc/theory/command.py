@@ -109,7 +109,8 @@ def _config(options: argparse.Namespace) -> int:
     experiment = load_experiment(options.config, options.overrides)
     family, data = make_family(experiment.task), experiment.data
     found = trust(experiment)
-    print(f"{family.name}: N = {data.trust_horizon}, N_ep = {data.episodes_per_action}")
+    score = "" if data.score == "mean" else f", score = {data.score}"
+    print(f"{family.name}: N = {data.trust_horizon}, N_ep = {data.episodes_per_action}{score}")
     if isinstance(family, BanditFamily):
         print(f"Theorem 1, on average over the tasks: {found.promised:.1%} are right, or more")
     else:

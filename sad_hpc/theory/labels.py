@@ -30,6 +30,8 @@ from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
 QUERY_STATES = 20_000
 HORIZONS = 12
 """So many values of N, from 1 (a bandit's: 5) to the context's horizon (a bandit's: 4 times it)."""
+EPISODES = (1, 16, 256)
+"""N_ep of episodic tasks."""
 RULES = (("mean", 1), ("mean", 16), ("mean", 256), ("best", 16), ("best", 256))
 """Score and N_ep, of episodic tasks; with N_ep = 1 the two scores are the same."""
 STYLES = {"mean": "-", "best": "--"}
@@ -60,20 +62,16 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
 
 
 def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
-    """One row a rule: score, N, N_ep, PANELS' shares, and the transitions that a label takes.
-
-    Labels of `best` differ among right ones, so that their consensus says nothing: it is NaN.
-    """
+    """One row a rule: score, N, N_ep, PANELS' shares, and the transitions that a label takes."""
     family = make_family(experiment.task)
     bandit = isinstance(family, BanditFamily)
     first, last = (5, 4 * family.config.horizon) if bandit else (1, family.config.horizon)
     horizons = np.unique(np.geomspace(first, last, HORIZONS).round().astype(int)).tolist()
     rows = []
     for score, episodes in RULES[:1] if bandit else RULES:
-        ties = experiment.data.tie_break if score == "mean" else "random"
         for horizon in horizons:
             rule = {"trust_horizon": horizon, "episodes_per_action": episodes}
-            data = experiment.data.model_copy(update={**rule, "score": score, "tie_break": ties})
+            data = experiment.data.model_copy(update={**rule, "score": score})
             one = Candidate(repeats=repeat_labels(family, data, QUERY_STATES), **rule)
             rows.append(
                 {
@@ -82,7 +80,7 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
                     "N_ep": episodes,
                     "right": one.right(family) / one.coverage if one.coverage else np.nan,
                     "labelled": one.coverage,
-                    "consensus": one.consensus if score == "mean" else np.nan,
+                    "consensus": one.consensus,
                     "transitions": one.repeats.transitions,
                 }
             )
@@ -123,9 +121,9 @@ def _save(path: Path, figure: Figure) -> None:
 
 def _draw_shares(axes: Axes, table: pd.DataFrame, column: str, title: str) -> None:
     for (score, episodes), rows in table.groupby(["score", "N_ep"], sort=False):
-        if rows[column].notna().any():
-            label = f"{score}, N_ep = {episodes}"
-            axes.plot(rows["N"], rows[column], STYLES[score], marker="o", ms=4, label=label)
+        color = f"C{EPISODES.index(episodes)}"
+        label = f"{score}, N_ep = {episodes}"
+        axes.plot(rows["N"], rows[column], STYLES[score], c=color, marker="o", ms=4, label=label)
     axes.set_xscale("log")
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel("trust horizon N")

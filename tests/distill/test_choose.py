@@ -160,7 +160,10 @@ def test_a_trustworthiness_that_is_none_is_refused(asked: str):
 
 def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
     with pytest.raises(ConfigError, match="score=best"):
-        load_experiment(TINY, ["data.trust_horizon=auto", "data.score=best"])
+        load_experiment(
+            TINY, ["data.trust_horizon=auto", "data.score=best", "data.tie_break=random"]
+        )
+    assert load_experiment(TINY, ["data.trust_horizon=auto", "data.score=best"]).data.chosen
 
 
 def test_the_luckiest_arm_is_not_the_best():

@@ -216,6 +216,11 @@ def test_a_threshold_that_nothing_reaches_is_an_error():
         sample(rule(stop_at_reward=False, return_threshold=1e9), n_tasks=1)
 
 
+def test_the_luckiest_of_dense_returns_is_no_score():
+    with pytest.raises(ValueError, match="sparse"):
+        rule(stop_at_reward=False, best_episode=True)
+
+
 def test_optimal_labels_are_all_the_optimal_actions_equally_often():
     optimal = FAMILY.optimal_actions(GOAL)
     states = np.repeat(np.arange(16, dtype=np.uint16), 500)

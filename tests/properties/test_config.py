@@ -32,7 +32,7 @@ VALUES = st.recursive(
 @given(
     st.fixed_dictionaries(
         {
-            "data.tasks": st.integers(200, 100 * MAX_BLOCKS),
+            "data.tasks": st.integers(200, TREE["data"]["block_tasks"] * MAX_BLOCKS),
             "data.trust_horizon": st.integers(1, 10**6),
             "data.discount": st.floats(0.01, 0.99),
             "model.heads": st.integers(1, 64),
