@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import MAX_BLOCKS, load_experiment, parse_experiment
+from sad_hpc.experiment_checks import MAX_BLOCKS
+from sad_hpc.experiment_file import load_experiment, parse_experiment
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.graph import STAGES
