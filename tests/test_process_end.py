@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from submitit import LocalExecutor
 
 from sad_hpc.process_end import end_before_teardown
 from tests.conftest import TINY
@@ -46,6 +47,9 @@ def last_collective_call():
 atexit.register(last_collective_call)
 atexit.register(print, "exit functions ran")
 """
+AS_SUBMITIT = """
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.SUBMITIT)
+"""
 COMMAND = """
 def main():
     return {code}
@@ -58,7 +62,6 @@ def stage(*arguments):
     {end}
 
 job._call_stage = stage
-sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.SUBMITIT)
 from pathlib import Path
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.graph import graph
@@ -90,9 +93,18 @@ def test_a_command_ends_with_its_code(code: int):
 )
 def test_a_job_ends_with_its_code(end: str, code: int, tmp_path: Path):
     script = JOB.format(end=end, config=str(TINY), folder=str(tmp_path))
-    done = end_of(script)
+    done = end_of(AS_SUBMITIT + script)
     assert done.returncode == code, done.stderr
     assert done.stdout.endswith("exit functions ran\n")
+
+
+def test_a_job_that_submitit_started_is_not_aborted(tmp_path: Path):
+    script = IN_A_GROUP + JOB.format(end="pass", config=str(TINY), folder=str(tmp_path))
+    job = LocalExecutor(folder=tmp_path / "logs").submit(exec, script, {})
+    job.result()
+    job.wait()
+    assert job.stdout().endswith("exit functions ran\n")
+    assert "terminate called" not in job.stderr()
 
 
 def test_an_uncaught_exception_is_not_hidden():
