@@ -15,11 +15,14 @@ from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitio
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.random import stream
 from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.distributed import torch_process
 from sad_hpc.engine import make_engine
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
+from sad_hpc.examples import Examples
 from sad_hpc.experiment import ModelConfig, PretrainConfig
 from sad_hpc.fixed_context import FixedContexts
+from sad_hpc.methods import METHODS
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.policy import policy_table
 from sad_hpc.pretrain import action_loss, take_step
@@ -132,10 +135,6 @@ class WholeContexts(FixedContexts):
 
 def bench_training_effects(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
     """Of a step: DeepSpeed's own cost, fused attention, the fused optimizer."""
-    from sad_hpc.distributed import torch_process
-    from sad_hpc.examples import Examples
-    from sad_hpc.methods import METHODS
-
     examples = Examples(METHODS["SAD"], columns, holdout=0)
     rows = torch.arange(64)
     batch = examples.batch(rows, torch.zeros_like(rows))
