@@ -29,7 +29,7 @@ from sad_hpc.pretrain import action_loss, take_step
 from sad_hpc.tasks import TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
-TASKS = 8192
+TASKS, BATCH = 8192, 64
 ROOM = DarkroomConfig()
 LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
@@ -90,7 +90,7 @@ def bench_evaluation_effects() -> None:
     assert isinstance(family, TabularFamily)
     torch.manual_seed(0)
     model = Transformer(ModelConfig(), Inputs.of_family(family)).eval()
-    mdps = family.mdps(family.parameters("test", 0, 100))
+    mdps = family.mdps(family.parameters("test", 0, 50))
 
     def play() -> None:
         online_returns(model, family, mdps, 3, np.random.default_rng(0), len(mdps.rewards))
@@ -133,38 +133,61 @@ class WholeContexts(FixedContexts):
         return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
-def bench_training_effects(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
-    """Of a step: DeepSpeed's own cost, fused attention, the fused optimizer."""
-    examples = Examples(METHODS["SAD"], columns, holdout=0)
-    rows = torch.arange(64)
-    batch = examples.batch(rows, torch.zeros_like(rows))
-    config = PretrainConfig(epochs=1, batch_size=64, gradient_clipping=0.0)
+class Steps:
+    """Trainings of one batch after another, of the whole of some columns.
 
-    def model(**changes: float) -> Transformer:
-        return Transformer(ModelConfig(**changes), Inputs.of_family(family))
+    Args:
+        columns: of a dataset, see `Examples`.
+        family: that they are of.
+    """
 
-    def engine_step(**changes: float) -> Callable[[], None]:
-        engine = make_engine(model(**changes), config, torch_process())
-        return lambda: void(take_step(engine, batch, 1e-3))
+    def __init__(self, columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+        examples, self._family = Examples(METHODS["SAD"], columns, holdout=0), family
+        rows = torch.arange(len(columns["labels"])).split(BATCH)
+        self._batches = [examples.batch(part, torch.zeros_like(part)) for part in rows]
 
-    def torch_step(fused: bool) -> Callable[[], None]:
-        trained = model()
-        optimizer = torch.optim.AdamW(trained.parameters(), fused=fused)
+    def by_engine(self, **changes: float) -> Callable[[], None]:
+        """As `sad-hpc pretrain` makes them, with changes to the model's settings."""
+        config = PretrainConfig(epochs=1, batch_size=BATCH, gradient_clipping=0.0)
+        engine = make_engine(self._model(**changes), config, torch_process())
 
         def run() -> None:
-            optimizer.zero_grad()
-            logits = trained(batch.query_states, batch.context, batch.query_images)
-            action_loss(logits, batch.labels, batch.weights).backward()
-            optimizer.step()
+            for batch in self._batches:
+                take_step(engine, batch, 1e-3)
 
         return run
 
-    title = f"a step, {family.name}"
-    plain = torch_step(fused=True)
-    _effect(f"{title}: DeepSpeed's engine", engine_step(), plain, "torch alone")
-    _effect(f"{title}: attention without dropout, fused", engine_step(),
-            engine_step(attention_dropout=0.1), "with dropout")  # fmt: skip
-    _effect(f"{title}: the fused AdamW", plain, torch_step(fused=False), "not fused")
+    def by_torch(self, fused: bool) -> Callable[[], None]:
+        """Without DeepSpeed, with the fused AdamW or the other one."""
+        trained = self._model()
+        optimizer = torch.optim.AdamW(trained.parameters(), fused=fused)
+
+        def run() -> None:
+            for batch in self._batches:
+                optimizer.zero_grad()
+                logits = trained(batch.query_states, batch.context, batch.query_images)
+                action_loss(logits, batch.labels, batch.weights).backward()
+                optimizer.step()
+
+        return run
+
+    def _model(self, **changes: float) -> Transformer:
+        return Transformer(ModelConfig(**changes), Inputs.of_family(self._family))
+
+
+def bench_attention_effect(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+    """No dropout of attention weights, so that attention is one kernel."""
+    steps = Steps(columns, family)
+    _effect(f"pretraining, {family.name}: attention without dropout, fused", steps.by_engine(),
+            steps.by_engine(attention_dropout=0.1), "with dropout")  # fmt: skip
+
+
+def bench_optimizer_effects(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+    """DeepSpeed's own cost, and the fused AdamW."""
+    steps = Steps(columns, family)
+    plain, title = steps.by_torch(fused=True), f"pretraining, {family.name}"
+    _effect(f"{title}: DeepSpeed's engine", steps.by_engine(), plain, "torch alone")
+    _effect(f"{title}: the fused AdamW", plain, steps.by_torch(fused=False), "not fused")
 
 
 def _effect(name: str, ours: Callable[[], Any], without: Callable[[], Any], how: str) -> None:

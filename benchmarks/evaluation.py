@@ -26,7 +26,7 @@ PAPER = Path(__file__).parent.parent / "configs/paper"
 BIN = Path(sys.executable).parent
 TASKS = 200
 BATCH = EvaluateConfig().batch_size
-PULLING_TASKS = 8
+PULLING_TASKS = 4
 """Of the slow reference on bandits; a pull costs it no more in 200 tasks at once."""
 WALKING_TASKS, WALKING_EPISODES = 100, 4
 """Of the slow reference on Darkroom.  Its first episode, with an empty context, is cheap: as one in

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from effects import bench_training_effects
+from effects import bench_attention_effect, bench_optimizer_effects
 from measure import REPEATS, Work, command, compare, report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -41,7 +41,7 @@ def bench_training() -> None:
     join_process_group(torch_process())
     for family, steps, target in (
         (make_family(DarkroomConfig()), 8, 1.6),
-        (make_family(GaussianBanditConfig()), 2, 4.0),
+        (make_family(GaussianBanditConfig()), 1, 4.0),
     ):
         columns = random_columns(family, steps * BATCH)
         size = steps * BATCH * (family.config.horizon + 1)
@@ -56,7 +56,9 @@ def bench_training() -> None:
                 f"{attention_dropout:g}",
                 aim,
             )
-        bench_training_effects(columns, family)
+        bench_attention_effect(columns, family)
+        if steps > 1:  # of a long one they are too small a part to be seen
+            bench_optimizer_effects(columns, family)
 
 
 def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:
@@ -162,7 +164,7 @@ class PlainModel(nn.Module):
 def ranks() -> None:
     """The whole stage on two ranks, each on a core, against one rank pinned to one core."""
     with tempfile.TemporaryDirectory() as runs:
-        config = [PAPER / "darkroom.yaml", "data.tasks=4096", "pretrain.epochs=2", "seeds=[0]"]
+        config = [PAPER / "darkroom.yaml", "data.tasks=2048", "pretrain.epochs=2", "seeds=[0]"]
         config += ["evaluate.tasks=4", "pretrain.holdout_tasks=64", "--runs", runs]
         command([BIN / "sad-hpc", "collect", *config])
         core = min(os.sched_getaffinity(0))
