@@ -94,7 +94,7 @@ def write_readme(
         "![Sweep](sweep.png)\n" if (folder / "sweep.png").exists() else "",
         _labels_section(labels),
         _files_section(folder),
-        _regenerate_section(name, origin),
+        _regenerate_section(folder, origin),
         _origin_section(origin),
         _config_section(folder),
     ]
@@ -127,20 +127,29 @@ def _files_section(folder: Path) -> str:
     return "\n".join(["## Files", "", *lines, ""])
 
 
-def _regenerate_section(name: str, origin: dict[str, Any]) -> str:
-    config = f"results/{name}/config.yaml"
+def _regenerate_section(folder: Path, origin: dict[str, Any]) -> str:
+    shown = _from_here(folder)
+    arguments = str(shown / "config.yaml")
+    if shown.parent != Path("results"):  # the default
+        arguments += f" --results {shown.parent}"
     lines = [
         "## Make it again",
         "",
         "```",
-        f"sad-hpc launch {config}       # everything that is not there yet",
-        f"sad-hpc aggregate {config}    # only this folder, from finished evaluations",
+        f"sad-hpc launch {arguments}       # everything that is not there yet",
+        f"sad-hpc aggregate {arguments}    # only this folder, from finished evaluations",
         "```",
         "",
     ]
     if origin["command"]:
         lines += [f"It was made with `{' '.join(origin['command'])}`.", ""]
     return "\n".join(lines)
+
+
+def _from_here(folder: Path) -> Path:
+    """The folder as commands given in the working directory name it, without the machine's own."""
+    folder, here = folder.resolve(), Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else Path("results", folder.name)
 
 
 def _origin_section(origin: dict[str, Any]) -> str:

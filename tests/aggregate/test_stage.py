@@ -9,6 +9,7 @@ from matplotlib.image import imread
 from sad_hpc.aggregate import aggregate, headline_table
 from sad_hpc.aggregate.figures import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.summary import write_curves
+from sad_hpc.cli import make_parser
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment_file import load_experiment
@@ -58,6 +59,19 @@ def test_stored_config_launches_the_same_experiment(run, tmp_path):
     folder = aggregate(run, tmp_path / "results")
     assert load_experiment(folder / "config.yaml") == run.experiment
     assert json.loads((folder / "config.json").read_text()) == run.experiment.model_dump()
+
+
+@pytest.mark.parametrize("results", ["results", "results/ablations"])
+def test_the_commands_shown_make_the_same_folder_again(run, tmp_path, monkeypatch, results):
+    monkeypatch.chdir(tmp_path)
+    folder = aggregate(run, tmp_path / results)
+    lines = (folder / "README.md").read_text().splitlines()
+    commands = [line.split("#")[0].split() for line in lines if line.startswith("sad-hpc")]
+    assert [words[1] for words in commands] == ["launch", "aggregate"]
+    for words in commands:
+        options = make_parser().parse_args(words[1:])
+        assert load_experiment(options.config) == run.experiment
+        assert options.results / run.experiment.name == folder.relative_to(tmp_path)
 
 
 def test_curves_and_copies_give_the_same_means(run, tmp_path):
