@@ -9,27 +9,23 @@ import numpy as np
 import torch
 from measure import Work, compare, void
 from numpy.typing import NDArray
+from steps import Steps
 
 from sad_hpc.distill import contexts, strides
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.random import stream
 from sad_hpc.distill.tabular import make_distiller
-from sad_hpc.distributed import torch_process
-from sad_hpc.engine import make_engine
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
-from sad_hpc.examples import Examples
-from sad_hpc.experiment import ModelConfig, PretrainConfig
+from sad_hpc.experiment import ModelConfig
 from sad_hpc.fixed_context import FixedContexts
-from sad_hpc.methods import METHODS
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.policy import policy_table
-from sad_hpc.pretrain import action_loss, take_step
-from sad_hpc.tasks import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
-TASKS, BATCH = 8192, 64
+TASKS = 8192
 ROOM = DarkroomConfig()
 LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
@@ -133,59 +129,15 @@ class WholeContexts(FixedContexts):
         return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
-class Steps:
-    """Trainings of one batch after another, of the whole of some columns.
-
-    Args:
-        columns: of a dataset, see `Examples`.
-        family: that they are of.
-    """
-
-    def __init__(self, columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
-        examples, self._family = Examples(METHODS["SAD"], columns, holdout=0), family
-        rows = torch.arange(len(columns["labels"])).split(BATCH)
-        self._batches = [examples.batch(part, torch.zeros_like(part)) for part in rows]
-
-    def by_engine(self, **changes: float) -> Callable[[], None]:
-        """As `sad-hpc pretrain` makes them, with changes to the model's settings."""
-        config = PretrainConfig(epochs=1, batch_size=BATCH, gradient_clipping=0.0)
-        engine = make_engine(self._model(**changes), config, torch_process())
-
-        def run() -> None:
-            for batch in self._batches:
-                take_step(engine, batch, 1e-3)
-
-        return run
-
-    def by_torch(self, fused: bool) -> Callable[[], None]:
-        """Without DeepSpeed, with the fused AdamW or the other one."""
-        trained = self._model()
-        optimizer = torch.optim.AdamW(trained.parameters(), fused=fused)
-
-        def run() -> None:
-            for batch in self._batches:
-                optimizer.zero_grad()
-                logits = trained(batch.query_states, batch.context, batch.query_images)
-                action_loss(logits, batch.labels, batch.weights).backward()
-                optimizer.step()
-
-        return run
-
-    def _model(self, **changes: float) -> Transformer:
-        return Transformer(ModelConfig(**changes), Inputs.of_family(self._family))
-
-
-def bench_attention_effect(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+def bench_attention_effect(steps: Steps) -> None:
     """No dropout of attention weights, so that attention is one kernel."""
-    steps = Steps(columns, family)
-    _effect(f"pretraining, {family.name}: attention without dropout, fused", steps.by_engine(),
-            steps.by_engine(attention_dropout=0.1), "with dropout")  # fmt: skip
+    _effect(f"pretraining, {steps.family.name}: attention without dropout, fused",
+            steps.by_engine(), steps.by_engine(attention_dropout=0.1), "with dropout")  # fmt: skip
 
 
-def bench_optimizer_effects(columns: dict[str, torch.Tensor], family: TaskFamily) -> None:
+def bench_optimizer_effects(steps: Steps) -> None:
     """DeepSpeed's own cost, and the fused AdamW."""
-    steps = Steps(columns, family)
-    plain, title = steps.by_torch(fused=True), f"pretraining, {family.name}"
+    plain, title = steps.by_torch(fused=True), f"pretraining, {steps.family.name}"
     _effect(f"{title}: DeepSpeed's engine", steps.by_engine(), plain, "torch alone")
     _effect(f"{title}: the fused AdamW", plain, steps.by_torch(fused=False), "not fused")
 

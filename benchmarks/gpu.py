@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 from measure import report
+from steps import random_columns
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from training import random_columns
 
 from sad_hpc.distributed import torch_process
 from sad_hpc.engine import join_process_group, make_engine

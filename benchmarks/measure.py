@@ -47,6 +47,7 @@ def compare(
     reference: Work,
     reference_name: str,
     target: float | None = None,
+    turns: int = REPEATS,
 ) -> dict[str, Any]:
     """Prints the speed of `ours` and its ratio to that of `reference`.
 
@@ -57,8 +58,9 @@ def compare(
         reference: what it is compared with; its size may be another.
         reference_name: in words.
         target: the ratio that is aimed at.
+        turns: of each of the two.
     """
-    runs = [(timed(ours.run), timed(reference.run)) for _ in range(REPEATS)]
+    runs = [(timed(ours.run), timed(reference.run)) for _ in range(turns)]
     mine = statistics.median(pair[0][0] for pair in runs)
     theirs = statistics.median(pair[1][0] for pair in runs)
     ratio = (ours.size / mine) / (reference.size / theirs)

@@ -1,41 +1,34 @@
 """Pretraining: tokens a second against Hugging Face's GPT-2 in a standard loop, and over ranks."""
 
-import json
 import os
-import shutil
-import statistics
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from effects import bench_attention_effect, bench_optimizer_effects
-from measure import REPEATS, Work, command, compare, report
+from measure import Work, compare
+from steps import BATCH, Steps, random_columns
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.distributed import torch_process
-from sad_hpc.engine import join_process_group, make_engine
-from sad_hpc.examples import Examples
-from sad_hpc.experiment import ModelConfig, PretrainConfig
-from sad_hpc.methods import METHODS
-from sad_hpc.model import Inputs, Transformer
-from sad_hpc.pretrain import take_step
+from sad_hpc.engine import join_process_group
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
-PAPER = Path(__file__).parent.parent / "configs/paper"
 BIN = Path(sys.executable).parent
-BATCH, DROPOUT = 64, 0.1
+DROPOUT = 0.1
 
 
 def bench_training() -> None:
     """One against two ranks; then one core against a standard loop."""
-    ranks()  # first: whoever joins a process group has variables that others would inherit
+    # First: whoever joins a process group has variables that others would inherit.
+    ranks("darkroom", 24)
+    ranks("gaussian_bandit", 1)
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     join_process_group(torch_process())
@@ -44,59 +37,21 @@ def bench_training() -> None:
         (make_family(GaussianBanditConfig()), 1, 4.0),
     ):
         columns = random_columns(family, steps * BATCH)
-        size = steps * BATCH * (family.config.horizon + 1)
-        ours = Work(OurLoop(family, columns).run, size)
+        training = Steps(family, columns)
+        ours = Work(training.by_engine(dropout=DROPOUT), training.tokens)
         for attention_dropout, aim in ((DROPOUT, target), (0.0, None)):
             compare(
                 f"pretrain {family.name}, T = {family.config.horizon}, one core",
                 "tokens",
                 ours,
-                Work(PlainLoop(family, columns, attention_dropout).run, size),
+                Work(PlainLoop(family, columns, attention_dropout).run, training.tokens),
                 "Hugging Face's GPT2Model in a standard loop, attention dropout "
                 f"{attention_dropout:g}",
                 aim,
             )
-        bench_attention_effect(columns, family)
+        bench_attention_effect(training)
         if steps > 1:  # of a long one they are too small a part to be seen
-            bench_optimizer_effects(columns, family)
-
-
-def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:
-    """A dataset's columns (see `Examples`), of random numbers."""
-    horizon, width = family.config.horizon, len(family.state_center)
-
-    def draw(high: int, *shape: int) -> Tensor:
-        return torch.randint(high, (tasks, *shape), dtype=torch.uint8)
-
-    columns = {
-        "states": draw(7, horizon, width),
-        "actions": draw(family.n_actions, horizon),
-        "rewards": torch.rand(tasks, horizon),
-        "next_states": draw(7, horizon, width),
-        "query_states": draw(7, width),
-        "labels": draw(family.n_actions),
-    }
-    if family.image_size is not None:
-        picture = (family.image_size, family.image_size, 3)
-        columns |= {"images": draw(255, horizon, *picture), "query_images": draw(255, *picture)}
-    return columns
-
-
-class OurLoop:
-    """The steps of `sad-hpc pretrain`: DeepSpeed's engine, compact inputs, fused attention."""
-
-    def __init__(self, family: TaskFamily, columns: dict[str, Tensor]) -> None:
-        self._examples = Examples(METHODS["SAD"], columns, holdout=0)
-        config = PretrainConfig(epochs=1, batch_size=BATCH, gradient_clipping=0.0)
-        model = Transformer(ModelConfig(dropout=DROPOUT), Inputs.of_family(family))
-        self._engine = make_engine(model, config, torch_process())
-        self.run()
-
-    def run(self) -> None:
-        """An epoch."""
-        order = self._examples.order(0, 0)
-        for rows in order.split(BATCH):
-            take_step(self._engine, self._examples.batch(rows, torch.zeros_like(rows)), 1e-3)
+            bench_optimizer_effects(training)
 
 
 class PlainLoop:
@@ -161,42 +116,58 @@ class PlainModel(nn.Module):
         return self.head(self.transformer(inputs_embeds=tokens).last_hidden_state)
 
 
-def ranks() -> None:
-    """The whole stage on two ranks, each on a core, against one rank pinned to one core."""
-    with tempfile.TemporaryDirectory() as runs:
-        config = [PAPER / "darkroom.yaml", "data.tasks=2048", "pretrain.epochs=2", "seeds=[0]"]
-        config += ["evaluate.tasks=4", "pretrain.holdout_tasks=64", "--runs", runs]
-        command([BIN / "sad-hpc", "collect", *config])
-        core = min(os.sched_getaffinity(0))
-        stage = [BIN / "sad-hpc", "pretrain", *config, "--method", "SAD"]
-        one = ["taskset", "-c", str(core), *stage]
-        two = [BIN / "mpiexec", "-n", "2", *stage]
-        epochs = [(epoch(two, Path(runs)), epoch(one, Path(runs))) for _ in range(REPEATS)]
-    mine, theirs = (
-        statistics.median(float(line["tokens_per_second"]) for line in column)
-        for column in zip(*epochs, strict=True)
-    )
-    seconds = statistics.median(float(line["seconds"]) for line, _ in epochs)
-    report(
-        "pretrain darkroom, 2 ranks on 2 cores",
-        round(mine * seconds),
-        "tokens",
-        seconds,
-        reference="1 rank on 1 core",
-        reference_rate=theirs,
-        ratio=mine / theirs,
-        target=1.7,
-    )
+def ranks(name: str, steps: int) -> None:
+    """Two ranks, each on a core, against one rank pinned to one core, with the same batches.
+
+    Turns of about a second, as the speed of this or that core changes within minutes.
+    """
+    worker = [sys.executable, Path(__file__).parent / "training_rank.py", name, str(steps)]
+    core = str(min(os.sched_getaffinity(0)))
+    with (
+        TrainingRanks([BIN / "mpiexec", "-n", "2", *worker]) as two,
+        TrainingRanks(["taskset", "-c", core, *worker]) as one,
+    ):
+        compare(
+            f"pretrain {name}, 2 ranks on 2 cores",
+            "tokens",
+            Work(two.run, two.tokens),
+            Work(one.run, one.tokens),
+            "1 rank on 1 core",
+            1.7,
+            turns=9,
+        )
 
 
-def epoch(arguments: list[str | Path], runs: Path) -> dict[str, Any]:
-    """What a training that begins anew says of its second epoch."""
-    for folder in runs.glob("*/checkpoints"):
-        shutil.rmtree(folder)
-    command(arguments, OMP_NUM_THREADS="1")
-    (metrics,) = runs.glob("*/checkpoints/*/metrics.jsonl")
-    line: dict[str, Any] = json.loads(metrics.read_text().splitlines()[-1])
-    return line
+class TrainingRanks:
+    """Ranks that wait in the background, and train for an epoch when they are told to."""
+
+    def __init__(self, arguments: list[str | Path]) -> None:
+        self._process = subprocess.Popen(
+            list(map(str, arguments)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self.tokens = int(self._answer())
+
+    def __enter__(self) -> "TrainingRanks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def run(self) -> int:
+        """An epoch; returns rank 0's peak memory in bytes."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return int(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
 
 if __name__ == "__main__":

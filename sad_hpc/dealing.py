@@ -6,6 +6,7 @@ theirs without asking, and ask for their next ones before they begin the one at 
 """
 
 import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ ASKS, MADE, LEAVES = "asks", "made", "leaves"
 
 AHEAD = 2
 """Pieces that a rank asks for in advance: a piece of rank 0's may take twice as long as its own."""
+
+BUSY = 2
+"""Pieces that keep a rank at work until rank 0 has made its next one."""
 
 
 def deal(
@@ -42,32 +46,61 @@ def deal(
     mine = numbers[rank::size] if static else numbers[rank : rank + 1]
     rest = [] if static else numbers[size:]
     if rank == 0:
-        yield from _lead(communicator, itertools.chain(mine, rest), work, stop)
+        yield from _Leader(communicator, [*mine, *rest], stop).lead(work)
     else:
         _follow(communicator, mine, 0 if static else AHEAD, work, stop)
 
 
-def _lead(
-    communicator: Any, numbers: Iterator[int], work: Callable[[int], T], stop: Callable[[], bool]
-) -> Iterator[T]:
-    running = communicator.Get_size() - 1
+class _Leader:
+    """Rank 0: what is left, who asks for it, and how many pieces each rank still has to make."""
 
-    def heard(wait: bool) -> Iterator[T]:
-        nonlocal running
-        while running and (wait or communicator.iprobe()):
-            word, content = communicator.recv()
-            if word == MADE:
-                yield content
-            elif word == LEAVES:
-                running -= 1
-            else:
-                communicator.send(None if stop() else next(numbers, None), dest=content)
+    def __init__(self, communicator: Any, numbers: Sequence[int], stop: Callable[[], bool]) -> None:
+        self._communicator, self._left, self._stop = communicator, deque(numbers), stop
+        self._running = set(range(1, communicator.Get_size()))
+        self._questions: list[int] = []
+        """Ranks in the order in which they asked, each as often as it did."""
+        self._pieces = Counter(self._running)
+        """Of each rank, dealt and not yet made: each has begun with its first one."""
 
-    # Not `for number in numbers`: others are dealt from them meanwhile.
-    while not stop() and (number := next(numbers, None)) is not None:
-        yield work(number)
-        yield from heard(wait=False)
-    yield from heard(wait=True)
+    def lead(self, work: Callable[[int], T]) -> Iterator[T]:
+        """Works on what is dealt to nobody else; yields all results as they come."""
+        while self._left and not self._stop():
+            yield work(self._left.popleft())
+            while self._running and self._has_mail():
+                yield from self._hear()
+            self._answer()
+        while self._running:
+            self._answer()
+            yield from self._hear()
+
+    def _has_mail(self) -> bool:
+        # MPICH answers first and fetches its mail then: the first answer may be of long ago.
+        return bool(self._communicator.iprobe() or self._communicator.iprobe())
+
+    def _hear(self) -> Iterator[Any]:
+        word, rank, content = self._communicator.recv()
+        if word == MADE:
+            self._pieces[rank] -= 1
+            yield content
+        elif word == LEAVES:
+            self._running.remove(rank)
+        else:
+            self._questions.append(rank)
+
+    def _answer(self) -> None:
+        """Answers questions; of the last pieces nobody gets one who has enough to do.
+
+        Rank 0 would be done with its own, while others still have what they asked for in advance.
+        """
+        waiting = []
+        for rank in self._questions:
+            over = self._stop() or not self._left
+            if not over and self._pieces[rank] >= BUSY and len(self._left) <= len(self._running):
+                waiting.append(rank)
+                continue
+            self._communicator.send(None if over else self._left.popleft(), dest=rank)
+            self._pieces[rank] += not over
+        self._questions = waiting
 
 
 def _follow(
@@ -78,11 +111,12 @@ def _follow(
     stop: Callable[[], bool],
 ) -> None:
     """Works on `mine`, then on what rank 0 deals, which is asked for `ahead` pieces in advance."""
-    question, open_questions = (ASKS, communicator.Get_rank()), ahead
+    rank, open_questions = communicator.Get_rank(), ahead
+    question = (ASKS, rank, None)
     for _ in range(ahead):
         communicator.send(question, dest=0)
     for number in itertools.takewhile(lambda _: not stop(), mine):
-        communicator.send((MADE, work(number)), dest=0)
+        communicator.send((MADE, rank, work(number)), dest=0)
     while open_questions:
         number = communicator.recv(source=0)
         open_questions -= 1
@@ -90,5 +124,5 @@ def _follow(
             continue  # answers that are on their way still have to be received
         communicator.send(question, dest=0)
         open_questions += 1
-        communicator.send((MADE, work(number)), dest=0)
-    communicator.send((LEAVES, None), dest=0)
+        communicator.send((MADE, rank, work(number)), dest=0)
+    communicator.send((LEAVES, rank, None), dest=0)

@@ -1,0 +1,86 @@
+"""Steps of a training on random data, by this suite's engine or by torch alone."""
+
+from collections.abc import Callable
+
+import torch
+from measure import void
+from torch import Tensor
+
+from sad_hpc.distributed import torch_process
+from sad_hpc.engine import make_engine
+from sad_hpc.examples import Batch, Examples
+from sad_hpc.experiment import ModelConfig, PretrainConfig
+from sad_hpc.methods import METHODS
+from sad_hpc.model import Inputs, Transformer
+from sad_hpc.pretrain import action_loss, take_step
+from sad_hpc.tasks import TaskFamily
+
+BATCH = 64
+
+
+def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:
+    """A dataset's columns (see `Examples`), of random numbers."""
+    horizon, width = family.config.horizon, len(family.state_center)
+
+    def draw(high: int, *shape: int) -> Tensor:
+        return torch.randint(high, (tasks, *shape), dtype=torch.uint8)
+
+    columns = {
+        "states": draw(7, horizon, width),
+        "actions": draw(family.n_actions, horizon),
+        "rewards": torch.rand(tasks, horizon),
+        "next_states": draw(7, horizon, width),
+        "query_states": draw(7, width),
+        "labels": draw(family.n_actions),
+    }
+    if family.image_size is not None:
+        picture = (family.image_size, family.image_size, 3)
+        columns |= {"images": draw(255, horizon, *picture), "query_images": draw(255, *picture)}
+    return columns
+
+
+class Steps:
+    """Epochs of SAD over some columns, in batches that the ranks of a process group share.
+
+    Args:
+        family: that the columns are of.
+        columns: of a dataset, see `Examples`.
+    """
+
+    def __init__(self, family: TaskFamily, columns: dict[str, Tensor]) -> None:
+        self.family, self._process = family, torch_process()
+        self._examples = Examples(METHODS["SAD"], columns, holdout=0)
+        self.tokens = len(columns["labels"]) * (family.config.horizon + 1)
+        """Of an epoch, all ranks together."""
+
+    def by_engine(self, **changes: float) -> Callable[[], None]:
+        """As `sad-hpc pretrain` makes them, with changes to the model's settings."""
+        config = PretrainConfig(epochs=1, batch_size=BATCH, gradient_clipping=0.0)
+        engine = make_engine(self._model(**changes), config, self._process)
+        return self._epoch(lambda batch: void(take_step(engine, batch, 1e-3)))
+
+    def by_torch(self, fused: bool) -> Callable[[], None]:
+        """Without DeepSpeed, with the fused AdamW or the other one."""
+        trained = self._model()
+        optimizer = torch.optim.AdamW(trained.parameters(), fused=fused)
+
+        def step(batch: Batch) -> None:
+            optimizer.zero_grad()
+            logits = trained(batch.query_states, batch.context, batch.query_images)
+            action_loss(logits, batch.labels, batch.weights).backward()
+            optimizer.step()
+
+        return self._epoch(step)
+
+    def _epoch(self, step: Callable[[Batch], None]) -> Callable[[], None]:
+        def run() -> None:
+            rank, share = self._process.rank, BATCH // self._process.world_size
+            for rows in self._examples.order(0, 0).split(BATCH):
+                mine = rows[rank * share : (rank + 1) * share]
+                step(self._examples.batch(mine, torch.zeros_like(mine)))
+
+        run()  # warm
+        return run
+
+    def _model(self, **changes: float) -> Transformer:
+        return Transformer(ModelConfig(**changes), Inputs.of_family(self.family))

@@ -1,0 +1,46 @@
+"""A rank that trains for an epoch whenever rank 0 reads a line; it answers when all are done.
+
+Between epochs the ranks wait without using their cores, so that two trainings of different numbers
+of ranks can take turns: `mpiexec -n 2 python training_rank.py darkroom 12`, with the family and an
+epoch's steps.
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from steps import BATCH, Steps, random_columns
+
+from sad_hpc.distributed import torch_process
+from sad_hpc.engine import join_process_group, on_first_rank
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.throughput import peak_memory
+
+CONFIGS = {"darkroom": DarkroomConfig, "gaussian_bandit": GaussianBanditConfig}
+
+
+def main(name: str, n_steps: int) -> None:
+    """Trains until the input ends."""
+    process = torch_process()
+    join_process_group(process)
+    torch.manual_seed(0)
+    family = make_family(CONFIGS[name]())
+    steps = Steps(family, random_columns(family, n_steps * BATCH))
+    run = steps.by_engine(dropout=0.1)
+    dist.barrier()
+    answer = steps.tokens
+    while on_first_rank(lambda answer=answer: _next_line(answer)):
+        run()
+        dist.barrier()
+        answer = peak_memory()
+
+
+def _next_line(answer: int) -> bool:
+    print(answer, flush=True)
+    return bool(sys.stdin.readline())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
