@@ -88,19 +88,21 @@ class _Leader:
             self._questions.append(rank)
 
     def _answer(self) -> None:
-        """Answers questions; of the last pieces nobody gets one who has enough to do.
-
-        Rank 0 would be done with its own, while others still have what they asked for in advance.
-        """
         waiting = []
         for rank in self._questions:
             over = self._stop() or not self._left
-            if not over and self._pieces[rank] >= BUSY and len(self._left) <= len(self._running):
+            if not over and self._is_busy(rank):
                 waiting.append(rank)
                 continue
             self._communicator.send(None if over else self._left.popleft(), dest=rank)
             self._pieces[rank] += not over
         self._questions = waiting
+
+    def _is_busy(self, rank: int) -> bool:
+        """Whether one of the last pieces is better left to others: those who ask for it in advance
+        would have it lying about while rank 0, or another, is done."""
+        left = len(self._left)
+        return left <= len(self._running) and self._pieces[rank] >= min(left, BUSY)
 
 
 def _follow(

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -120,26 +121,38 @@ def test_a_shard_with_a_flipped_bit_is_redone_even_if_the_marker_is_there(
     assert files(run) == files(tiny_run)
 
 
-def test_neither_rank_waits_for_the_others_work():
-    code = """
-import time
+def dealt(pieces: int, seconds: float) -> list[list[int]]:
+    """The numbers that each of two ranks worked on, all of them equally long."""
+    code = f"""
+import json, time
 from mpi4py import MPI
 from sad_hpc.dealing import deal
 world, mine = MPI.COMM_WORLD, []
 def work(number):
     mine.append(number)
-    time.sleep(0.02)
+    time.sleep({seconds})
     return number
-made = list(deal(world, range(40), "dynamic", work, lambda: False))
+world.barrier()
+made = list(deal(world, range({pieces}), "dynamic", work, lambda: False))
 shares = world.gather(mine)
 if world.Get_rank() == 0:
-    print(sorted(made) == sorted(sum(shares, [])) == list(range(40)), min(map(len, shares)))
+    assert sorted(made) == sorted(sum(shares, [])) == list(range({pieces}))
+    print(json.dumps(shares))
 else:
     assert made == []
 """
     done = subprocess.run(
         [BIN / "mpiexec", "-n", "2", sys.executable, "-c", code], capture_output=True, text=True
     )
-    dealt, fewest = done.stdout.split()
-    assert dealt == "True", done.stderr
-    assert int(fewest) >= 15  # neither rank waits for the other's work
+    assert done.returncode == 0, done.stderr
+    shares: list[list[int]] = json.loads(done.stdout)
+    return shares
+
+
+def test_neither_rank_waits_for_the_others_work():
+    assert min(map(len, dealt(40, 0.02))) >= 15
+
+
+def test_the_first_piece_done_rank_0_answers_what_it_was_asked_meanwhile():
+    # And the last piece is not given to rank 1, which has another one before it.
+    assert dealt(6, 0.3) == [[0, 4, 5], [1, 2, 3]]
