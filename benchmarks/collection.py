@@ -19,9 +19,6 @@ BIN = Path(sys.executable).parent
 SECONDS = {"darkroom": 0.5, "darkroom_large": 3.0, "gaussian_bandit": 8.0}
 """Targets for the paper's datasets, on two ranks."""
 
-LARGEST = "gaussian_bandit"
-"""Its collection is compared with that on one rank."""
-
 IMAGE_TASKS = 256
 
 SMALL = ["evaluate.tasks=4", "pretrain.holdout_tasks=1", "pretrain.batch_size=1"]
@@ -33,6 +30,7 @@ def bench_collection() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, seconds in SECONDS.items():
             whole_dataset(Path(folder), name, seconds)
+        two_ranks_against_one(Path(folder), "gaussian_bandit")
         start_up(Path(folder))
         miniworld(Path(folder))
 
@@ -40,12 +38,11 @@ def bench_collection() -> None:
 class Collection:
     """A collection that begins anew, in a folder of its own, every time."""
 
-    def __init__(self, folder: Path, name: str, ranks: int, overrides: list[str]) -> None:
+    def __init__(self, folder: Path, name: str, ranks: int, *overrides: str) -> None:
         self._config, self._folder = [PAPER / f"{name}.yaml", *overrides], folder
         self._ranks = ranks
-        self.experiment = load_experiment(self._config[0], overrides)
+        self.experiment = load_experiment(self._config[0], list(overrides))
         self.work = Work(self._collect, self.experiment.data.tasks)
-        self._collect()  # compiles, where that is still to be done
 
     def _collect(self) -> int:
         self._runs = Path(tempfile.mkdtemp(dir=self._folder))
@@ -65,49 +62,49 @@ class Collection:
 
 def whole_dataset(folder: Path, name: str, target: float) -> None:
     """The command and, within it, the stage: kernels, HDF5, checks and renames."""
-    two = Collection(folder, name, 2, [])
-    one = Collection(folder, name, 1, []) if name == LARGEST else None
-    runs, alone = [], []
-    for _ in range(REPEATS):
-        runs.append((*timed(two.work.run), two.stage_seconds))
-        if one is not None:
-            one.work.run()
-            alone.append(one.stage_seconds)
-    command_seconds, peaks, stage_seconds = zip(*runs, strict=True)
-    size, stage = two.work.size, statistics.median(stage_seconds)
-    title = f"collect {name}, 2 ranks"
+    collection = Collection(folder, name, 2)
+    collection.work.run()  # compiles, where that is still to be done
+    runs = [(*timed(collection.work.run), collection.stage_seconds) for _ in range(REPEATS)]
+    seconds, peaks, stage_seconds = zip(*runs, strict=True)
+    size, title = collection.work.size, f"collect {name}, 2 ranks"
+    stage = statistics.median(stage_seconds)
     report(f"{title}, the stage", size, "tasks", stage, target_seconds=target)
+    whole, peak = statistics.median(seconds), max(peaks) / 2**20
+    report(f"{title}, the command", size, "tasks", whole, peak_mib=peak)
+
+
+def two_ranks_against_one(folder: Path, name: str) -> None:
+    """The stage, in turns."""
+    two, one = (Collection(folder, name, ranks) for ranks in (2, 1))
+    seconds: list[list[float]] = [[], []]
+    for collection, column in [(two, seconds[0]), (one, seconds[1])] * REPEATS:
+        collection.work.run()
+        column.append(collection.stage_seconds)
+    mine, theirs = map(statistics.median, seconds)
     report(
-        f"{title}, the command",
-        size,
+        f"collect {name}, 2 ranks, the stage",
+        two.work.size,
         "tasks",
-        statistics.median(command_seconds),
-        peak_mib=max(peaks) / 2**20,
+        mine,
+        reference="1 rank",
+        reference_rate=two.work.size / theirs,
+        ratio=theirs / mine,
+        target=1.8,
     )
-    if alone:
-        report(
-            f"{title}, the stage",
-            size,
-            "tasks",
-            stage,
-            reference="1 rank",
-            reference_rate=size / statistics.median(alone),
-            ratio=statistics.median(alone) / stage,
-            target=1.8,
-        )
 
 
 def start_up(folder: Path) -> None:
     """`sad-hpc collect` of a dataset that is complete."""
-    collection = Collection(folder, "darkroom", 1, ["data.tasks=98", *SMALL])
+    collection = Collection(folder, "darkroom", 1, "data.tasks=98", *SMALL)
+    collection.work.run()
     seconds = statistics.median(timed(collection.run)[0] for _ in range(REPEATS))
     report("start-up of sad-hpc collect", 1, "starts", seconds, target_seconds=1.0)
 
 
 def miniworld(folder: Path) -> None:
     """All that a collection does on two cores, against rendering alone on two cores."""
-    overrides = [f"data.tasks={IMAGE_TASKS}", "data.block_tasks=16", *SMALL]
-    ours = Collection(folder, "miniworld", 2, overrides)
+    size = [f"data.tasks={IMAGE_TASKS}", "data.block_tasks=16"]
+    ours = Collection(folder, "miniworld", 2, *size, *SMALL)
     family = make_family(ours.experiment.task)
     tasks = sum(family.n_tasks(split, IMAGE_TASKS) for split in SPLITS)
     frames = tasks * (2 * ours.experiment.task.horizon + 3)  # contexts, episodes, query states

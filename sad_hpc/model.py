@@ -22,6 +22,9 @@ from sad_hpc.tasks import TaskFamily
 IMAGE_FEATURES = 8
 """Numbers that the image encoder makes of a picture."""
 
+PICTURES_AT_ONCE = 256
+"""Of a core: what is between the layers stays in its cache, and memory is used again."""
+
 PIXEL_CENTER, PIXEL_SCALE = 128.0, 1 / 32
 """Pixels, like states, reach the model in about [-2, 2]: in 0..1 they would hardly vary."""
 
@@ -135,12 +138,19 @@ class ImageEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(..., s, s, 3) uint8 -> (..., IMAGE_FEATURES)."""
+        flat = images.flatten(0, -4)  # (n, s, s, 3)
+        size = PICTURES_AT_ONCE if flat.device.type == "cpu" else max(1, len(flat))
+        features = torch.cat([self._encode(part) for part in flat.split(size)])
+        return features.view(*images.shape[:-3], IMAGE_FEATURES)
+
+    def _encode(self, images: Tensor) -> Tensor:
+        """(n, s, s, 3) uint8 -> (n, IMAGE_FEATURES)."""
         first = self.layers[0]
         assert isinstance(first, nn.Conv2d)
-        flat = images.flatten(0, -4).to(first.weight.dtype)  # (n, s, s, 3)
-        flat = (flat - PIXEL_CENTER) * PIXEL_SCALE
-        features = self.layers(flat.permute(0, 3, 1, 2))  # (n, IMAGE_FEATURES)
-        return features.view(*images.shape[:-3], IMAGE_FEATURES)
+        channels_first = images.permute(0, 3, 1, 2)
+        pixels = channels_first.to(first.weight.dtype, memory_format=torch.contiguous_format)
+        features: Tensor = self.layers(pixels.sub_(PIXEL_CENTER).mul_(PIXEL_SCALE))
+        return features
 
 
 class Attention(nn.Module):
