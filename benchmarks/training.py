@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from effects import bench_attention_effect, bench_optimizer_effects
+from effects import bench_attention_effect, bench_optimizer_effects, bench_picture_effect
 from measure import Work, compare
 from steps import BATCH, Steps, random_columns
 from torch import Tensor, nn
@@ -52,6 +52,7 @@ def bench_training() -> None:
         bench_attention_effect(training)
         if steps > 1:  # of a long one they are too small a part to be seen
             bench_optimizer_effects(training)
+    bench_picture_effect()
 
 
 class PlainLoop:
