@@ -45,3 +45,27 @@ def test_following_optimal_actions_is_paid_from_then_on():
 def test_a_pose_outside_of_the_room_is_an_error(pose):
     with pytest.raises(ValueError, match="outside"):
         steps_to_reward(np.array([pose], np.float64), np.array([0]))
+
+
+def test_three_steps_lead_to_one_box_only():
+    """The paper's N = 3: where a query state has a label, its picture alone says which."""
+    poses, _ = random_poses(20_000, seed=13)
+    targets = np.arange(4).repeat(len(poses))
+    steps = steps_to_reward(np.tile(poses, (4, 1)), targets).reshape(4, -1)
+    in_reach = {horizon: (steps <= horizon).sum(axis=0) for horizon in (3, 15)}
+    assert set(in_reach[3]) == {0, 1}
+    assert (in_reach[15] > 1).all()
+
+
+def test_optimal_labels_need_the_context():
+    """In nats: what a label says beyond the pose, and beyond the pose and the target."""
+    poses, _ = random_poses(5_000, seed=14)
+    targets = np.arange(4).repeat(len(poses))
+    optimal = optimal_pose_actions(np.tile(poses, (4, 1)), targets).reshape(4, -1, 4)
+    labels = optimal / optimal.sum(axis=2, keepdims=True)
+
+    def entropy(shares):
+        return -(shares * np.log(np.maximum(shares, 1e-12))).sum(axis=-1).mean()
+
+    assert entropy(labels) == pytest.approx(0.13, abs=0.02)
+    assert entropy(labels.mean(axis=0)) == pytest.approx(0.87, abs=0.02)
