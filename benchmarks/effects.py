@@ -20,12 +20,12 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment import ModelConfig
 from sad_hpc.fixed_context import FixedContexts
-from sad_hpc.model import ImageEncoder, Inputs, Transformer
+from sad_hpc.model import Inputs, Transformer
 from sad_hpc.policy import policy_table
 from sad_hpc.tasks import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
-TASKS, SIDE = 8192, 25
+TASKS = 8192
 ROOM = DarkroomConfig()
 LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
@@ -129,20 +129,16 @@ class WholeContexts(FixedContexts):
         return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
-def bench_picture_effect() -> None:
-    """Pictures encoded a few at a time, forward and backward."""
-    encoder = ImageEncoder(SIDE)
-    pictures = torch.randint(256, (64, 51, SIDE, SIDE, 3), dtype=torch.uint8)
-
-    def learn() -> None:
-        encoder(pictures).sum().backward()
+def bench_picture_effect(steps: Steps) -> None:
+    """Pictures encoded a few at a time."""
+    run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.model.PICTURES_AT_ONCE", 64 * 51):
-            learn()
+        with mock.patch("sad_hpc.model.PICTURES_AT_ONCE", steps.tokens):
+            run()
 
-    _effect("pretraining, miniworld: a batch's pictures encoded a few at a time", learn, at_once,
-            "all at once")  # fmt: skip
+    _effect(f"pretraining, {steps.family.name}: a batch's pictures encoded a few at a time", run,
+            at_once, "all at once")  # fmt: skip
 
 
 def bench_attention_effect(steps: Steps) -> None:
@@ -166,4 +162,3 @@ def _effect(name: str, ours: Callable[[], Any], without: Callable[[], Any], how:
 if __name__ == "__main__":
     bench_kernel_effects()
     bench_evaluation_effects()
-    bench_picture_effect()

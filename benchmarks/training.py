@@ -19,6 +19,7 @@ from sad_hpc.engine import join_process_group
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.miniworld import MiniworldConfig
 
 BIN = Path(sys.executable).parent
 DROPOUT = 0.1
@@ -52,7 +53,8 @@ def bench_training() -> None:
         bench_attention_effect(training)
         if steps > 1:  # of a long one they are too small a part to be seen
             bench_optimizer_effects(training)
-    bench_picture_effect()
+    rooms = make_family(MiniworldConfig())
+    bench_picture_effect(Steps(rooms, random_columns(rooms, 2 * BATCH)))
 
 
 class PlainLoop:
@@ -135,7 +137,7 @@ def ranks(name: str, steps: int) -> None:
             Work(one.run, one.tokens),
             "1 rank on 1 core",
             1.7,
-            turns=9,
+            turns=7,
         )
 
 
