@@ -50,9 +50,11 @@ def bench_training() -> None:
                 f"{attention_dropout:g}",
                 aim,
             )
-        bench_attention_effect(training)
-        if steps > 1:  # of a long one they are too small a part to be seen
+        if steps > 1:
+            bench_attention_effect(training)
             bench_optimizer_effects(training)
+        else:  # the slow side takes long enough with fewer tasks; the optimizer's part is too small
+            bench_attention_effect(Steps(family, random_columns(family, BATCH // 4)))
     rooms = make_family(MiniworldConfig())
     bench_picture_effect(Steps(rooms, random_columns(rooms, 2 * BATCH)))
 
