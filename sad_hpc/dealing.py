@@ -18,9 +18,6 @@ ASKS, MADE, LEAVES = "asks", "made", "leaves"
 AHEAD = 2
 """Pieces that a rank asks for in advance: a piece of rank 0's may take twice as long as its own."""
 
-BUSY = 2
-"""Pieces that keep a rank at work until rank 0 has made its next one."""
-
 
 def deal(
     communicator: Any,
@@ -99,10 +96,12 @@ class _Leader:
         self._questions = waiting
 
     def _is_busy(self, rank: int) -> bool:
-        """Whether one of the last pieces is better left to others: those who ask for it in advance
-        would have it lying about while rank 0, or another, is done."""
-        left = len(self._left)
-        return left <= len(self._running) and self._pieces[rank] >= min(left, BUSY)
+        """Whether a rank has its share of what is not made yet, and the rest is better with others.
+
+        Near the end it would otherwise still have what it asked for in advance when they are done.
+        """
+        to_make = len(self._left) + self._pieces.total()
+        return self._pieces[rank] * self._communicator.Get_size() >= to_make
 
 
 def _follow(
