@@ -85,23 +85,20 @@ class _Leader:
             self._questions.append(rank)
 
     def _answer(self) -> None:
+        if not self._questions:
+            return
+        # Whoever has its share of what is not made yet is left to wait: near the end it would still
+        # have what it asked for in advance when the others are done.
+        share = (len(self._left) + self._pieces.total()) / self._communicator.Get_size()
         waiting = []
         for rank in self._questions:
             over = self._stop() or not self._left
-            if not over and self._is_busy(rank):
+            if not over and self._pieces[rank] >= share:
                 waiting.append(rank)
                 continue
             self._communicator.send(None if over else self._left.popleft(), dest=rank)
             self._pieces[rank] += not over
         self._questions = waiting
-
-    def _is_busy(self, rank: int) -> bool:
-        """Whether a rank has its share of what is not made yet, and the rest is better with others.
-
-        Near the end it would otherwise still have what it asked for in advance when they are done.
-        """
-        to_make = len(self._left) + self._pieces.total()
-        return self._pieces[rank] * self._communicator.Get_size() >= to_make
 
 
 def _follow(
