@@ -1,11 +1,13 @@
 """A rank that trains for an epoch whenever rank 0 reads a line; it answers when all are done.
 
 Between epochs the ranks wait without using their cores, so that two trainings of different numbers
-of ranks can take turns: `mpiexec -n 2 python training_rank.py darkroom 12`, with the family and an
-epoch's steps.
+of ranks can take turns: `mpiexec -n 2 python training_rank.py darkroom 12`, with a config of
+configs/paper and an epoch's steps.
 """
 
 import sys
+from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -13,12 +15,11 @@ from steps import BATCH, Steps, random_columns
 
 from sad_hpc.distributed import torch_process
 from sad_hpc.engine import join_process_group, on_first_rank
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.tasks import make_family
-from sad_hpc.tasks.bandit import GaussianBanditConfig
-from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.throughput import peak_memory
 
-CONFIGS = {"darkroom": DarkroomConfig, "gaussian_bandit": GaussianBanditConfig}
+PAPER = Path(__file__).parent.parent / "configs/paper"
 
 
 def main(name: str, n_steps: int) -> None:
@@ -26,12 +27,13 @@ def main(name: str, n_steps: int) -> None:
     process = torch_process()
     join_process_group(process)
     torch.manual_seed(0)
-    family = make_family(CONFIGS[name]())
+    experiment = load_experiment(PAPER / f"{name}.yaml")
+    family = make_family(experiment.task)
     steps = Steps(family, random_columns(family, n_steps * BATCH))
-    run = steps.by_engine(dropout=0.1)
+    run = steps.by_engine(dropout=experiment.model.dropout)
     dist.barrier()
     answer = steps.tokens
-    while on_first_rank(lambda answer=answer: _next_line(answer)):
+    while on_first_rank(partial(_next_line, answer)):
         run()
         dist.barrier()
         answer = peak_memory()
