@@ -252,7 +252,8 @@ class Experiment(Section, Generic[TaskT]):
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""
         config = self.source.pretrain_config(method, seed)
-        return signature("pretrain", config, [self.source.data_signature()])
+        revision = make_family(self.source.task).model_revision
+        return signature("pretrain", config, [self.source.data_signature()], revision)
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
         """What decides an evaluation, besides the trained model."""

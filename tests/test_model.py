@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import math
 
 import pytest
@@ -6,7 +7,11 @@ import torch
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment import ModelConfig
-from sad_hpc.model import Context, Inputs, Transformer, head_width
+from sad_hpc.model import Context, Halve, ImageEncoder, Inputs, Transformer, head_width
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.miniworld import MiniworldConfig
 
 INPUTS = Inputs(n_actions=5, horizon=12, state_center=(3.0, 3.0), state_scale=(0.5, 0.5))
 
@@ -109,3 +114,42 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(network(query, context), network(query, context))
     network.train()
     assert not torch.equal(network(query, context), network(query, context))
+
+
+@pytest.mark.parametrize("size", [6, 7])
+def test_halve_takes_means_of_squares(size: int):
+    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.avg_pool2d(x, 2)
+    assert torch.allclose(Halve(3)(x), expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_smallest_pictures_can_be_encoded():
+    smallest = next(
+        part.ge
+        for part in MiniworldConfig.model_fields["image_size"].metadata
+        if hasattr(part, "ge")
+    )
+    pictures = torch.zeros(2, 3, smallest, smallest, 3, dtype=torch.uint8)
+    assert ImageEncoder(smallest)(pictures).shape == (2, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("config", "revision", "checksum"),
+    [
+        (DarkroomConfig(), 0, "d003f9e5b355"),
+        (GaussianBanditConfig(horizon=50), 0, "93308ce6c919"),
+        (MiniworldConfig(), 1, "638f661ecf62"),
+    ],
+    ids=lambda value: getattr(value, "family", None),
+)
+def test_other_weights_need_another_model_revision(config, revision: int, checksum: str):
+    """Or a training would go on from, or an evaluation load, weights of another model."""
+    family = make_family(config)
+    weights = model(Inputs.of_family(family)).state_dict()
+    digest = hashlib.blake2b(digest_size=6)
+    for name, weight in weights.items():
+        digest.update(f"{name} {tuple(weight.shape)}\n".encode())
+    assert (family.model_revision, digest.hexdigest()) == (revision, checksum), (
+        "raise model_revision of this family, and write it and the new checksum here"
+    )

@@ -59,6 +59,9 @@ class TaskFamily(ABC):
     data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
+    model_revision: int = 0
+    """Raised when the model makes something else of this family's states: a model of the same
+    config then has other weights."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
 

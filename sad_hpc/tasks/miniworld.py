@@ -42,8 +42,8 @@ class MiniworldConfig(TaskConfig):
     family: Literal["miniworld"] = "miniworld"
     horizon: int = Field(50, ge=1)
     """T: transitions in a context, and steps in an episode."""
-    image_size: int = Field(25, ge=8, le=256)
-    """Pixels along each side of an image."""
+    image_size: int = Field(25, ge=13, le=256)
+    """Pixels along each side of an image; at least as many as the image encoder needs."""
 
 
 @register("miniworld")
@@ -63,6 +63,7 @@ class Miniworld(TaskFamily):
     state_scale = (1.0, 1.0, 1.0)
     reward_dtype = np.uint8
     sparse_reward = True
+    model_revision = 1
 
     def __init__(self, config: MiniworldConfig) -> None:
         super().__init__(config)
