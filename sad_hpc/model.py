@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sad_hpc.experiment import ModelConfig
 from sad_hpc.tasks import TaskFamily
 
-IMAGE_FEATURES = 8
+IMAGE_FEATURES = 16
 """Numbers that the image encoder makes of a picture."""
 
 HIDDEN_IMAGE_FEATURES = 64
@@ -144,9 +144,9 @@ class Halve(nn.Module):
 class ImageEncoder(nn.Module):
     """A small CNN: two 3x3 convolutions of 16 channels, strides 2 and 1, to IMAGE_FEATURES.
 
-    Between them means of 2x2, after them a hidden layer: without these the features tell where
-    something is, but hardly its colour, and training stayed for many epochs where the context
-    is of no use.
+    Between the convolutions means of 2x2, after them a hidden layer.  Without these, or with 8
+    features, some trainings stay for many epochs where the context is of no use: the features tell
+    where boxes are, but not of which colour.
     """
 
     def __init__(self, image_size: int) -> None:
