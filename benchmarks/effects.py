@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from measure import Work, compare, void
 from numpy.typing import NDArray
 from steps import Steps
@@ -129,16 +130,21 @@ class WholeContexts(FixedContexts):
         return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
-def bench_picture_effect(steps: Steps) -> None:
-    """Pictures encoded a few at a time."""
+def bench_picture_effects(steps: Steps) -> None:
+    """Pictures encoded a few at a time, means of squares as a convolution."""
     run = steps.by_engine()
 
     def at_once() -> None:
         with mock.patch("sad_hpc.model.PICTURES_AT_ONCE", steps.tokens):
             run()
 
-    _effect(f"pretraining, {steps.family.name}: a batch's pictures encoded a few at a time", run,
-            at_once, "all at once")  # fmt: skip
+    def pooled() -> None:
+        with mock.patch("sad_hpc.model.Halve.forward", lambda _, x: F.avg_pool2d(x, 2)):
+            run()
+
+    title = f"pretraining, {steps.family.name}"
+    _effect(f"{title}: a batch's pictures encoded a few at a time", run, at_once, "all at once")
+    _effect(f"{title}: means of 2x2 as a convolution", run, pooled, "AvgPool2d")
 
 
 def bench_attention_effect(steps: Steps) -> None:
