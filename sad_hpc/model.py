@@ -145,8 +145,7 @@ class ImageEncoder(nn.Module):
     """A small CNN: two 3x3 convolutions of 16 channels, strides 2 and 1, to IMAGE_FEATURES.
 
     Between the convolutions means of 2x2, after them a hidden layer.  Without these, or with 8
-    features, some trainings stay for many epochs where the context is of no use: the features tell
-    where boxes are, but not of which colour.
+    features, some trainings stay for many epochs where the context is of no use.
     """
 
     def __init__(self, image_size: int) -> None:
