@@ -127,7 +127,7 @@ def head_width(config: ModelConfig) -> int:
 class Halve(nn.Module):
     """The mean of every 2x2 square of each channel, (n, c, s, s) -> (n, c, s/2, s/2).
 
-    As a convolution: on a CPU it takes a quarter of the time of AvgPool2d, forward and back.
+    As a convolution: on a CPU 1.6 times as fast as AvgPool2d, forward and back.
     """
 
     weight: Tensor

@@ -7,15 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment import ModelConfig
-from sad_hpc.model import (
-    IMAGE_FEATURES,
-    Context,
-    Halve,
-    ImageEncoder,
-    Inputs,
-    Transformer,
-    head_width,
-)
+from sad_hpc.model import IMAGE_FEATURES, Context, Halve, Inputs, Transformer, head_width
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -133,13 +125,10 @@ def test_halve_takes_means_of_squares(size: int):
 
 @torch.no_grad()
 def test_the_smallest_pictures_can_be_encoded():
-    smallest = next(
-        part.ge
-        for part in MiniworldConfig.model_fields["image_size"].metadata
-        if hasattr(part, "ge")
-    )
-    pictures = torch.zeros(2, 3, smallest, smallest, 3, dtype=torch.uint8)
-    assert ImageEncoder(smallest)(pictures).shape == (2, 3, IMAGE_FEATURES)
+    inputs = Inputs.of_family(make_family(MiniworldConfig(image_size=13)))
+    pictures = torch.zeros(2, 3, 13, 13, 3, dtype=torch.uint8)
+    encoder = model(inputs).images
+    assert encoder is not None and encoder(pictures).shape == (2, 3, IMAGE_FEATURES)
 
 
 @pytest.mark.parametrize(
