@@ -135,11 +135,11 @@ def bench_picture_effects(steps: Steps) -> None:
     run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.model.PICTURES_AT_ONCE", steps.tokens):
+        with mock.patch("sad_hpc.image_encoder.PICTURES_AT_ONCE", steps.tokens):
             run()
 
     def pooled() -> None:
-        with mock.patch("sad_hpc.model.Halve.forward", lambda _, x: F.avg_pool2d(x, 2)):
+        with mock.patch("sad_hpc.image_encoder.Halve.forward", lambda _, x: F.avg_pool2d(x, 2)):
             run()
 
     title = f"pretraining, {steps.family.name}"

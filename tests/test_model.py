@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment import ModelConfig
-from sad_hpc.model import IMAGE_FEATURES, Context, Halve, Inputs, Transformer, head_width
+from sad_hpc.model import Context, Inputs, Transformer, head_width
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -114,21 +114,6 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(network(query, context), network(query, context))
     network.train()
     assert not torch.equal(network(query, context), network(query, context))
-
-
-@pytest.mark.parametrize("size", [6, 7])
-def test_halve_takes_means_of_squares(size: int):
-    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    expected = torch.nn.functional.avg_pool2d(x, 2)
-    assert torch.allclose(Halve(3)(x), expected, atol=1e-6)
-
-
-@torch.no_grad()
-def test_the_smallest_pictures_can_be_encoded():
-    inputs = Inputs.of_family(make_family(MiniworldConfig(image_size=13)))
-    pictures = torch.zeros(2, 3, 13, 13, 3, dtype=torch.uint8)
-    encoder = model(inputs).images
-    assert encoder is not None and encoder(pictures).shape == (2, 3, IMAGE_FEATURES)
 
 
 @pytest.mark.parametrize(
