@@ -157,6 +157,9 @@ def _add_element(command: _Parser) -> None:
     command.add_argument(
         "--element", type=int, metavar="K", help="K-th (method, seed), as in a Slurm array"
     )
+    command.add_argument(
+        "--of", type=int, metavar="M", help="with --element K: K, K + M, K + 2 M, ..."
+    )
 
 
 def _add_cluster(command: _Parser, default: str) -> None:
@@ -177,6 +180,10 @@ def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
 def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
     """The (row, seed)s that a command line asks for."""
     elements = run.experiment.elements
+    if options.of is not None:
+        if options.element is None or not 0 <= options.element < options.of:
+            raise ConfigError(f"--of {options.of}: needs --element K, 0 <= K < {options.of}")
+        return elements[options.element :: options.of]  # none, where M is more than there are
     if options.element is not None:
         if not 0 <= options.element < len(elements):
             raise ConfigError(f"--element {options.element}: valid are 0 to {len(elements) - 1}")

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.cli import EXAMPLES, main
+from sad_hpc.evaluate import element
+from sad_hpc.experiment_file import load_experiment
 from tests.conftest import ROOT, TINY
 
 BIN = Path(sys.executable).parent
@@ -54,11 +56,24 @@ def test_debug_shows_the_traceback(capsys):
         (["--seed", "7"], "seeds 0, 1"),
         (["--method", "AD"], "methods SAD; DPT"),
         (["--element", "4"], "0 to 3"),
+        (["--element", "3", "--of", "3"], "0 <= K < 3"),
+        (["--of", "3"], "0 <= K < 3"),
     ],
 )
 def test_an_element_that_is_not_in_the_config_is_named(arguments: list[str], words: str, capsys):
     assert main(["pretrain", str(TINY), *arguments]) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 4, 20])
+def test_an_array_of_any_size_evaluates_every_element_once(jobs: int, monkeypatch):
+    evaluated: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        element, "evaluate", lambda _, *row_and_seed: evaluated.append(row_and_seed)
+    )
+    for job in range(jobs):
+        assert main(["evaluate", str(TINY), "--element", str(job), "--of", str(jobs)]) == 0
+    assert sorted(evaluated) == sorted(load_experiment(TINY).elements)
 
 
 def test_words_that_are_no_overrides_are_refused(capsys):

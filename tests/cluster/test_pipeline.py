@@ -74,7 +74,7 @@ def test_the_script_of_each_stage(pipeline: Pipeline, undisturbed: Pipeline) -> 
     for options, script, arguments in (
         ([], "collect", runs),
         ([], "pretrain", [*runs, "--method", "SAD", "--seed", "0"]),
-        (["--array=0"], "evaluate", runs),
+        (["--array=0-1"], "evaluate", runs),
         ([], "aggregate", [*runs, *results]),
     ):
         command = [*options, f"slurm/{script}.sh", str(TINY), *pipeline.overrides, *arguments]
