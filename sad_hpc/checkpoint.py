@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from sad_hpc.engine import on_first_rank
+from sad_hpc.engine import on_first_rank, precision_of
 from sad_hpc.errors import CheckpointError
 from sad_hpc.files import checksum as file_checksum
 from sad_hpc.files import read_json, synced_bytes, write_error, write_json
@@ -72,7 +72,7 @@ class Checkpoints:
             )
         except (OSError, RuntimeError) as error:
             raise self._explained(error, tag, engine) from error
-        on_first_rank(lambda: self._publish(temporary, tag))
+        on_first_rank(lambda: self._publish(temporary, tag, precision_of(engine)))
 
     def load(self, engine: Any) -> dict[str, Any] | None:
         """Restores the newest checkpoint that is whole; returns its position, or None.
@@ -82,7 +82,8 @@ class Checkpoints:
         Raises:
             CheckpointError: see `newest`; or loading it would run code.
         """
-        tag = on_first_rank(lambda: self.newest(engine.zero_optimization_stage()))
+        kind = engine.zero_optimization_stage(), precision_of(engine)
+        tag = on_first_rank(lambda: self.newest(*kind))
         if tag is None:
             return None
         try:
@@ -95,12 +96,12 @@ class Checkpoints:
             ) from None
         return client_state["position"]
 
-    def newest(self, zero_stage: int) -> str | None:
+    def newest(self, zero_stage: int, precision: str) -> str | None:
         """The tag of the newest checkpoint that is whole, or None.
 
         Raises:
-            CheckpointError: it belongs to another model, or was saved by another number of ranks
-                with a ZeRO stage that cannot change it.
+            CheckpointError: it belongs to another model, was saved in another precision, or by
+                another number of ranks with a ZeRO stage that cannot change it.
         """
         for entry in self._listed():
             if not self._is_whole(entry):
@@ -109,6 +110,12 @@ class Checkpoints:
                 raise CheckpointError(
                     f"{self._state / entry['tag']} is a checkpoint of another model or config "
                     f"({entry['signature']}, not {self._signature}); remove {self._state}"
+                )
+            if entry["precision"] != precision:
+                raise CheckpointError(
+                    f"{self._state / entry['tag']} was saved in {entry['precision']}, this job "
+                    f"trains in {precision}: pretrain.precision=auto is bf16 on GPUs and fp32 on "
+                    f"CPUs; go on where it began, or begin anew: remove {self._state}"
                 )
             if entry["world_size"] != self._world_size and zero_stage > 0:
                 raise CheckpointError(
@@ -131,7 +138,7 @@ class Checkpoints:
             return write_error(self._state / tag, full, needed)
         return error
 
-    def _publish(self, temporary: str, tag: str) -> None:
+    def _publish(self, temporary: str, tag: str, precision: str) -> None:
         """Renames a complete checkpoint, lists it, and removes all that are no longer listed."""
         shutil.rmtree(self._state / tag, ignore_errors=True)
         (self._state / temporary).rename(self._state / tag)
@@ -139,6 +146,7 @@ class Checkpoints:
             "tag": tag,
             "signature": self._signature,
             "world_size": self._world_size,
+            "precision": precision,
             "files": {
                 str(path.relative_to(self._state / tag)): file_checksum(synced_bytes(path))
                 for path in sorted((self._state / tag).rglob("*"))
@@ -155,7 +163,7 @@ class Checkpoints:
     def _listed(self) -> list[dict[str, Any]]:
         """The index's entries, newest first; what is no entry is left out."""
         index = read_json(self._index)
-        keys = {"tag", "signature", "world_size", "files"}
+        keys = {"tag", "signature", "world_size", "precision", "files"}
         return [
             entry
             for entry in (index if isinstance(index, list) else [])

@@ -163,6 +163,12 @@ def is_first_of_slurm_step() -> bool:
     return os.environ.get("SLURM_PROCID", "0") == "0"
 
 
+def has_slurm_gpus() -> bool:
+    """Whether Slurm gave this job GPUs of its node, and the user has not hidden them."""
+    given = os.environ.get("SLURM_GPUS_ON_NODE", "0") not in ("", "0")
+    return given and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
 def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None:
     for triple in names:
         if all(name in os.environ for name in triple):

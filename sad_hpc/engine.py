@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from sad_hpc.distributed import Process
+from sad_hpc.distributed import Process, has_slurm_gpus
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import PretrainConfig
 from sad_hpc.model import Transformer
@@ -37,8 +38,17 @@ def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> d
 
 
 def join_process_group(process: Process) -> None:
-    """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo."""
+    """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
+
+    Raises:
+        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks.
+    """
     on_gpu = torch.cuda.is_available()
+    if has_slurm_gpus() and not on_gpu:
+        raise SadError(
+            f"Slurm gave this job GPUs, but torch sees none on {socket.gethostname()}: its driver "
+            "may be out of order, or torch built for CPUs; to train on CPUs, ask for no GPUs"
+        )
     if not on_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
         _use_available_cores(process)
@@ -98,6 +108,11 @@ def make_engine(model: Transformer, config: PretrainConfig, process: Process) ->
         config=deepspeed_config(config, process.world_size, on_gpu),
     )
     return engine
+
+
+def precision_of(engine: Any) -> str:
+    """What `precision: auto` has come to: bf16 or fp32."""
+    return "bf16" if engine.bfloat16_enabled() else "fp32"
 
 
 def _use_available_cores(process: Process) -> None:

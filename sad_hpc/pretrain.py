@@ -18,7 +18,7 @@ from torch import Tensor
 from sad_hpc.agreement import Agreement
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
-from sad_hpc.engine import join_process_group, make_engine, on_first_rank
+from sad_hpc.engine import join_process_group, make_engine, on_first_rank, precision_of
 from sad_hpc.errors import ConfigError
 from sad_hpc.examples import Batch, Examples
 from sad_hpc.experiment import PretrainConfig
@@ -144,7 +144,7 @@ class Trainer:
             outputs=[WEIGHTS],
             checksum=save_weights(path, self._engine.module, self._signature),
             ranks=self._process.world_size,
-            precision="bf16" if self._engine.bfloat16_enabled() else "fp32",
+            precision=precision_of(self._engine),
             **log.last,
         )
 

@@ -44,7 +44,7 @@ def checkpoint(run: Run) -> list[Any]:
     """What training goes on from: the newest checkpoint that is whole, if there is one."""
     folder = run.checkpoint("SAD", 0).path
     signature = run.experiment.pretrain_signature("SAD", 0)
-    tag = Checkpoints(folder, signature, 1).newest(0)
+    tag = Checkpoints(folder, signature, 1).newest(zero_stage=0, precision="fp32")
     if tag is None:
         raise SadError("starts from the beginning")
     return [path.read_bytes() for path in sorted((folder / "state" / tag).rglob("*.pt"))]

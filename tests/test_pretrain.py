@@ -217,15 +217,23 @@ def test_training_again_does_nothing(undisturbed: Run):
 def test_a_checkpoint_of_another_model_is_refused(undisturbed: Run):
     folder = undisturbed.checkpoint("SAD", 0).path
     with pytest.raises(CheckpointError, match="another model"):
-        Checkpoints(folder, "0" * 12, 1).newest(zero_stage=0)
+        Checkpoints(folder, "0" * 12, 1).newest(zero_stage=0, precision="fp32")
 
 
 def test_a_sharded_optimizer_is_refused_on_another_number_of_ranks(undisturbed: Run):
     signature = undisturbed.experiment.pretrain_signature("SAD", 0)
     checkpoints = Checkpoints(undisturbed.checkpoint("SAD", 0).path, signature, 2)
-    assert checkpoints.newest(zero_stage=0)
+    assert checkpoints.newest(zero_stage=0, precision="fp32")
     with pytest.raises(CheckpointError, match="saved by 1 ranks"):
-        checkpoints.newest(zero_stage=1)
+        checkpoints.newest(zero_stage=1, precision="fp32")
+
+
+def test_a_checkpoint_of_another_precision_is_refused(undisturbed: Run):
+    """Its optimizer has other parts, which DeepSpeed would look for in vain."""
+    signature = undisturbed.experiment.pretrain_signature("SAD", 0)
+    checkpoints = Checkpoints(undisturbed.checkpoint("SAD", 0).path, signature, 1)
+    with pytest.raises(CheckpointError, match="saved in fp32, this job trains in bf16"):
+        checkpoints.newest(zero_stage=0, precision="bf16")
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_path: Path):
@@ -237,13 +245,13 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_pat
 
     signature = undisturbed.experiment.pretrain_signature("SAD", 0)
     checkpoints = Checkpoints(folder, signature, 1)
-    assert checkpoints.newest(zero_stage=0) == newest["tag"]
+    assert checkpoints.newest(zero_stage=0, precision="fp32") == newest["tag"]
     try:
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        assert checkpoints.newest(zero_stage=0) == older["tag"]
+        assert checkpoints.newest(zero_stage=0, precision="fp32") == older["tag"]
         # Nor does it take the place of one that is whole, when the next one is saved.
         shutil.copytree(folder / "state" / older["tag"], folder / "state" / "tmp-step-99999999")
-        checkpoints._publish("tmp-step-99999999", "step-99999999")
+        checkpoints._publish("tmp-step-99999999", "step-99999999", "fp32")
         listed = json.loads((folder / "state/checkpoints.json").read_text())
         assert [entry["tag"] for entry in listed] == ["step-99999999", older["tag"]]
         assert (folder / "state" / older["tag"]).is_dir()

@@ -1,0 +1,30 @@
+"""Where training may run: with the GPUs that Slurm gave, or on CPUs if none was asked for."""
+
+import pytest
+import torch
+
+from sad_hpc.distributed import Process, has_slurm_gpus
+from sad_hpc.engine import join_process_group
+from sad_hpc.errors import SadError
+
+
+def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
+    """Or a node with a broken driver would train for days on its CPUs, in another precision."""
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SadError, match="Slurm gave this job GPUs, but torch sees none on"):
+        join_process_group(Process(0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}],
+    ids=["no Slurm", "no GPUs", "hidden"],
+)
+def test_jobs_without_gpus_train_on_cpus(variables, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SLURM_GPUS_ON_NODE", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert not has_slurm_gpus()
