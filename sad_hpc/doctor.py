@@ -1,17 +1,16 @@
 """`sad-hpc doctor`: what this machine has, what it lacks, and what to do about each miss."""
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from sad_hpc.errors import SadError
+from sad_hpc.files import has_locks
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import find_mpiexec, submission_environment
 from sad_hpc.render.gl import DEBIAN_PACKAGES
@@ -204,18 +203,19 @@ def _disk(runs: Path) -> Check:
 
 
 def _locking(runs: Path, cluster: ClusterConfig | None) -> Check:
-    """HDF5 locks the files that it opens (flock), which some network file systems refuse."""
-    if cluster is not None and cluster.hdf5_file_locking is False:
-        return Check("file locking", "skip", "switched off for HDF5 (cluster.hdf5_file_locking)")
+    """HDF5 locks the files that it opens; where that cannot be, it has to be told."""
+    folder = _existing(runs)
     try:
-        with tempfile.NamedTemporaryFile(dir=_existing(runs)) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except PermissionError:
-        return Check("file locking", "skip", f"{_existing(runs)} cannot be written")
+        works = has_locks(folder)
     except OSError as error:
-        way_out = "set cluster.hdf5_file_locking=false or choose another --runs folder"
-        return Check("file locking", "miss", f"{error.strerror} at {_existing(runs)}; {way_out}")
-    return Check("file locking", "ok", f"works at {_existing(runs)}")
+        return Check("file locking", "skip", f"{folder}: {error.strerror}")
+    if works:
+        return Check("file locking", "ok", f"works at {folder}")
+    if cluster is not None and cluster.hdf5_file_locking is False:
+        detail = f"none at {folder}: switched off for HDF5; jobs mark a folder in use by a file"
+        return Check("file locking", "ok", detail)
+    way_out = "set cluster.hdf5_file_locking=false or choose another --runs folder"
+    return Check("file locking", "miss", f"none at {folder}; {way_out}")
 
 
 def _shared_memory() -> Check:

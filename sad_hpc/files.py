@@ -1,11 +1,13 @@
 """Files that are whole or not there: atomic writes, checksums, and JSON with a seal."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +47,22 @@ def atomic_path(path: Path, needed: int | None = None) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the error that matters is the one before
             temporary.unlink(missing_ok=True)
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether files in a folder can be locked (flock), which some network file systems refuse.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with tempfile.TemporaryFile(dir=folder) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                return False
+            raise
+    return True
 
 
 def checksum(content: bytes) -> str:

@@ -1,7 +1,8 @@
 """One writer a folder: whoever works in it holds its lock, and tells those who come second.
 
 The kernel releases the lock when its holder dies, however it dies, so that nobody has to clean up.
-Where a file system knows no locks, `filelock` keeps a file instead.
+Where a file system knows no locks, a file that is there is the lock: what a dead process left is
+taken over on its own node, and has to be removed by hand on others.
 """
 
 import os
@@ -12,13 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from sad_hpc import preemption
 from sad_hpc.errors import SadError
-from sad_hpc.files import read_json, write_error, write_json
+from sad_hpc.files import has_locks, read_json, write_error, write_json
 
-LOCK, HOLDER, HEARTBEAT = ".lock", ".holder.json", "progress.json"
+LOCK, SOFT_LOCK = ".lock", ".in-use"
+HOLDER, HEARTBEAT = ".holder.json", "progress.json"
 
 REQUEUED_SECONDS = 120.0
 """How long a job that was queued again waits for a sign of life of its earlier start."""
@@ -84,11 +86,14 @@ def _acquired(folder: Path) -> BaseFileLock:
         SadError: somebody else holds it, or nobody shows signs of life.
         Preempted: a signal came while it waited.
     """
-    lock, started = FileLock(folder / LOCK), time.time()
+    lock: BaseFileLock = (
+        FileLock(folder / LOCK) if has_locks(folder) else SoftFileLock(folder / SOFT_LOCK)
+    )
+    started = time.time()
     was_requeued = int(os.environ.get("SLURM_RESTART_COUNT", 0)) > 0
     while True:
         try:
-            lock.acquire(timeout=1 if was_requeued else 0)
+            lock.acquire(timeout=1)
             return lock
         except Timeout:
             alive = max(started, _last_heartbeat(folder))
@@ -97,7 +102,7 @@ def _acquired(folder: Path) -> BaseFileLock:
                 continue
             raise SadError(
                 f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is "
-                f"gone, remove {folder / LOCK}"
+                f"gone, remove {lock.lock_file}"
             ) from None
 
 

@@ -1,5 +1,7 @@
 """One writer a folder, seen by two processes."""
 
+import errno
+import fcntl
 import os
 import pickle
 import signal
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -32,11 +35,21 @@ with held(Path(sys.argv[1])):
     time.sleep(float(sys.argv[2]))
 """
 
+WITHOUT_LOCKS = """
+import fcntl, sys
+def refuse(*_):
+    raise OSError(int(sys.argv[3]), "refused")
+fcntl.flock = refuse
+"""
 
-def hold(folder: Path, seconds: float, job: str = "") -> "subprocess.Popen[str]":
-    """Another process that holds a folder from now on."""
+
+def hold(
+    folder: Path, seconds: float, job: str = "", refusal: int | None = None
+) -> "subprocess.Popen[str]":
+    """Another process that holds a folder from now on, where locks may be refused."""
     environment = {**os.environ, "SLURM_JOB_ID": job}
-    command = [sys.executable, "-c", HOLD, str(folder), str(seconds)]
+    code = HOLD if refusal is None else WITHOUT_LOCKS + HOLD
+    command = [sys.executable, "-c", code, str(folder), str(seconds), str(refusal)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process
@@ -67,6 +80,22 @@ def test_a_holder_that_was_killed_holds_nothing(
         pass
     with held(tmp_path):  # and whoever is done holds nothing either
         pass
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_where_locks_are_refused_a_file_is_the_lock(
+    refusal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = hold(tmp_path, 600, refusal=refusal)
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(refusal, "refused")))
+    who = rf"in use by process {other.pid} on .*remove .*\.in-use"
+    with pytest.raises(SadError, match=who), held(tmp_path):
+        pass
+    other.kill()  # what it leaves behind is taken over, on its own node
+    other.wait()
+    for _ in range(2):
+        with held(tmp_path):
+            pass
 
 
 def test_a_job_that_was_queued_again_lets_its_earlier_start_end(

@@ -1,6 +1,9 @@
 """doctor: what it asks for, and what it says about a miss."""
 
+import errno
+import fcntl
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -28,9 +31,12 @@ def test_folder_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not runs.exists()
 
 
-def test_locking_switched_off(tmp_path: Path) -> None:
-    cluster = load_cluster("slurm", ["hdf5_file_locking=false"])
-    assert doctor._locking(tmp_path, cluster).verdict == "skip"
+def test_a_folder_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks")))
+    check = doctor._locking(tmp_path, load_cluster("slurm", []))
+    assert check.verdict == "miss" and "cluster.hdf5_file_locking=false" in check.detail
+    told = load_cluster("slurm", ["hdf5_file_locking=false"])
+    assert doctor._locking(tmp_path, told).verdict == "ok"
 
 
 @pytest.mark.parametrize("offered, verdict", [("none\n\tpmi2", "ok"), ("none\n\tpmix", "miss")])
