@@ -11,6 +11,9 @@ from sad_hpc.methods import METHODS
 from sad_hpc.tasks import TaskConfig, make_family
 from sad_hpc.variants import Variant, check_distinct, named_variant, sweep_variants
 
+TRUSTWORTHINESS = 0.85
+"""The consensus of labels that `trust_horizon: auto` asks for, unless it is told another."""
+
 
 class DataConfig(Section):
     """What `collect` makes: contexts and labels."""
@@ -212,6 +215,8 @@ class Experiment(Section, Generic[TaskT]):
             changed = {key: getattr(source, key) for key in decided}
             return self.model_copy(update={"pretrained": source, **changed}), method
         plain = self.model_dump(mode="json", exclude={"variants", "sweep"})
+        if {"data.trust_horizon", "data.episodes_per_action"} & variant.values.keys():
+            plain["data"]["chosen"] = None  # was of another N or N_ep
         overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
         mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
         return build(type(self), mapping, row), variant.method

@@ -2,17 +2,21 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sad_hpc.config import apply_overrides, build, read_yaml
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import TRAINING, Experiment
+from sad_hpc.experiment import TRAINING, TRUSTWORTHINESS, Experiment
 from sad_hpc.experiment_checks import check_experiment
-from sad_hpc.tasks import TaskConfig
+from sad_hpc.tasks import TaskConfig, make_family
 from sad_hpc.tasks.base import family_class
 
-AUTO, TRUSTWORTHINESS = "auto", "trustworthiness"
+if TYPE_CHECKING:
+    from sad_hpc.distill.choose import Candidate
+
+AUTO, ASKED = "auto", "trustworthiness"
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
@@ -24,12 +28,52 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[Tas
     Raises:
         ConfigError: one line with the file, the key and the valid choices.
     """
+    mapping, source = _read(path, overrides)
+    return parse_experiment(_with_horizons(mapping, source), source)
+
+
+def horizon_question(path: Path, overrides: Sequence[str] = ()) -> "HorizonQuestion":
+    """What `data.trust_horizon: auto` asks for a config, whose own N does not matter.
+
+    Raises:
+        ConfigError: see `load_experiment`.
+    """
+    mapping, source = _read(path, overrides)
+    data = mapping.get("data")
+    data = data if isinstance(data, dict) else {}
+    given = data.get("episodes_per_action") if data.get("trust_horizon") == AUTO else None
+    rest = {key: value for key, value in data.items() if key != ASKED}
+    plain = {key: value for key, value in mapping.items() if key not in ("variants", "sweep")}
+    plain = _with_horizons({**plain, "data": {**rest, "trust_horizon": 1}}, source)
+    return HorizonQuestion(parse_experiment(plain, source), _asked(data, source), given)
+
+
+@dataclass(frozen=True)
+class HorizonQuestion:
+    """Which N and N_ep shall be chosen, for which consensus."""
+
+    experiment: Experiment[TaskConfig]
+    """Everything else about labels."""
+    asked: float
+    """The consensus, in (0, 1)."""
+    episodes: int | None
+    """N_ep where it is given."""
+
+    def candidates(self) -> list["Candidate"]:
+        """The rules that are tried."""
+        from sad_hpc.distill import choose  # compiled kernels
+
+        counts = choose.EPISODES if self.episodes is None else (self.episodes,)
+        family = make_family(self.experiment.task)
+        return choose.candidates(family, self.experiment.data, self.asked, counts)
+
+
+def _read(path: Path, overrides: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The sections as they are written, and what to call them in errors."""
     mapping = read_yaml(path)
     if isinstance(mapping.get("pretrained"), str):
         mapping["pretrained"] = read_yaml(path.parent / mapping["pretrained"])
-    mapping = apply_overrides(mapping, overrides)
-    source = " ".join([str(path), *overrides])
-    return parse_experiment(_with_horizons(mapping, source), source)
+    return apply_overrides(mapping, overrides), " ".join([str(path), *overrides])
 
 
 def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
@@ -39,18 +83,30 @@ def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
         found["pretrained"] = _with_horizons(found["pretrained"], source)
     plain = {key: value for key, value in found.items() if key not in ("variants", "sweep")}
     data, variants = found.get("data"), found.get("variants")
+    if isinstance(data, dict) and ASKED in data and not _asks(data, variants):
+        print(f"{source}: no N is auto: data.trustworthiness has no effect", file=sys.stderr)
     if isinstance(data, dict):
         found["data"] = _data_with_horizon(plain, data, source)
         plain["data"] = found["data"]
     if isinstance(data, dict) and isinstance(variants, dict):
+        asked = {ASKED: data[ASKED]} if ASKED in data else {}
         found["variants"] = {
-            name: _settings_with_horizon(plain, settings, f"{source}: {name}")
+            name: _settings_with_horizon(plain, settings, f"{source}: {name}", asked)
             for name, settings in variants.items()
         }
     return found
 
 
-def _settings_with_horizon(plain: dict[str, Any], settings: Any, source: str) -> Any:
+def _asks(data: dict[str, Any], variants: Any) -> bool:
+    """Whether the `data` section or a variant has `auto`."""
+    others = variants.values() if isinstance(variants, dict) else ()
+    asked = [each.get("data.trust_horizon") for each in others if isinstance(each, dict)]
+    return AUTO in (data.get("trust_horizon"), *asked)
+
+
+def _settings_with_horizon(
+    plain: dict[str, Any], settings: Any, source: str, asked: dict[str, Any]
+) -> Any:
     """A variant's settings, by dotted keys, without `auto`; `plain` is what they change."""
     if not isinstance(settings, dict):
         return settings
@@ -61,6 +117,8 @@ def _settings_with_horizon(plain: dict[str, Any], settings: Any, source: str) ->
     # What the experiment itself says of N and N_ep is no choice for the variant.
     base = {key: value for key, value in plain["data"].items()
             if key not in ("trust_horizon", "episodes_per_action", "chosen")}  # fmt: skip
+    if own.get("trust_horizon") == AUTO:
+        own = asked | own
     found = _data_with_horizon(plain, own, source, base)
     return {**{f"{prefix}{key}": value for key, value in found.items()}, **others}
 
@@ -79,29 +137,31 @@ def _data_with_horizon(
     Raises:
         ConfigError: the trustworthiness that is asked for is none.
     """
-    rest = {key: value for key, value in data.items() if key != TRUSTWORTHINESS}
+    asked = _asked(data, source)
+    rest = {key: value for key, value in data.items() if key != ASKED}
     if data.get("trust_horizon") != AUTO:
         return rest if "trust_horizon" in data else data
-    asked = data.get(TRUSTWORTHINESS)
-    if asked is not None and (not isinstance(asked, float) or not 0 < asked < 1):
+    whole = {**plain, "data": {**(base or {}), **rest, "trust_horizon": 1}}
+    experiment = parse_experiment(whole, source)
+    question = HorizonQuestion(experiment, asked, rest.get("episodes_per_action"))
+    return {**rest, **_chosen_rule(question, source)}
+
+
+def _asked(data: dict[str, Any], source: str) -> float:
+    """The consensus that a `data` section asks for."""
+    asked = data.get(ASKED, TRUSTWORTHINESS)
+    if not isinstance(asked, float) or not 0 < asked < 1:
         raise ConfigError(
             f"{source}: data.trustworthiness must be a number between 0 and 1, not {asked!r}"
         )
-    whole = {**plain, "data": {**(base or {}), **rest, "trust_horizon": 1}}
-    experiment = parse_experiment(whole, source)
-    return {**rest, **_chosen_rule(experiment, asked, rest.get("episodes_per_action"), source)}
+    return asked
 
 
-def _chosen_rule(
-    experiment: Experiment[TaskConfig], asked: float | None, episodes: int | None, source: str
-) -> dict[str, Any]:
+def _chosen_rule(question: HorizonQuestion, source: str) -> dict[str, Any]:
     """N, N_ep (unless given) and what speaks for them, which is also said in a line."""
     from sad_hpc.distill import choose  # compiled kernels
 
-    asked = choose.TRUSTWORTHINESS if asked is None else asked
-    family = family_class(experiment.task.family)(experiment.task)
-    counts = choose.EPISODES if episodes is None else (episodes,)
-    tried = choose.candidates(family, experiment.data, asked, counts)
+    tried, asked = question.candidates(), question.asked
     best = choose.choose(tried, asked)
     verdict = "" if best.consensus >= asked else "NOT "
     print(f"{source}: {best}; {asked:g} was asked for and {verdict}reached", file=sys.stderr)

@@ -38,9 +38,7 @@ def label_table(run: Run) -> pd.DataFrame:
                 datasets[name] = _read(trained)
         except DatasetError:
             continue
-        chosen = trained.experiment.data.chosen or {}
-        choice = {"choice_transitions": chosen.get("transitions", 0.0)}
-        rows.append(_row(row, method, *datasets[name]) | choice)
+        rows.append(_row(row, method, *datasets[name]) | _choice(trained, method))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -70,6 +68,13 @@ def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
     return manifest, label_accuracy(folder, manifest, make_family(run.experiment.task))
+
+
+def _choice(run: Run, method: str) -> dict[str, float]:
+    """What `trust_horizon: auto` took, of which only SAD's labels make use."""
+    chosen = run.experiment.data.chosen or {}
+    used = METHODS[method].labels == "labels/sad"
+    return {"choice_transitions": chosen.get("transitions", 0.0) if used else 0.0}
 
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:

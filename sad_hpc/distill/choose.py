@@ -16,9 +16,6 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import DataConfig
 from sad_hpc.tasks import BanditFamily, TaskFamily
 
-TRUSTWORTHINESS = 0.85
-"""The consensus that is asked for by default."""
-
 QUERY_STATES = 4000
 """Labelled twice for each rule: the consensus is known to 1.5 %, at 95 %."""
 

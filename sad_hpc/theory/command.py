@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 EXAMPLES = """examples:
@@ -166,16 +167,15 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.tables import plain_table
-    from sad_hpc.distill.choose import TRUSTWORTHINESS, candidates, choose
-    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.distill.choose import choose
+    from sad_hpc.experiment_file import horizon_question
     from sad_hpc.tasks import make_family
 
-    # Its own numbers do not matter, and `auto` would make the choice twice.
-    experiment = load_experiment(options.config, [*options.overrides, "data.trust_horizon=1"])
-    family, asked = make_family(experiment.task), options.trustworthiness
-    asked = TRUSTWORTHINESS if asked is None else asked
-    tried = candidates(family, experiment.data, asked)
-    chosen = choose(tried, asked)
+    question = horizon_question(options.config, options.overrides)
+    if options.trustworthiness is not None:
+        question = replace(question, asked=options.trustworthiness)
+    family, tried = make_family(question.experiment.task), question.candidates()
+    chosen = choose(tried, question.asked)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
     rows = [
         [

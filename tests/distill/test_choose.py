@@ -13,7 +13,7 @@ from sad_hpc.distill.repeats import Repeats, repeat_labels
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.experiment_file import horizon_question, load_experiment
 from sad_hpc.tasks import make_family
 from tests.conftest import ROOT, TINY
 
@@ -152,10 +152,43 @@ def test_what_is_given_beside_auto_stays():
     assert load_experiment(TINY, numbers).data.trust_horizon == 2
 
 
+@pytest.mark.parametrize("given", [["data.trustworthiness=0.5"], ["data.episodes_per_action=4"]])
+def test_what_is_shown_of_a_choice_is_what_auto_chooses(given: list[str]):
+    overrides = ["data.trust_horizon=auto", *given]
+    question, loaded = horizon_question(TINY, overrides), load_experiment(TINY, overrides).data
+    best = choose(question.candidates(), question.asked)
+    assert (best.trust_horizon, best.episodes_per_action) == (
+        loaded.trust_horizon,
+        loaded.episodes_per_action,
+    )
+
+
+def test_a_variant_asks_for_what_the_experiment_asks():
+    variant = "variants={'SAD, auto': {data.trust_horizon: auto}}"
+    own, _ = load_experiment(TINY, [variant, "data.trustworthiness=0.6"]).of_row("SAD, auto")
+    assert own.data.chosen is not None and own.data.chosen["asked"] == 0.6
+
+
+def test_a_choice_is_told_of_rows_that_use_it_only():
+    """A row that sets another N by hand owes nothing to it."""
+    variants = "variants={'SAD, by hand': {data.trust_horizon: 2}, 'SAD, small': {model.heads: 1}}"
+    experiment = load_experiment(TINY, ["data.trust_horizon=auto", variants])
+    assert experiment.of_row("SAD, by hand")[0].data.chosen is None
+    assert experiment.of_row("SAD, small")[0].data.chosen == experiment.data.chosen is not None
+
+
+def test_a_trustworthiness_without_effect_is_told(capsys: pytest.CaptureFixture[str]):
+    load_experiment(TINY, ["data.trustworthiness=0.6"])
+    assert "data.trustworthiness has no effect" in capsys.readouterr().err
+    load_experiment(TINY, ["data.trust_horizon=auto", "data.trustworthiness=0.6"])
+    assert "no effect" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("horizon", ["auto", "3"])
 @pytest.mark.parametrize("asked", ["1.5", "0.0", "high", "1"])
-def test_a_trustworthiness_that_is_none_is_refused(asked: str):
+def test_a_trustworthiness_that_is_none_is_refused(asked: str, horizon: str):
     with pytest.raises(ConfigError, match="trustworthiness"):
-        load_experiment(TINY, ["data.trust_horizon=auto", f"data.trustworthiness={asked}"])
+        load_experiment(TINY, [f"data.trust_horizon={horizon}", f"data.trustworthiness={asked}"])
 
 
 def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
