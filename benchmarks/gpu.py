@@ -61,10 +61,10 @@ def bench_config(
     loop = Loop(experiment, device)
     loop.run(max(1, steps // 10))
     seconds = loop.run(steps) / steps
-    size = experiment.pretrain.batch_size * (experiment.task.horizon + 1)
-    family = make_family(experiment.task)
-    batches = family.n_tasks("train", experiment.data.tasks) // experiment.pretrain.batch_size
-    hours = MODELS * experiment.pretrain.epochs * batches * seconds / 3600
+    family, config = make_family(experiment.task), experiment.pretrain
+    size = config.batch_size * (experiment.task.horizon + 1)
+    trained = family.n_tasks("train", experiment.data.tasks) - config.holdout_tasks
+    hours = MODELS * config.epochs * (trained // config.batch_size) * seconds / 3600
     report(
         f"pretrain {experiment.name} on {device.type}",
         size,

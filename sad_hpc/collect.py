@@ -39,8 +39,16 @@ def collect(run: Run) -> None:
     """
     communicator = world()
     with ExitStack() as stack:
+        stop: Preempted | None = None
         if communicator.Get_rank() == 0:
-            stack.enter_context(run.writing(run.data(), run.experiment.data_config()))
+            try:
+                stack.enter_context(run.writing(run.data(), run.experiment.data_config()))
+            except Preempted as signal:
+                stop = signal
+        # An error of rank 0 ends its job; a signal while it waits for the folder is no error, and
+        # the others would wait for it for ever.
+        if stop := communicator.bcast(stop):
+            raise stop
         _collect_splits(run, communicator)
 
 

@@ -15,8 +15,10 @@ from unittest import mock
 
 import pytest
 
+from sad_hpc import collect as collect_module
 from sad_hpc import holder, preemption
 from sad_hpc.collect import collect
+from sad_hpc.distributed import SingleProcess
 from sad_hpc.errors import SadError
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.holder import held
@@ -145,6 +147,25 @@ def test_patience_has_an_end(
     monkeypatch.setattr(holder, "REQUEUED_SECONDS", 0.2)
     with pytest.raises(SadError, match="in use by"), held(tmp_path):
         pass
+
+
+def test_a_signal_while_rank_0_waits_is_every_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the others would wait for its broadcast until the job's time is up."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    run, told = Run(load_experiment(TINY), tmp_path), mock.Mock(wraps=SingleProcess())
+    monkeypatch.setattr(collect_module, "world", lambda: told)
+    run.data().path.mkdir(parents=True)
+    process = hold(run.data().path, 600)
+    try:
+        with preemption.watched(), pytest.raises(Preempted) as caught:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            collect(run)
+    finally:
+        process.kill()
+        process.wait()
+    told.bcast.assert_called_once_with(caught.value)
 
 
 def test_a_stage_that_somebody_else_works_on_is_left_alone(tmp_path: Path) -> None:

@@ -37,14 +37,6 @@ def step_poses(
     return next_poses, rewards
 
 
-def are_rewarded(
-    poses: NDArray[np.float64], targets: NDArray[np.int64]
-) -> NDArray[np.bool_]:  # fmt: skip
-    """(n,): whether to be at (n, 3) poses is rewarded, with (n,) targets."""
-    stay = np.full(len(poses), 3, np.uint8)
-    return step_poses(poses, stay, targets)[1].astype(np.bool_)
-
-
 @njit(inline="always")
 def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Whether the target is near and faced."""

@@ -39,7 +39,7 @@ class Resources(Section):
     memory_gb: float | None = Field(None, gt=0)
     """Memory of each process; null: what the cluster gives by default."""
     minutes: int = Field(1440, ge=2)
-    """Time limit; a stage that reaches it is queued again and goes on where it was."""
+    """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
 
 
 class ClusterConfig(Section):
@@ -57,7 +57,7 @@ class ClusterConfig(Section):
     """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
     evaluations, and trainings if there are cores for them."""
     max_requeues: int = Field(20, ge=0)
-    """Times that a job may reach its time limit and be queued again, before it counts as failed."""
+    """Times that a Slurm job may reach its time limit and be queued again, before it has failed."""
     hdf5_file_locking: bool | None = None
     """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
     sbatch: dict[str, str | int | bool] = {}

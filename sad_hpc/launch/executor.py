@@ -24,6 +24,9 @@ from sad_hpc.run import Run
 SIGNAL_SECONDS = 120
 """How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
 
+NO_LIMIT_MINUTES = 10 * 365 * 24 * 60
+"""Of jobs on this machine alone: there is no queue that they could go back to."""
+
 LATER = 'trap "" USR2; exec "$0" "$@"'
 """Until Python listens to the signal, it must not end the process."""
 
@@ -180,7 +183,7 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         work, ranks = MpiJob(job, ranks, find_mpiexec()), 1
     executor = LocalExecutor(folder=log_folder(run, stage))
     executor.update_parameters(
-        timeout_min=resources.minutes,
+        timeout_min=NO_LIMIT_MINUTES,
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.tasks,
         visible_gpus=_visible_gpus(resources.gpus * resources.tasks),

@@ -75,6 +75,7 @@ def launch(
         if _tables_are_others(run, results):
             (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
+            _check_no_jobs_wait(run, steps)
             succeeded = run_locally(run, steps, cluster, results)
         else:
             _submit_missing(run, steps, cluster, results)
@@ -105,6 +106,21 @@ def _check_models(run: Run) -> None:
             f"{run.experiment.name} evaluates the models of {source.experiment.name}, of which "
             f"{source.path} lacks {', '.join(missing)}: launch that experiment first, with the "
             "same --runs and with the settings that 'pretrained' has here"
+        )
+
+
+def _check_no_jobs_wait(run: Run, steps: list[Step]) -> None:
+    """What Slurm still has of this run must not be done here as well."""
+    if all(record.executor != "slurm" for record in load_records(run).values()):
+        return
+    try:
+        active = _active_jobs(run, steps, squeue())
+    except SadError:  # no Slurm any more: each folder has one writer in any case
+        return
+    if active:
+        jobs = " ".join(active.values())
+        raise SadError(
+            f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or `scancel {jobs}`"
         )
 
 

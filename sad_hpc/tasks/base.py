@@ -35,7 +35,8 @@ class TaskFamily(ABC):
     """A distribution over tasks, as every stage sees it.
 
     How blocks of data are made and how a model is evaluated depends on the kind of family
-    (`TabularFamily`, `BanditFamily`): `distill.block.make_block` and `evaluate.element` choose.
+    (`TabularFamily`, `BanditFamily`, `Miniworld`): `distill.make_block` and `evaluate.element`
+    choose.
     """
 
     config_class: ClassVar[type[TaskConfig]]

@@ -18,6 +18,12 @@ def random_poses(count: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArra
     return poses[free][:count], targets[free][:count]
 
 
+def are_rewarded(poses: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,): whether to be at (n, 3) poses is rewarded, with (n,) targets."""
+    stay = np.full(len(poses), 3, np.uint8)
+    return step_poses(poses, stay, targets)[1].astype(np.bool_)
+
+
 def first_rewards(
     poses: NDArray[np.float64], targets: NDArray[np.int64], steps: int
 ) -> NDArray[np.int64]:

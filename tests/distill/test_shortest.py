@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from sad_hpc.distill.motion import are_rewarded, step_poses
+from sad_hpc.distill.motion import step_poses
 from sad_hpc.distill.shortest import optimal_pose_actions, steps_to_reward
-from tests.distill.poses import first_rewards, random_poses
+from tests.distill.poses import are_rewarded, first_rewards, random_poses
 
 POSES, TARGETS = random_poses(1500, seed=11)
 

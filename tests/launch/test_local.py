@@ -3,15 +3,19 @@
 from pathlib import Path
 
 import pytest
+from submitit import LocalExecutor
 
+from sad_hpc.errors import SadError
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.executor import NO_LIMIT_MINUTES, start_locally
 from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import LocalRunner, jobs_at_once
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import show_status
 from sad_hpc.run import Run
-from tests.launch.conftest import complete, steps_of
+from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
 def start(run: Run, *overrides: str) -> int:
@@ -91,6 +95,30 @@ def test_a_failure_leaves_the_others_alone(
     monkeypatch.delenv("STUB_FAILS")
     assert start(run) == 0
     assert calls(run)[1:] == ["evaluate SAD 0", "aggregate results"]
+
+
+def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: FakeSlurm) -> None:
+    cluster, results = load_cluster("slurm", []), run.runs.parent / "results"
+    assert launch(run, Path("x.yaml"), [], results, cluster, dry_run=False, wait=False) == 0
+    slurm.queue(j100="RUNNING")
+    with pytest.raises(SadError, match=r"--cluster slurm, or `scancel 100`"):
+        start(run)
+    slurm.queue(j100="CANCELLED")
+    assert start(run) == 0
+
+
+def test_a_machine_without_a_queue_has_no_time_limits(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submitit's local executor cannot queue mpiexec again, and others thrice at most."""
+    limits = []
+    monkeypatch.setattr(
+        LocalExecutor, "submit", lambda self, _: limits.append(self.parameters["timeout_min"])
+    )
+    cluster = load_cluster("local", ["collect.minutes=2"])
+    (step,) = steps_of(run, "collect")
+    start_locally(run, cluster, "collect", StageJob.of(run, step, run.path))
+    assert limits == [NO_LIMIT_MINUTES] and NO_LIMIT_MINUTES > 365 * 24 * 60
 
 
 def test_a_failing_rank_ends_the_others(

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from sad_hpc.distill.motion import are_rewarded, step_poses
+from sad_hpc.distill.motion import step_poses
 from sad_hpc.tasks.miniworld import (
     FORWARD,
     STAY,
@@ -17,7 +17,7 @@ from sad_hpc.tasks.miniworld import (
     heading_vectors,
 )
 from sad_hpc.tasks.room import BOXES, COLORS
-from tests.distill.poses import random_poses
+from tests.distill.poses import are_rewarded, random_poses
 
 
 def after(pose, *actions, target=0):
