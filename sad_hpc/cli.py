@@ -229,11 +229,16 @@ def _evaluate(options: argparse.Namespace) -> int:
     elements = _elements(options, run)
     from sad_hpc.evaluate.element import evaluate
 
+    failed = False
     with preemption.watched():
         for row, seed in elements:
             own, method = run.of_row(row)
-            evaluate(own, method, seed)
-    return 0
+            try:
+                evaluate(own, method, seed)
+            except SadError as error:  # the others do not need it
+                report_error(error, options.debug)
+                failed = True
+    return 1 if failed else 0
 
 
 def _aggregate(options: argparse.Namespace) -> int:

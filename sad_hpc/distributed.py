@@ -166,7 +166,7 @@ def is_first_of_slurm_step() -> bool:
 def has_slurm_gpus() -> bool:
     """Whether Slurm gave this job GPUs of its node, and the user has not hidden them."""
     given = os.environ.get("SLURM_GPUS_ON_NODE", "0") not in ("", "0")
-    return given and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    return given and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
 
 
 def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None:

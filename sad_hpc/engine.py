@@ -47,7 +47,7 @@ def join_process_group(process: Process) -> None:
     if has_slurm_gpus() and not on_gpu:
         raise SadError(
             f"Slurm gave this job GPUs, but torch sees none on {socket.gethostname()}: its driver "
-            "may be out of order, or torch built for CPUs; to train on CPUs, ask for no GPUs"
+            "may be out of order, or torch built for CPUs; CUDA_VISIBLE_DEVICES= trains on CPUs"
         )
     if not on_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"

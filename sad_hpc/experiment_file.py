@@ -84,7 +84,7 @@ def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
     plain = {key: value for key, value in found.items() if key not in ("variants", "sweep")}
     data, variants = found.get("data"), found.get("variants")
     if isinstance(data, dict) and ASKED in data and not _asks(data, variants):
-        print(f"{source}: no N is auto: data.trustworthiness has no effect", file=sys.stderr)
+        _say_no_effect(source)
     if isinstance(data, dict):
         found["data"] = _data_with_horizon(plain, data, source)
         plain["data"] = found["data"]
@@ -98,10 +98,15 @@ def _with_horizons(mapping: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _asks(data: dict[str, Any], variants: Any) -> bool:
-    """Whether the `data` section or a variant has `auto`."""
+    """Whether `auto` uses the trustworthiness of the `data` section, there or in a variant."""
     others = variants.values() if isinstance(variants, dict) else ()
-    asked = [each.get("data.trust_horizon") for each in others if isinstance(each, dict)]
+    asked = [each.get("data.trust_horizon") for each in others
+             if isinstance(each, dict) and f"data.{ASKED}" not in each]  # fmt: skip
     return AUTO in (data.get("trust_horizon"), *asked)
+
+
+def _say_no_effect(source: str) -> None:
+    print(f"{source}: no N is auto: data.trustworthiness has no effect", file=sys.stderr)
 
 
 def _settings_with_horizon(
@@ -119,6 +124,8 @@ def _settings_with_horizon(
             if key not in ("trust_horizon", "episodes_per_action", "chosen")}  # fmt: skip
     if own.get("trust_horizon") == AUTO:
         own = asked | own
+    elif ASKED in own:
+        _say_no_effect(source)
     found = _data_with_horizon(plain, own, source, base)
     return {**{f"{prefix}{key}": value for key, value in found.items()}, **others}
 

@@ -2,7 +2,7 @@
 
 The kernel releases the lock when its holder dies, however it dies, so that nobody has to clean up.
 Where a file system knows no locks, a file that is there is the lock: what a dead process left is
-taken over on its own node, and has to be removed by hand on others.
+taken over on its own node if the file system can exchange two names, and else removed by hand.
 """
 
 import os

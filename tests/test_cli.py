@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.cli import EXAMPLES, main
+from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment_file import load_experiment
 from tests.conftest import ROOT, TINY
@@ -74,6 +75,20 @@ def test_an_array_of_any_size_evaluates_every_element_once(jobs: int, monkeypatc
     for job in range(jobs):
         assert main(["evaluate", str(TINY), "--element", str(job), "--of", str(jobs)]) == 0
     assert sorted(evaluated) == sorted(load_experiment(TINY).elements)
+
+
+def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, capsys):
+    evaluated: list[tuple[str, int]] = []
+
+    def evaluate(_, method: str, seed: int) -> None:
+        if (method, seed) == ("SAD", 0):
+            raise SadError("no model of SAD, seed 0")
+        evaluated.append((method, seed))
+
+    monkeypatch.setattr(element, "evaluate", evaluate)
+    assert main(["evaluate", str(TINY)]) == 1
+    assert evaluated == [("SAD", 1), ("DPT", 0), ("DPT", 1)]
+    assert capsys.readouterr().err == "sad-hpc: error: no model of SAD, seed 0\n"
 
 
 def test_words_that_are_no_overrides_are_refused(capsys):

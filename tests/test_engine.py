@@ -19,8 +19,13 @@ def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}],
-    ids=["no Slurm", "no GPUs", "hidden"],
+    [
+        {},
+        {"SLURM_GPUS_ON_NODE": "0"},
+        {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": ""},
+        {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "-1"},
+    ],
+    ids=["no Slurm", "no GPUs", "hidden", "hidden, too"],
 )
 def test_jobs_without_gpus_train_on_cpus(variables, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SLURM_GPUS_ON_NODE", raising=False)

@@ -93,7 +93,7 @@ def test_where_locks_are_refused_a_file_is_the_lock(
     who = rf"in use by process {other.pid} on .*remove .*\.in-use"
     with pytest.raises(SadError, match=who), held(tmp_path):
         pass
-    other.kill()  # what it leaves behind is taken over, on its own node
+    other.kill()  # what it leaves behind is taken over, on this file system
     other.wait()
     for _ in range(2):
         with held(tmp_path):

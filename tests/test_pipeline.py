@@ -68,7 +68,7 @@ def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]
 def test_two_ranks_collected_and_trained(finished: tuple[Path, str]):
     folder, _ = finished
     run = folder / "runs/tiny"
-    markers = [*run.glob("data/*/done.json"), *run.glob("checkpoints/*/done.json")]
+    markers = [*run.glob("data/*/done.json"), *run.glob("checkpoints/*-seed0-*/done.json")]
     assert len(markers) == 3
     assert all(json.loads(marker.read_text())["ranks"] == 2 for marker in markers)
 

@@ -71,11 +71,12 @@ def launch(
         return 0
     # Two launchers of one run would both submit what is missing.
     with held(run.path):
+        if cluster.executor == "local":
+            _check_nothing_is_queued(run)
         run.prepare(["sad-hpc", "launch", *arguments])
         if _tables_are_others(run, results):
             (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
-            _check_no_jobs_wait(run, steps)
             succeeded = run_locally(run, steps, cluster, results)
         else:
             _submit_missing(run, steps, cluster, results)
@@ -109,18 +110,18 @@ def _check_models(run: Run) -> None:
         )
 
 
-def _check_no_jobs_wait(run: Run, steps: list[Step]) -> None:
+def _check_nothing_is_queued(run: Run) -> None:
     """What Slurm still has of this run must not be done here as well."""
-    if all(record.executor != "slurm" for record in load_records(run).values()):
+    if shutil.which("squeue") is None:
         return
     try:
-        active = _active_jobs(run, steps, squeue())
-    except SadError:  # no Slurm any more: each folder has one writer in any case
+        queue = squeue()
+    except SadError:  # nobody answers: each folder has one writer in any case
         return
-    if active:
-        jobs = " ".join(active.values())
+    if jobs := _jobs_of(run, queue):
         raise SadError(
-            f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or `scancel {jobs}`"
+            f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or "
+            f"`scancel {' '.join(jobs)}`"
         )
 
 
@@ -188,15 +189,20 @@ def _active_jobs(run: Run, steps: list[Step], queue: dict[str, QueueEntry]) -> d
     return {title: id for title, id in wanted.items() if id in queue and queue[id].is_active}
 
 
+def _jobs_of(run: Run, queue: dict[str, QueueEntry]) -> list[str]:
+    """Ids of this run's jobs that have not ended, recorded or not."""
+    tag = run_tag(run)
+    return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
+
+
 def _cancel_unrecorded(run: Run, queue: dict[str, QueueEntry]) -> None:
     """Ends jobs of this run that jobs.json does not know.
 
     Their launcher died between sbatch and the record of it: beside the job that now follows they
     would be a second writer, and their dependents wait for nobody.
     """
-    recorded, tag = {record.id for record in load_records(run).values()}, run_tag(run)
-    lost = [job for job, e in queue.items() if e.comment == tag and e.is_alive]
-    lost = [job for job in lost if job not in recorded]
+    recorded = {record.id for record in load_records(run).values()}
+    lost = [job for job in _jobs_of(run, queue) if job not in recorded]
     if not lost:
         return
     print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")

@@ -102,6 +102,18 @@ def test_a_block_has_no_faults_and_the_right_labels(config):
     assert accuracy["sad"] > 0.75 > 0.3 > accuracy["dpt"]
 
 
+def test_ties_in_a_block_are_broken_as_the_config_says():
+    """With one pull of each arm ties of arms that paid 1 are the rule."""
+    family = make_family(BernoulliBanditConfig(horizon=5))
+    shares = {}
+    for tie_break in ("lowest", "random"):
+        data = DataConfig(tasks=20_000, trust_horizon=1, block_tasks=16_000, tie_break=tie_break)
+        labels = make_block(family, data, "train", 0).arrays["labels/sad/actions"]
+        shares[tie_break] = np.bincount(labels, minlength=5) / len(labels)
+    assert shares["lowest"][0] > 0.3 > 0.1 > shares["lowest"][4]
+    assert shares["random"] == pytest.approx(np.full(5, 0.2), abs=0.02)
+
+
 def test_train_and_test_tasks_differ():
     family = make_family(GaussianBanditConfig(horizon=5))
     data = DataConfig(tasks=100, trust_horizon=2)

@@ -180,6 +180,9 @@ def test_a_choice_is_told_of_rows_that_use_it_only():
 def test_a_trustworthiness_without_effect_is_told(capsys: pytest.CaptureFixture[str]):
     load_experiment(TINY, ["data.trustworthiness=0.6"])
     assert "data.trustworthiness has no effect" in capsys.readouterr().err
+    by_hand = "{data.trust_horizon: 2, data.trustworthiness: 0.6}"
+    load_experiment(TINY, [f"variants={{'SAD, by hand': {by_hand}}}"])
+    assert "SAD, by hand: no N is auto" in capsys.readouterr().err
     load_experiment(TINY, ["data.trust_horizon=auto", "data.trustworthiness=0.6"])
     assert "no effect" not in capsys.readouterr().err
 

@@ -35,6 +35,15 @@ def rule(**changes) -> LabelRule:
     return LabelRule(**(values | changes))
 
 
+def test_a_rule_says_what_the_config_says():
+    told = {"trust_horizon": 9, "episodes_per_action": 3, "discount": 0.7, "return_threshold": 0.2}
+    data = DataConfig(tasks=2, **told, tie_break="random", score="best")
+    expected = LabelRule(**told, stop_at_reward=True, random_ties=True, best_episode=True)
+    assert LabelRule.of(data, sparse_reward=True) == expected
+    plain = LabelRule.of(DataConfig(tasks=2, **told), sparse_reward=False)
+    assert plain == LabelRule(**told, stop_at_reward=False, random_ties=False, best_episode=False)
+
+
 def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, policy=None):
     table = policy_table("uniform" if policy is None else list(policy), mdp.rewards.shape[2])
     distiller = make_distiller(mdp, table, chosen)

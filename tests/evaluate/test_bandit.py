@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from sad_hpc.evaluate.bandit import TransformerPolicy, gaps, offline_arms
+from sad_hpc.evaluate.bandit import TransformerPolicy, evaluate_bandit, gaps, offline_arms
 from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
+    offline_thompson,
     play,
     posterior_draws,
 )
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.experiment import ModelConfig
+from sad_hpc.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.tasks import BanditFamily, make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
@@ -69,6 +70,43 @@ def test_the_cache_answers_as_if_it_started_from_scratch(model: Transformer):
         policy.observe(arms, reward)
         pulled = np.column_stack([pulled, arms])
         paid = np.column_stack([paid, reward])
+
+
+def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
+    context = contexts(np.random.default_rng(0))
+    means = np.random.default_rng(1).random((N, 5), np.float32)
+    columns = {f"context/{name}": part.numpy() for name, part in vars(context).items()
+               if part is not None} | {"tasks/parameters": means}  # fmt: skip
+    settings = EvaluateConfig(tasks=N, batch_size=4)
+    modes = evaluate_bandit(
+        model, family(), columns, settings, np.random.default_rng(2), lambda pulls: None
+    )
+    offline, online = modes["offline"], modes["online"]
+    generator = np.random.default_rng(2)
+    arms = play(family(), means, TransformerPolicy(model, N, generator), generator)
+    best, tasks, regret = means.max(axis=1), np.arange(N), np.zeros(N)
+    for pull in range(T):
+        regret += best - means[tasks, arms[:, pull]]
+        assert online.values[:, pull] == pytest.approx(regret, abs=1e-5)
+        expected = (pull + 1) * (best - means.mean(axis=1))
+        assert online.references["random"][:, pull] == pytest.approx(expected, abs=1e-5)
+    assert (offline.values == gaps(means, offline_arms(model, context, 4))).all()
+    assert offline.references["random"][:, 0] == pytest.approx(best - means.mean(axis=1), abs=1e-6)
+    for mode in (offline, online):
+        assert not mode.references["optimal"].any()
+        assert all(values.shape == (N, T) for values in mode.references.values())
+    for name in POLICIES:
+        assert (np.diff(online.references[name], axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
+def test_offline_thompson_finds_the_best_arm(config):
+    bandits, generator = family(config), np.random.default_rng(0)
+    means = bandits.draw_means(100, generator)
+    actions = generator.integers(0, 5, (100, 2000))
+    rewards = bandits.draw_rewards(np.take_along_axis(means, actions, axis=1), generator)
+    lost = gaps(means, offline_thompson(bandits, actions, rewards, generator))
+    assert lost[:, -100:].mean() < 0.05 * gaps(means, np.arange(5)[None]).mean()
 
 
 def test_gaps_are_what_an_arm_loses_against_the_best():

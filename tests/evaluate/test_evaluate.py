@@ -21,7 +21,8 @@ from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
 from sad_hpc.evaluate.result import read_result
-from sad_hpc.experiment import ModelConfig
+from sad_hpc.evaluate.tabular import evaluate_tabular
+from sad_hpc.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.model import Context, Inputs, Transformer
 from sad_hpc.policy import policy_table
 from sad_hpc.run import Run
@@ -101,6 +102,32 @@ def test_online_episodes_are_those_of_a_plain_loop(model: Transformer):
         )
         assert (returns[:, number] == r.sum(axis=1)).all()
         assert (rewards[:, number] == seen).all()
+
+
+def test_a_tabular_evaluation_is_of_its_contexts_beside_exact_references(model: Transformer):
+    context, uniform = contexts(), np.full(5, 0.2)
+    columns = {f"context/{name}": part.numpy() for name, part in vars(context).items()
+               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
+    settings = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2)
+    reported: list[int] = []
+    modes = evaluate_tabular(
+        model, FAMILY, columns, settings, np.random.default_rng(5), reported.append
+    )
+    offline, online = modes["offline"], modes["online"]
+    expected = offline_returns(model, FAMILY, MDPS, context, 512)
+    assert (offline.values == expected).all()
+    nothing = offline_returns(model, FAMILY, MDPS, empty_context(FAMILY, N), 512)
+    assert (nothing != expected).any()  # or this test could not tell them apart
+    assert (offline.context_rewards[:, 0] == context.rewards.sum(dim=1).numpy()).all()
+    returns, rewards = online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), 512)
+    assert (online.values == returns).all() and (online.context_rewards == rewards).all()
+    best, random = optimal_returns(MDPS, 10, 0), policy_returns(MDPS, 10, 0, uniform)
+    for mode in (offline, online):
+        assert (mode.references["optimal"] == best[:, None]).all()
+        assert (mode.references["random"] == random[:, None]).all()
+        assert mode.references["random"].shape == mode.values.shape
+    assert (offline.measure.headline, online.measure.headline) == (1, 2)
+    assert reported == sorted(reported) and reported[-1] == 1 + 3
 
 
 def test_sampled_actions_have_the_softmax_distribution():

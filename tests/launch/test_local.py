@@ -8,7 +8,7 @@ from submitit import LocalExecutor
 from sad_hpc.errors import SadError
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
-from sad_hpc.launch.executor import NO_LIMIT_MINUTES, start_locally
+from sad_hpc.launch.executor import NO_LIMIT_MINUTES, run_tag, start_locally
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import LocalRunner, jobs_at_once
@@ -98,12 +98,12 @@ def test_a_failure_leaves_the_others_alone(
 
 
 def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: FakeSlurm) -> None:
-    cluster, results = load_cluster("slurm", []), run.runs.parent / "results"
-    assert launch(run, Path("x.yaml"), [], results, cluster, dry_run=False, wait=False) == 0
-    slurm.queue(j100="RUNNING")
-    with pytest.raises(SadError, match=r"--cluster slurm, or `scancel 100`"):
+    """Not even where the launcher died before it could record the job."""
+    slurm.queue(run_tag(run), j100="RUNNING", j101="PENDING", j102="COMPLETED")
+    with pytest.raises(SadError, match=r"--cluster slurm, or `scancel 100 101`"):
         start(run)
-    slurm.queue(j100="CANCELLED")
+    assert not (run.path / "config.json").exists()
+    slurm.queue("another run", j100="RUNNING")
     assert start(run) == 0
 
 
