@@ -1,6 +1,7 @@
 """Rank and world size, from MPI, Slurm, submitit or torch: the only place that asks."""
 
 import os
+import random
 import re
 import socket
 import sys
@@ -16,6 +17,10 @@ MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRAN
 
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
 """MPICH's choice of a network library, where it was built with several."""
+
+MEETING_PORTS = range(20000, 32768)
+"""Where ranks of several processes meet: below the ports that Linux gives to outgoing connections,
+any of which may be in use."""
 
 LAST_WORDS_SECONDS = 2.0
 """How long after an error the launcher may pass it on, and other ranks may report theirs."""
@@ -133,11 +138,14 @@ def torch_process() -> Process:
     from mpiexec; a process that none of them started is alone.
     """
     if "SUBMITIT_EXECUTOR" in os.environ:
+        from submitit import JobEnvironment
         from submitit.helpers import TorchDistributedEnvironment
 
         environment = TorchDistributedEnvironment()
-        if environment.world_size == 1:  # submitit's port, from the job's number, may be taken
+        if environment.world_size == 1:  # any port derived from the job's number may be taken
             environment.master_port = _free_port()
+        elif "MASTER_PORT" not in os.environ:
+            environment.master_port = random.Random(JobEnvironment().job_id).choice(MEETING_PORTS)
         environment.export(set_cuda_visible_devices=False, overwrite=True)
         return Process(environment.rank, environment.local_rank, environment.world_size)
     read = _first_complete(
@@ -179,7 +187,9 @@ def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None
 
 def _port(process: Process) -> str:
     """A free port for one process; for several a port that all of them can derive."""
-    return str(20000 + os.getppid() % 20000 if process.world_size > 1 else _free_port())
+    if process.world_size == 1:
+        return str(_free_port())
+    return str(MEETING_PORTS[os.getppid() % len(MEETING_PORTS)])
 
 
 def _free_port() -> int:

@@ -41,7 +41,8 @@ def join_process_group(process: Process) -> None:
     """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
 
     Raises:
-        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks.
+        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the port
+            where the ranks meet is taken.
     """
     on_gpu = torch.cuda.is_available()
     if has_slurm_gpus() and not on_gpu:
@@ -67,12 +68,19 @@ def join_process_group(process: Process) -> None:
             )
         torch.cuda.set_device(process.local_rank)
     if not dist.is_initialized():
-        deepspeed.init_distributed(
-            dist_backend="nccl" if on_gpu else "gloo",
-            auto_mpi_discovery=False,
-            timeout=PATIENCE,
-            verbose=False,
-        )
+        try:
+            deepspeed.init_distributed(
+                dist_backend="nccl" if on_gpu else "gloo",
+                auto_mpi_discovery=False,
+                timeout=PATIENCE,
+                verbose=False,
+            )
+        except dist.DistNetworkError as error:
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            raise SadError(
+                f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again, "
+                "which takes another port, or set MASTER_PORT"
+            ) from error
 
 
 def on_first_rank(work: Callable[[], T]) -> T:

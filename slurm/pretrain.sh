@@ -19,9 +19,10 @@ set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
-# Where the ranks meet: the first node, at a port that differs between jobs of one node.
+# Where the ranks meet: the first node, at a port that differs between jobs of one node, below those
+# that Linux gives to outgoing connections.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+MASTER_PORT=$((20000 + SLURM_JOB_ID % 12768))
 export MASTER_ADDR MASTER_PORT OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 # Every rank sees all GPUs of its node and takes the one of its local rank.
 gpus=()

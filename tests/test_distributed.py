@@ -5,11 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from sad_hpc.distributed import NETMOD, mpich_settings, torch_process
+from tests.conftest import TINY
 
 BIN = Path(sys.executable).parent
 
@@ -53,14 +56,55 @@ def test_ofi_is_chosen_only_where_mpich_has_it(library: str, expected: dict[str,
     assert mpich_settings(library, {NETMOD: "ucx"}) == {}
 
 
-def test_a_job_of_one_process_takes_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUBMITIT_EXECUTOR", "local")
-    job = {"JOB_ID": 7, "NTASKS": 1, "JOB_NUM_NODES": 1, "NODEID": 0, "GLOBALID": 0, "LOCALID": 0}
-    for name, value in job.items():
-        monkeypatch.setenv(f"SUBMITIT_LOCAL_{name}", str(value))
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """What a process exports for its ranks must not reach other tests."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
+def pretend_a_local_job(number: int, ranks: int, rank: int = 0) -> None:
+    os.environ.pop("MASTER_PORT", None)
+    os.environ["SUBMITIT_EXECUTOR"] = "local"
+    job = {"JOB_ID": number, "NTASKS": ranks, "JOB_NUM_NODES": 1, "NODEID": 0}
+    for name, value in (job | {"GLOBALID": rank, "LOCALID": rank}).items():
+        os.environ[f"SUBMITIT_LOCAL_{name}"] = str(value)
+
+
+def test_ranks_meet_where_no_outgoing_connection_can_be(environment: None) -> None:
+    """Any of those may be in use, and a job that is given one fails for it."""
+    limits = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    met = set()
+    for number in range(100, 120):
+        ports = set()
+        for rank in range(2):
+            pretend_a_local_job(number, 2, rank)
+            assert torch_process().rank == rank
+            ports.add(int(os.environ["MASTER_PORT"]))
+        assert len(ports) == 1, "all ranks of a job"
+        met |= ports
+    assert len(met) > 17 and min(met) > 1024 and max(met) < max(32768, int(limits[0]))
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(port)}
+        command = [BIN / "sad-hpc", "pretrain", TINY, "--runs", tmp_path]
+        done = subprocess.run(
+            command, env={**os.environ, **rank}, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert f"the ranks cannot meet at 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_job_of_one_process_takes_a_free_port(environment: None) -> None:
+    pretend_a_local_job(7, 1)
     ports = set()
     for _ in range(2):
-        monkeypatch.delenv("MASTER_PORT", raising=False)
+        os.environ.pop("MASTER_PORT", None)
         assert torch_process().world_size == 1
         ports.add(os.environ["MASTER_PORT"])
         with socket.socket() as listener:  # as torch's store does
