@@ -207,8 +207,11 @@ def _locking(runs: Path, cluster: ClusterConfig | None) -> Check:
     folder = _existing(runs)
     try:
         works = has_locks(folder)
+    except PermissionError:
+        return Check("file locking", "skip", f"{folder} cannot be written")
     except OSError as error:
-        return Check("file locking", "skip", f"{folder}: {error.strerror}")
+        detail = f"{error.strerror} at {folder}; choose another --runs folder"
+        return Check("file locking", "miss", detail)
     if works:
         return Check("file locking", "ok", f"works at {folder}")
     if cluster is not None and cluster.hdf5_file_locking is False:

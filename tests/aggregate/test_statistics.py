@@ -46,6 +46,7 @@ def test_mean_and_std_are_over_seeds():
     numbers = describe(headlines)
     assert numbers.mean == pytest.approx(headlines.mean())
     assert numbers.std == pytest.approx(headlines.mean(axis=1).std(ddof=1))
+    assert numbers.ci_low < numbers.mean < numbers.ci_high
     assert (numbers.ci_low, numbers.ci_high) == bootstrap_interval(headlines.mean(axis=1))
 
 
