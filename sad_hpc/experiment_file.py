@@ -40,12 +40,9 @@ def horizon_question(path: Path, overrides: Sequence[str] = ()) -> "HorizonQuest
     """
     mapping, source = _read(path, overrides)
     data = mapping.get("data")
-    data = data if isinstance(data, dict) else {}
-    given = data.get("episodes_per_action") if data.get("trust_horizon") == AUTO else None
-    rest = {key: value for key, value in data.items() if key != ASKED}
     plain = {key: value for key, value in mapping.items() if key not in ("variants", "sweep")}
-    plain = _with_horizons({**plain, "data": {**rest, "trust_horizon": 1}}, source)
-    return HorizonQuestion(parse_experiment(plain, source), _asked(data, source), given)
+    plain = _with_horizons({**plain, "data": {}}, source)  # of `pretrained`
+    return _question(plain, data if isinstance(data, dict) else {}, source)
 
 
 @dataclass(frozen=True)
@@ -144,14 +141,19 @@ def _data_with_horizon(
     Raises:
         ConfigError: the trustworthiness that is asked for is none.
     """
-    asked = _asked(data, source)
+    _asked(data, source)
     rest = {key: value for key, value in data.items() if key != ASKED}
     if data.get("trust_horizon") != AUTO:
         return rest if "trust_horizon" in data else data
-    whole = {**plain, "data": {**(base or {}), **rest, "trust_horizon": 1}}
-    experiment = parse_experiment(whole, source)
-    question = HorizonQuestion(experiment, asked, rest.get("episodes_per_action"))
-    return {**rest, **_chosen_rule(question, source)}
+    return {**rest, **_chosen_rule(_question(plain, {**(base or {}), **data}, source), source)}
+
+
+def _question(plain: dict[str, Any], data: dict[str, Any], source: str) -> HorizonQuestion:
+    """What `auto` asks of a whole `data` section, whose own N_ep counts if its N is `auto`."""
+    rest = {key: value for key, value in data.items() if key != ASKED}
+    experiment = parse_experiment({**plain, "data": {**rest, "trust_horizon": 1}}, source)
+    given = data.get("episodes_per_action") if data.get("trust_horizon") == AUTO else None
+    return HorizonQuestion(experiment, _asked(data, source), given)
 
 
 def _asked(data: dict[str, Any], source: str) -> float:
