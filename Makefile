@@ -3,12 +3,18 @@ PYTHON ?= python3
 CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
 
-.PHONY: pipeline test stress bench lint cluster-up cluster-down
+.PHONY: pipeline test test-suite test-cluster stress bench lint cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
-test: .venv/installed-test
-	.venv/bin/python -m pytest
+# Slurm's tests mostly wait: `make -j2 test` runs them beside the others.
+test: test-suite test-cluster
+
+test-suite: .venv/installed-test
+	.venv/bin/python -m pytest --ignore tests/cluster
+
+test-cluster: .venv/installed-test
+	.venv/bin/python -m pytest tests/cluster
 
 stress: .venv/installed-test
 	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \

@@ -38,7 +38,8 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSlurm:
-    """`sbatch` counts ids from 100 and keeps the scripts; `squeue` prints what it was told."""
+    """`sbatch` counts ids from 100 and keeps the scripts; `squeue` prints what it was told, less
+    what `scancel` ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +50,11 @@ class FakeSlurm:
             'echo "Submitted batch job $((100 + n))"',
         )
         self._program("squeue", f"cat {folder}/queue")
-        self._program("scancel", f'echo "$@" >> {folder}/cancelled')
+        self._program(
+            "scancel",
+            f'echo "$@" >> {folder}/cancelled\n'
+            f'for job in "$@"; do sed -i "/^$job|/d" {folder}/queue; done',
+        )
         self._program("sacct", "echo no accounting >&2; exit 1")
         self._program("srun", "exit 1")
 
