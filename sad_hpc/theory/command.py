@@ -67,6 +67,7 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part = add("horizon", _horizon, "N and N_ep by random data alone, as `trust_horizon: auto`.")
     _add_config(part)
     part.add_argument("--trustworthiness", type=float, help="consensus asked for; else auto's own")
+    part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
 
 
 def _add_config(part: argparse.ArgumentParser) -> None:
@@ -167,28 +168,27 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.tables import plain_table
-    from sad_hpc.distill.choose import choose
     from sad_hpc.experiment_file import horizon_question
-    from sad_hpc.tasks import make_family
+    from sad_hpc.theory.horizon import tried_rules, write_horizon
 
     question = horizon_question(options.config, options.overrides)
     if options.trustworthiness is not None:
         question = replace(question, asked=options.trustworthiness)
-    family, tried = make_family(question.experiment.task), question.candidates()
-    chosen = choose(tried, question.asked)
+    table = tried_rules(question)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
     rows = [
         [
-            f"{one.trust_horizon:,}",
-            f"{one.episodes_per_action:,}",
-            f"{one.consensus:.3f}",
-            f"{one.coverage:.3f}",
-            f"{one.right(family):.3f}",
-            f"{one.repeats.transitions:,.0f}",
-            "chosen" if one is chosen else "",
+            f"{rule.N:,}",
+            f"{rule.N_ep:,}",
+            f"{rule.consensus:.3f}",
+            f"{rule.labelled:.3f}",
+            f"{rule.optimal:.3f}",
+            f"{rule.transitions:,.0f}",
+            "chosen" if rule.chosen else "",
         ]
-        for one in tried
+        for rule in table.itertuples()
     ]
     print(plain_table(header, rows), end="")
     print("consensus chooses; whether labels are optimal is only shown")
+    print(f"table: {write_horizon(question, table, options.results)}")
     return 0

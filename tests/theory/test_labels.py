@@ -47,5 +47,3 @@ def test_the_command_draws_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = tmp_path / "theory"
     assert {path.name for path in folder.iterdir()} >= {"labels_tiny.csv", "labels_tiny.png"}
     assert "labels_tiny.csv" in capsys.readouterr().out
-    assert main(["theory", "horizon", str(TINY), "--trustworthiness", "0.7"]) == 0
-    assert capsys.readouterr().out.count("chosen") == 1
