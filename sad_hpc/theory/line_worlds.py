@@ -97,8 +97,17 @@ def _page() -> str:
         "![Q-tables of Proposition 1](q_tables.png)\n\n![TD error](td_error.png)\n\n"
         "![Q-tables with two rewards](two_rewards.png)\n\n"
     )
-    end = f"\n\nMade by `{COMMAND}`; versions are in [provenance.json](provenance.json).\n"
-    return text + markdown_table(header, rows) + "\n" + pictures + "\n".join(tables) + end
+    origin = f"\n\nMade by `{COMMAND}`; versions are in [provenance.json](provenance.json).\n\n"
+    others = (
+        "## Other files\n\n"
+        "- `labels_*.csv`, `labels_*.png`, `steps_*.png` (`sad-hpc theory labels CONFIG`): how\n"
+        "  often labels are right against N and N_ep, and how far states are from a goal\n"
+        "- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): the rules that\n"
+        "  `trust_horizon: auto` tries, and the one that it takes\n"
+        "\nEach has its origin in the `.json` of its name.\n"
+    )
+    page = text + markdown_table(header, rows) + "\n" + pictures + "\n".join(tables)
+    return page + origin + others
 
 
 def _verdict(world: LineWorld) -> list[str]:
