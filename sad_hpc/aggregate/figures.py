@@ -45,6 +45,10 @@ METRIC_LABELS = {
 }
 AXIS_LABELS = {"context length": "context length (transitions)"}
 SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
+BAR_INCHES = 0.45
+"""The least room of a bar, for the number above it."""
+LEGEND_INCHES = 1.3
+"""A legend's height; where it is higher, so is the figure."""
 LONG_LABEL = 16
 """Names of more letters stand below their bars at an angle."""
 FEW_POINTS = 12
@@ -55,10 +59,12 @@ def draw_offline(path: Path, family: str, series: Sequence[Series]) -> None:
     """offline.png: one panel a subset; bars where a value is one number, else curves."""
     offline = [one for one in series if one.mode == "offline"]
     subsets = list(dict.fromkeys(one.subset for one in offline))
-    figure, panels = _figure(len(subsets), f"{family_name(family)}, offline evaluation")
+    as_bars = offline[0].curves.shape[1] == 1
+    bars = len({one.policy for one in offline if not one.is_reference}) if as_bars else 0
+    figure, panels = _figure(len(subsets), f"{family_name(family)}, offline evaluation", bars)
     for axes, subset in zip(panels, subsets, strict=True):
         shown = [one for one in offline if one.subset == subset]
-        if shown[0].curves.shape[1] == 1:
+        if as_bars:
             _draw_bars(axes, shown)
         else:
             _draw_curves(axes, shown)
@@ -97,8 +103,8 @@ def draw_training(path: Path, family: str, training: Sequence[Training]) -> None
     _save(path, figure, panels)
 
 
-def _figure(n_panels: int, title: str) -> tuple[Figure, list[Axes]]:
-    width = 4.6 * n_panels if n_panels > 1 else 7.0
+def _figure(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
+    width = max(4.6 if n_panels > 1 else 7.0, BAR_INCHES * bars) * n_panels
     figure = Figure(figsize=(width, 4.6), layout="constrained")
     figure.suptitle(title, fontsize=12)
     panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
@@ -219,14 +225,27 @@ def _save(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if entries:
-        columns = min(len(entries), 3 if len(panels) == 1 else 5)
-        figure.legend(
-            list(entries.values()),
-            list(entries),
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            fontsize=9,
-        )
+        _add_legend(figure, entries, columns=min(len(entries), 3 if len(panels) == 1 else 5))
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
+
+
+def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:
+    """In so many columns, or as many as the figure is wide enough for."""
+    legend = figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+    )
+    figure.draw_without_rendering()
+    room = legend.get_window_extent()
+    if columns > 1 and room.width > figure.bbox.width:
+        legend.remove()
+        _add_legend(figure, entries, columns - 1)
+    else:
+        figure.set_figheight(
+            figure.get_figheight() + max(0, room.height / figure.dpi - LEGEND_INCHES)
+        )
