@@ -104,7 +104,7 @@ def _page() -> str:
         "  often labels are right against N and N_ep, and how far states are from a goal\n"
         "- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): the rules that\n"
         "  `trust_horizon: auto` tries, and the one that it takes\n"
-        "\nEach has its origin in the `.json` of its name.\n"
+        "\nTheir origin is in `labels_*.json` and `horizon_*.json`.\n"
     )
     page = text + markdown_table(header, rows) + "\n" + pictures + "\n".join(tables)
     return page + origin + others
