@@ -18,6 +18,7 @@ from sad_hpc.methods import METHODS
 
 SETTINGS: dict[str, tuple[str, ...] | None] = {
     "data": (
+        "tasks",
         "trust_horizon",
         "episodes_per_action",
         "score",
@@ -32,7 +33,8 @@ SETTINGS: dict[str, tuple[str, ...] | None] = {
     "pretrain": None,
 }
 """What may differ between rows, by section (None: everything): others would change the test tasks
-or their contexts, and the rows would not compare."""
+or their contexts, and the rows would not compare.  With another number of tasks the first test
+tasks stay as they are; bandits with less than a block of them have other noise in the contexts."""
 
 NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
 

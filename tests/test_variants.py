@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -10,12 +11,19 @@ from matplotlib.figure import Figure
 from sad_hpc import results
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
+from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.experiment import DataConfig
 from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.plan import batches, dependency
 from sad_hpc.run import Run
+from sad_hpc.tasks import TaskConfig, make_family
+from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.miniworld import MiniworldConfig
+from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 from tests.conftest import ROOT, TINY
 
 MANY = "data.episodes_per_action"
@@ -50,6 +58,28 @@ def test_a_sweep_is_every_combination_of_every_method():
     # Three heads are the default: the point is the plain experiment's.
     same, _ = swept.of_row("SAD, N = 3, heads = 3")
     assert same.pretrain_signature("SAD", 0) == load_experiment(TINY).pretrain_signature("SAD", 0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DarkroomConfig(),
+        PermutedDarkroomConfig(),
+        GaussianBanditConfig(horizon=9),
+        BernoulliBanditConfig(horizon=9),
+        MiniworldConfig(),
+    ],
+    ids=lambda config: config.family,
+)
+def test_rows_with_other_numbers_of_tasks_have_the_same_first_test_tasks(config: TaskConfig):
+    family = make_family(config)
+    few, many = (
+        make_block(family, DataConfig(tasks=tasks, trust_horizon=3, block_tasks=200), "test", 0)
+        for tasks in (1500, 2500)
+    )
+    for name, values in many.arrays.items():
+        if name.startswith(("tasks/", "context/", "episodes/")):
+            assert np.array_equal(few.arrays[name], values[: len(few.arrays[name])]), name
 
 
 def test_shared_stages_are_one_step(tmp_path: Path):
@@ -101,6 +131,7 @@ def test_the_other_experiments_variants_are_evaluated():
         ("variants={'SAD, x': {task.size: 4}}", "task.size"),
         ("variants={'SAD, x': {data.seed: 4}}", "data.seed"),
         ("variants={'SAD, x': {seeds: [1]}}", "seeds"),
+        ("variants={'SAD, x': {data.tasks: 30}}", "exceeds the"),
         ("variants={'SAD, x': {}}", "no setting differs"),
         ("variants={'SAD, x': {model.haeds: 1}}", "did you mean 'heads'"),
         ("variants={'SAD, x': {model.heads: 0}}", "model.heads"),

@@ -44,22 +44,22 @@ def sweep_table(
 def draw_sweep(
     path: Path, family: str, table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame
 ) -> None:
-    """sweep.png: a panel for the labels' accuracy and each view, against the longest key.
+    """sweep.png: a panel for the labels' accuracy and each view, against the first key.
 
     Args:
         path: of the picture.
         family: of the tasks.
         table: see `sweep_table`.
-        keys: the sweep's.
+        keys: the sweep's, the one of the horizontal axis first.
         summary: of the experiment, for the names of metrics.
     """
-    along = max(keys, key=lambda key: table[key].nunique())
+    along, *others = keys
     panels = _panels(table, summary)
     figure = Figure(figsize=(4.6 * len(panels), 4.2), layout="constrained")
     figure.suptitle(f"{family_name(family)}: sweep over {', '.join(map(symbol, keys))}")
     for number, (column, title) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), number + 1)
-        _draw_panel(axes, table, column, along, [key for key in keys if key != along])
+        _draw_panel(axes, table, column, along, others)
         axes.set_ylabel(title)
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
