@@ -17,14 +17,14 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     """The content of `provenance.json` in a results folder, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
-    the like; `missing` lists the (method, seed)s that the tables do not have.
+    the like, with its number of `ranks` if it had any; `missing` lists the (method, seed)s that the
+    tables do not have.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
     recorded = read_json(run.path / "provenance.json") or {}
     stages = {
-        f"{folder.stage}/{folder.path.name}": portable(read_json(folder.path / "provenance.json"))
-        for folder in _folders(run, present)
+        f"{folder.stage}/{folder.path.name}": _of_stage(folder) for folder in _folders(run, present)
     }
     return {
         "experiment": run.experiment.name,
@@ -46,6 +46,22 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
     for element in present:
         yield run.checkpoint(*element)
         yield run.evaluation(*element)
+
+
+def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
+    record = portable(read_json(folder.path / "provenance.json"))
+    ranks = (folder.done or {}).get("ranks")
+    return record if record is None or ranks is None else record | {"ranks": ranks}
+
+
+def training_ranks(provenances: dict[str, Any]) -> int | None:
+    """The number of ranks of all trainings, on which their last digits depend, if it is one."""
+    found = {
+        (record or {}).get("ranks")
+        for title, record in provenances["stages"].items()
+        if title.startswith("pretrain/")
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -95,7 +111,9 @@ def _commit(record: dict[str, Any]) -> str:
 def _machine(record: dict[str, Any]) -> str:
     if not record.get("host"):
         return "unknown"
-    return f"{record['host']} ({record.get('machine')}, {record.get('cpus')} processors)"
+    machine = f"{record['host']} ({record.get('machine')}, {record.get('cpus')} processors)"
+    ranks = record.get("ranks")
+    return machine if ranks is None else f"{machine}, {ranks} rank{'s' * (ranks > 1)}"
 
 
 def _versions(record: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sad_hpc.aggregate.labels import label_cells
-from sad_hpc.aggregate.origin import describe_stages
+from sad_hpc.aggregate.origin import describe_stages, training_ranks
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import headline_cells, headline_title
@@ -132,11 +132,13 @@ def _regenerate_section(folder: Path, origin: dict[str, Any]) -> str:
     arguments = str(shown / "config.yaml")
     if shown.parent != Path("results"):  # the default
         arguments += f" --results {shown.parent}"
+    ranks = training_ranks(origin)
+    as_then = "" if ranks is None else f" cluster.pretrain.tasks={ranks}"
     lines = [
         "## Make it again",
         "",
         "```",
-        f"sad-hpc launch {arguments}       # everything that is not there yet",
+        f"sad-hpc launch {arguments}{as_then}       # everything that is not there yet",
         f"sad-hpc aggregate {arguments}    # only this folder, from finished evaluations",
         "```",
         "",

@@ -72,7 +72,7 @@ def _iterate(
     threshold: float,
 ) -> QTables:
     if not 0 < discount < 1:
-        raise ConfigError(f"gamma={discount:g} must lie between 0 and 1")
+        raise ConfigError(f"gamma={discount} must lie between 0 and 1")
     if not threshold > 0:
         raise ConfigError(f"threshold={threshold:g} must be more than 0")
     mdp = np.arange(len(mdps.rewards))[:, None, None]

@@ -28,13 +28,19 @@ class BanditBound:
         _check_positive(bound=self.bound, gap=self.gap)
 
     def trust_horizon(self, delta: float) -> float:
-        """The least N, pulls of every arm, for trustworthiness 1 - delta."""
-        return 8 * self.bound**2 / self.gap**2 * log_term(delta)
+        """The least N, pulls of every arm, for trustworthiness 1 - delta.
+
+        Raises:
+            ConfigError: it is too large to be computed.
+        """
+        ratio = self.bound / self.gap
+        return _finite(8 * ratio * ratio * log_term(delta), f"N for gap={self.gap:g}")
 
     def trustworthiness(self, pulls: float) -> float:
         """1 - delta for N pulls of every arm."""
         _check_positive(N=pulls)
-        return _level(pulls * self.gap**2 / (8 * self.bound**2))
+        ratio = self.gap / self.bound
+        return _level(pulls * ratio * ratio / 8)
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,13 @@ class MDPBound:
     def __post_init__(self) -> None:
         _check_positive(bound=self.bound, kappa=self.kappa)
         if not 0 < self.discount < 1:
-            raise ConfigError(f"gamma={self.discount:g} must lie between 0 and 1")
+            raise ConfigError(f"gamma={self.discount} must lie between 0 and 1")
+        if self._scaled_gap == 0:
+            raise ConfigError(f"kappa={self.kappa:g} is too small to be computed with")
         if self._scaled_gap > 1:
             raise ConfigError(
                 f"kappa={self.kappa:g} is impossible with rewards within {self.bound:g} and "
-                f"gamma={self.discount:g}: at most {2 * self.bound / (1 - self.discount):g}"
+                f"gamma={self.discount}: at most {2 * self.bound / (1 - self.discount):g}"
             )
 
     @property
@@ -73,19 +81,20 @@ class MDPBound:
         """G_1 of equation (9): episodes by which each unit of the logarithm is paid.
 
         Raises:
-            ConfigError: N is below `least_horizon`.
+            ConfigError: N is below `least_horizon`, or G_1 is too large to be computed.
         """
         if horizon < self.least_horizon:
             raise ConfigError(
                 f"N={horizon} is below the {self.least_horizon} that Theorem 2 asks for with "
-                f"kappa={self.kappa:g}, gamma={self.discount:g}, B={self.bound:g}"
+                f"kappa={self.kappa:g}, gamma={self.discount}, B={self.bound:g}"
             )
         beyond = self.discount ** (horizon + 1)
-        return 2 * (1 - beyond) ** 2 / (self._scaled_gap - beyond) ** 2
+        ratio = (1 - beyond) / (self._scaled_gap - beyond)
+        return _finite(2 * ratio * ratio, f"G_1 for kappa={self.kappa:g}")
 
     def episodes(self, delta: float, horizon: int) -> float:
         """The least N_ep, roll-outs of every action, for trustworthiness 1 - delta."""
-        return self.g_1(horizon) * log_term(delta)
+        return _finite(self.g_1(horizon) * log_term(delta), f"N_ep for kappa={self.kappa:g}")
 
     def trustworthiness(self, episodes: float, horizon: int) -> float:
         """1 - delta for N_ep roll-outs of N steps."""
@@ -109,7 +118,13 @@ def _level(exponent: float) -> float:
     return math.expm1(-exponent) ** 2
 
 
+def _finite(value: float, name: str) -> float:
+    if not math.isfinite(value):
+        raise ConfigError(f"{name} is too large to be computed")
+    return value
+
+
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not (value > 0 and math.isfinite(value)):
-            raise ConfigError(f"{name}={value:g} must be more than 0")
+            raise ConfigError(f"{name}={value:g} must be more than 0, and finite")

@@ -5,6 +5,15 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sad_hpc.experiment import DataConfig
+    from sad_hpc.tasks import BanditFamily
+    from sad_hpc.theory.trust import Trust
+
+DELTA = 0.05
+"""For which `config` says what a theorem asks for."""
 
 EXAMPLES = """examples:
   sad-hpc theory bandit --bound 0.3 --gap 0.1 --delta 0.05
@@ -39,17 +48,19 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         return part
 
     part = add("bandit", _bandit, "Theorem 1: N for a trustworthiness, or the other way round.")
-    part.add_argument("--bound", type=float, required=True, help="B: rewards are at most this")
+    text = "B: |rewards| are at most this; of Gaussian ones, their standard deviation"
+    part.add_argument("--bound", type=float, required=True, help=text)
     part.add_argument("--gap", type=float, required=True, help="best mean less second best")
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
     given.add_argument("--pulls", type=int, help="N, of every arm")
 
     part = add("mdp", _mdp, "Theorem 2: N_ep for a trustworthiness, or the other way round.")
-    part.add_argument("--bound", type=float, required=True, help="B: rewards are at most this")
+    part.add_argument("--bound", type=float, required=True, help="B: |rewards| are at most this")
     part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
     part.add_argument("--gamma", type=float, required=True, help="discount")
-    part.add_argument("--horizon", type=int, required=True, help="N")
+    text = "N: roll-outs have the rewards of t = 0 .. N, one more than a config's trust_horizon"
+    part.add_argument("--horizon", type=int, required=True, help=text)
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
     given.add_argument("--episodes", type=int, help="N_ep, of every action")
@@ -114,20 +125,45 @@ def _config(options: argparse.Namespace) -> int:
     score = "" if data.score == "mean" else f", score = {data.score}"
     print(f"{family.name}: N = {data.trust_horizon}, N_ep = {data.episodes_per_action}{score}")
     if isinstance(family, BanditFamily):
-        print(f"Theorem 1, on average over the tasks: {found.promised:.1%} are right, or more")
+        _print_theorem_1(family, found)
     else:
-        if found.kappa is not None:
-            print(f"kappa = {found.kappa:.3g}, the least of all training tasks' states "
-                  f"(gamma = {data.discount:g})")  # fmt: skip
-        if found.promised is None:
-            print(f"Theorem 2: nothing; {found.silence}")
-        else:
-            print(f"Theorem 2: in any state {found.promised:.1%} are right, or more")
+        _print_theorem_2(data, found)
     print(
         f"measured: {found.measured:.1%} of {found.labels:,} labels are right, in the query "
         f"states that the algorithm accepts; {found.transitions:,.0f} transitions each"
     )
     return 0
+
+
+def _print_theorem_1(family: "BanditFamily", found: "Trust") -> None:
+    """The gaps of a family's tasks, exactly, and what N pulls of every arm promise there."""
+    from sad_hpc.theory.bounds import BanditBound
+    from sad_hpc.theory.trust import gap_quantile, reward_bound
+
+    for share in (0.1, 0.5, 0.9):
+        problem = BanditBound(reward_bound(family), gap_quantile(family, share))
+        print(
+            f"gap: {share:.0%} of the tasks have {problem.gap:.3g} or less, for which "
+            f"1 - delta = {1 - DELTA:.0%} takes N = {math.ceil(problem.trust_horizon(DELTA)):,}"
+        )
+    print(f"Theorem 1, on average over the tasks: {found.promised:.1%} are right, or more")
+
+
+def _print_theorem_2(data: "DataConfig", found: "Trust") -> None:
+    from sad_hpc.theory.trust import theorem_horizon
+
+    bound, horizon = found.bound, theorem_horizon(data)
+    if bound is not None:
+        print(f"kappa = {bound.kappa:.3g}, the least of all training tasks' states "
+              f"(gamma = {data.discount:g})")  # fmt: skip
+    if bound is None or found.promised is None:
+        print(f"Theorem 2: nothing; {found.silence}")
+        return
+    print(
+        f"G_1 = {bound.g_1(horizon):.3g}: 1 - delta = {1 - DELTA:.0%} takes "
+        f"N_ep = {math.ceil(bound.episodes(DELTA, horizon)):,}"
+    )
+    print(f"Theorem 2: in any state {found.promised:.1%} are right, or more")
 
 
 def _paper(options: argparse.Namespace) -> int:
@@ -158,10 +194,13 @@ def _assumption(options: argparse.Namespace) -> int:
         print(f"misled: {split} task {parameters}, state {state}")
     if len(found.misled) > 20:
         print(f"... and {len(found.misled) - 20:,} more")
+    misled, unequal = len(found.misled), found.unequal
+    print(f"{found.checked:,} states of all tasks, gamma = {gamma:g}")
+    print("the random policy's best actions are")
+    print(f"not all optimal in {misled:,}: endless roll-outs {'' if misled else 'never '}mislead")
     print(
-        f"{found.checked:,} states of all tasks, gamma = {gamma:g}; the random policy's best\n"
-        f"actions are not all optimal in {len(found.misled):,}: endless roll-outs mislead there\n"
-        f"actions are not exactly the optimal ones in {found.unequal:,}: Assumption 2 by its letter"
+        f"not exactly the optimal ones in {unequal:,}: "
+        f"Assumption 2 {'fails' if unequal else 'holds'} to the letter"
     )
     return 1 if found.misled else 0
 
@@ -190,5 +229,6 @@ def _horizon(options: argparse.Namespace) -> int:
     ]
     print(plain_table(header, rows), end="")
     print("consensus chooses; whether labels are optimal is only shown")
+    print(f"the trials took {table['trial_transitions'].sum():,.0f} transitions in all")
     print(f"table: {write_horizon(question, table, options.results)}")
     return 0

@@ -16,7 +16,8 @@ from sad_hpc.tasks import make_family
 def tried_rules(question: HorizonQuestion) -> pd.DataFrame:
     """One row a rule, in the order of the trials: `N`, `N_ep`, the `consensus` of two labels of a
     query state, the shares of query states with a label (`labelled`) and with an optimal one
-    (`optimal`), the `transitions` that a label takes, and whether it is `chosen`.
+    (`optimal`), the `transitions` that a label takes, those that the trial took
+    (`trial_transitions`), and whether it is `chosen`.
 
     Raises:
         ConfigError: see `candidates`.
@@ -31,6 +32,7 @@ def tried_rules(question: HorizonQuestion) -> pd.DataFrame:
             "labelled": one.coverage,
             "optimal": one.right(family),
             "transitions": one.repeats.transitions,
+            "trial_transitions": one.spent,
             "chosen": one is chosen,
         }
         for one in tried

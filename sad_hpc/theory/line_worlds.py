@@ -137,10 +137,11 @@ def _q_table(world: LineWorld) -> str:
 
 
 def _draw_proposition(path: Path) -> None:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    rewards, *tables = figure.subplots(1, 3)
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    rewards, initial, *tables = figure.subplots(1, 4)
     figure.suptitle(PROPOSITION.title)
     _draw_table(rewards, "rewards", PROPOSITION.rewards, None)
+    _draw_table(initial, "Q, initial", np.zeros_like(PROPOSITION.rewards), None)
     _draw_world(tables, PROPOSITION)
     _save(path, figure)
 
@@ -165,7 +166,7 @@ def _draw_table(
     axes: Axes, title: str, values: NDArray[np.floating], stars: NDArray[np.bool_] | None
 ) -> None:
     """(5, 2) numbers on a coloured grid; a star marks the best actions."""
-    axes.imshow(values, cmap="Blues", aspect="auto", vmax=values.max() * 1.6)
+    axes.imshow(values, cmap="Blues", aspect="auto", vmax=values.max() * 1.6 or 1)
     for (state, action), value in np.ndenumerate(values):
         star = " ★" if stars is not None and stars[state, action] else ""
         axes.text(action, state, f"{value:.4g}{star}", ha="center", va="center")

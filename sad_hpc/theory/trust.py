@@ -35,8 +35,8 @@ class Trust:
     """The theorem's 1 - delta; None: it promises nothing."""
     silence: str
     """Why it promises nothing."""
-    kappa: float | None
-    """Theorem 2's, where it has one."""
+    bound: MDPBound | None
+    """Theorem 2 for the config's MDPs, where it has a kappa."""
     labels: int
     """How many were simulated."""
     measured: float
@@ -55,7 +55,7 @@ def trust(experiment: Experiment[Any]) -> Trust:
         ConfigError: the family is neither a bandit nor tabular.
     """
     family, data = make_family(experiment.task), experiment.data
-    promised, silence, gap = _promise(family, data)
+    promised, silence, bound = _promise(family, data)
     tasks = next(n for n in itertools.count(SIMULATED_TASKS, SIMULATED_TASKS)
                  if family.n_tasks("train", n) >= SIMULATED_TASKS)  # fmt: skip
     data = data.model_copy(update={"tasks": tasks, "block_tasks": SIMULATED_TASKS})
@@ -66,11 +66,11 @@ def trust(experiment: Experiment[Any]) -> Trust:
         block.arrays["labels/sad/actions"],
     )
     transitions = block.transitions["labels_sad"] / len(right)
-    return Trust(promised, silence, gap, len(right), float(right.mean()), transitions)
+    return Trust(promised, silence, bound, len(right), float(right.mean()), transitions)
 
 
-def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, float | None]:
-    """A theorem's 1 - delta, or None and the reason; and kappa."""
+def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, MDPBound | None]:
+    """A theorem's 1 - delta, or None and the reason; and Theorem 2."""
     if isinstance(family, BanditFamily):
         return expected_trustworthiness(family, data.trust_horizon), "", None
     if data.score == "best":
@@ -83,24 +83,36 @@ def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, f
     bound, horizon = mdp_bound(mdps, random), theorem_horizon(data)
     if horizon < bound.least_horizon:
         least = bound.least_horizon - horizon + data.trust_horizon
-        return None, f"it asks for an N of {least:,} or more", bound.kappa
-    return bound.trustworthiness(data.episodes_per_action, horizon), "", bound.kappa
+        return None, f"it asks for an N of {least:,} or more", bound
+    return bound.trustworthiness(data.episodes_per_action, horizon), "", bound
 
 
 def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
     """Theorem 1's level, on average over the family's tasks.
 
-    The gap between the two best of A means from U[0, 1] exceeds g with chance (1 - g)^A.  Rewards
-    of 0 and 1 have the bound B = 1; Gaussian ones have none, but Hoeffding's inequality holds with
-    their standard deviation as B.
+    See `gap_quantile` for the law of their gaps.
     """
-    bound, arms = family.sigma or 1.0, family.n_actions
+    bound, arms = reward_bound(family), family.n_actions
 
     def density_times_level(gap: float) -> float:
         return arms * (1 - gap) ** (arms - 1) * BanditBound(bound, gap).trustworthiness(pulls)
 
     value, _ = integrate.quad(density_times_level, 0, 1, limit=200)
     return float(value)
+
+
+def gap_quantile(family: BanditFamily, share: float) -> float:
+    """The gap that a share of a family's tasks do not exceed.
+
+    The gap between the two best of A means from U[0, 1] exceeds g with chance (1 - g)^A.
+    """
+    return float(1 - (1 - share) ** (1 / family.n_actions))
+
+
+def reward_bound(family: BanditFamily) -> float:
+    """Theorem 1's B: 1 for rewards of 0 and 1; Gaussian ones have no bound, but Hoeffding's
+    inequality holds with their standard deviation."""
+    return family.sigma or 1.0
 
 
 def mdp_bound(mdps: TabularMDPs, random: QTables) -> MDPBound:

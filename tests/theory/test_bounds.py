@@ -109,6 +109,15 @@ def test_impossible_problems_are_refused(value: float):
         BanditBound(value, 0.1)
 
 
+def test_problems_beyond_floating_point_are_refused():
+    with pytest.raises(ConfigError, match="N for gap=1e-200 is too large"):
+        BanditBound(1.0, 1e-200).trust_horizon(0.1)
+    with pytest.raises(ConfigError, match="G_1 for kappa=1e-200 is too large"):
+        MDPBound(1.0, 1e-200, 0.9).g_1(5000)
+    with pytest.raises(ConfigError, match="is too small to be computed"):
+        MDPBound(1.0, 5e-324, 0.9)
+
+
 def test_gaps_wider_than_the_rewards_allow_are_refused():
     with pytest.raises(ConfigError, match="kappa=100 is impossible"):
         MDPBound(1.0, 100.0, 0.9)

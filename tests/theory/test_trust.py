@@ -12,6 +12,7 @@ from sad_hpc.theory.bounds import BanditBound
 from sad_hpc.theory.trust import (
     assumption_2,
     expected_trustworthiness,
+    gap_quantile,
     mdp_bound,
     theorem_horizon,
     trust,
@@ -32,6 +33,14 @@ def test_the_level_is_the_mean_over_the_familys_tasks(name: str):
     levels = [BanditBound(bound, gap).trustworthiness(320) for gap in means[:, -1] - means[:, -2]]
     error = np.std(levels) / np.sqrt(len(levels))
     assert expected_trustworthiness(family, 320) == pytest.approx(np.mean(levels), abs=4 * error)
+
+
+def test_the_quantiles_of_the_gap_are_those_of_drawn_tasks():
+    family = make_family(experiment("gaussian_bandit").task)
+    means = np.sort(family.draw_means(20_000, np.random.default_rng(0)), axis=1)
+    for share in (0.1, 0.5, 0.9):
+        below = (means[:, -1] - means[:, -2] <= gap_quantile(family, share)).mean()
+        assert below == pytest.approx(share, abs=0.014)  # four standard errors
 
 
 def test_more_pulls_promise_and_give_more():
@@ -80,9 +89,12 @@ def test_the_command_answers_in_numbers(capsys: pytest.CaptureFixture[str]):
     assert main(["theory", "bandit", "--bound", "1", "--gap", "0.5", "--delta", "0.1"]) == 0
     assert "N = 96 pulls" in capsys.readouterr().out  # 32 log((1 + sqrt 0.9) / 0.1) = 95.03
     assert main(["theory", "assumption", str(CONFIGS / "darkroom.yaml")]) == 0
-    assert "2,401 states of all tasks" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2,401 states of all tasks" in said and "never mislead" in said
     assert main(["theory", "config", str(CONFIGS / "darkroom.yaml"), "data.trust_horizon=3"]) == 0
     assert "measured" in capsys.readouterr().out
+    assert main(["theory", "config", str(CONFIGS / "gaussian_bandit.yaml")]) == 0
+    assert "50% of the tasks have 0.129 or less" in capsys.readouterr().out  # 1 - 0.5^(1/5)
     problem = ["--bound", "1", "--kappa", "0", "--gamma", "0.9", "--horizon", "9"]
     assert main(["theory", "mdp", *problem, "--delta", "0.1"]) == 1
     assert "kappa=0 must be more than 0" in capsys.readouterr().err
