@@ -61,7 +61,8 @@ def launch(
     _check_models(run)
     steps = graph(run)
     if dry_run:
-        active = _active_jobs(run, steps, squeue()) if shutil.which("squeue") else {}
+        asked = cluster.executor == "slurm" and shutil.which("squeue")
+        active = _active_jobs(run, steps, squeue()) if asked else {}
         missing = missing_steps(steps, active)
         if steps[-1].complete and _tables_are_others(run, results):
             missing.append(steps[-1])

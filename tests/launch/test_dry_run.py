@@ -7,7 +7,7 @@ import pytest
 from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.run import Run
-from tests.launch.conftest import complete, steps_of
+from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +84,12 @@ def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:
     assert f"mpiexec -n 2 {command}\n" in text["collect"]
     assert "--method 'DPT*' --seed 1\n" in text["pretrain-dpt_star-seed1"]
     assert text["evaluate"].count("\nsad-hpc evaluate") == 4
+
+
+def test_local_scripts_ask_no_slurm(run: Run, slurm: FakeSlurm) -> None:
+    """Its programs may be installed, and nobody there to answer."""
+    slurm._program("squeue", "echo dead >&2; exit 1")
+    assert "collect" in scripts(run, "local", [])
 
 
 def test_tables_elsewhere_stay_complete(run: Run) -> None:
