@@ -134,12 +134,14 @@ def _regenerate_section(folder: Path, origin: dict[str, Any]) -> str:
         arguments += f" --results {shown.parent}"
     ranks = training_ranks(origin)
     as_then = "" if ranks is None else f" cluster.pretrain.tasks={ranks}"
+    launch, aggregate = f"sad-hpc launch {arguments}{as_then}", f"sad-hpc aggregate {arguments}"
+    width = max(len(launch), len(aggregate))
     lines = [
         "## Make it again",
         "",
         "```",
-        f"sad-hpc launch {arguments}{as_then}       # everything that is not there yet",
-        f"sad-hpc aggregate {arguments}    # only this folder, from finished evaluations",
+        f"{launch:{width}}    # everything that is not there yet",
+        f"{aggregate:{width}}    # only this folder, from finished evaluations",
         "```",
         "",
     ]
