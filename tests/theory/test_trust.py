@@ -95,6 +95,10 @@ def test_the_command_answers_in_numbers(capsys: pytest.CaptureFixture[str]):
     assert "measured" in capsys.readouterr().out
     assert main(["theory", "config", str(CONFIGS / "gaussian_bandit.yaml")]) == 0
     assert "50% of the tasks have 0.129 or less" in capsys.readouterr().out  # 1 - 0.5^(1/5)
+    small = ["task.size=3", "task.horizon=9", "task.train_goals=6", "data.discount=0.5"]
+    promise = ["theory", "config", str(CONFIGS / "darkroom.yaml"), *small, "data.trust_horizon=20"]
+    assert main(promise) == 0
+    assert "1 - delta = 95% takes N_ep = " in capsys.readouterr().out
     problem = ["--bound", "1", "--kappa", "0", "--gamma", "0.9", "--horizon", "9"]
     assert main(["theory", "mdp", *problem, "--delta", "0.1"]) == 1
     assert "kappa=0 must be more than 0" in capsys.readouterr().err
