@@ -59,7 +59,7 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part.add_argument("--bound", type=float, required=True, help="B: |rewards| are at most this")
     part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
     part.add_argument("--gamma", type=float, required=True, help="discount")
-    text = "N: roll-outs have the rewards of t = 0 .. N, one more than a config's trust_horizon"
+    text = "N: a roll-out has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
     part.add_argument("--horizon", type=int, required=True, help=text)
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
