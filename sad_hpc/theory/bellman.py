@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.theory.bounds import check_discount
 
 GAMMA, THRESHOLD = 0.99, 1e-6
 """The paper's discount, and the largest TD error of a Q-table that has converged."""
@@ -71,8 +72,7 @@ def _iterate(
     discount: float,
     threshold: float,
 ) -> QTables:
-    if not 0 < discount < 1:
-        raise ConfigError(f"gamma={discount} must lie between 0 and 1")
+    check_discount(discount)
     if not threshold > 0:
         raise ConfigError(f"threshold={threshold:g} must be more than 0")
     mdp = np.arange(len(mdps.rewards))[:, None, None]

@@ -166,7 +166,7 @@ def _draw_table(
     axes: Axes, title: str, values: NDArray[np.floating], stars: NDArray[np.bool_] | None
 ) -> None:
     """(5, 2) numbers on a coloured grid; a star marks the best actions."""
-    axes.imshow(values, cmap="Blues", aspect="auto", vmax=values.max() * 1.6 or 1)
+    axes.imshow(values, cmap="Blues", aspect="auto", vmax=values.max() * 1.6)
     for (state, action), value in np.ndenumerate(values):
         star = " ★" if stars is not None and stars[state, action] else ""
         axes.text(action, state, f"{value:.4g}{star}", ha="center", va="center")
