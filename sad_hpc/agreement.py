@@ -1,6 +1,6 @@
 """What data-parallel ranks decide together: when to save a checkpoint, and whether to stop.
 
-A signal or a clock strikes one rank alone; all must save, or stop, after the same step.
+A signal, a clock or a NaN strikes one rank alone; all must save, or stop, after the same step.
 """
 
 import time
@@ -23,6 +23,8 @@ class Decision:
     stop: bool
     requeue: bool
     """Whether the job is to be queued again when it has stopped."""
+    diverged: bool
+    """Whether some rank has numbers that are not finite: nothing is saved then."""
 
 
 class Agreement:
@@ -48,24 +50,25 @@ class Agreement:
         """Whether the ranks ask each other after this step: all of them answer alike."""
         return step >= self._next_step
 
-    def reach(self, step: int, save: bool = False) -> Decision:
+    def reach(self, step: int, save: bool = False, diverged: bool = False) -> Decision:
         """The ranks' decision after a step; every rank calls this.
 
         Args:
             step: the same on all of them.
             save: a checkpoint is made in any case.
+            diverged: this rank's numbers are not finite.
         """
         now = time.monotonic()
         late = self._is_first and now - self._saved > self._checkpoint_seconds
         seconds_a_step = (now - self._time) / max(1, step - self._step)
-        mine = (save or late, preemption.requested(), preemption.requeue_requested())
+        mine = (save or late, preemption.requested(), preemption.requeue_requested(), diverged)
         greatest = torch.tensor([*mine, seconds_a_step], dtype=torch.float64, device=self._device)
         dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
         *flags, seconds_a_step = greatest.tolist()
-        save, stop, requeue = map(bool, flags)
+        save, stop, requeue, diverged = map(bool, flags)
         affordable = int(MOST_SECONDS / max(seconds_a_step, 1e-9))
         self._step, self._next_step = step, step + max(1, min(MOST_STEPS, affordable))
         self._time = now
         if save or stop:
             self._saved = now
-        return Decision(save or stop, stop, requeue)
+        return Decision((save or stop) and not diverged, stop, requeue, diverged)

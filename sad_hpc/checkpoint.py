@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from sad_hpc.engine import on_first_rank, precision_of
-from sad_hpc.errors import CheckpointError
+from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.files import checksum as file_checksum
 from sad_hpc.files import read_json, synced_bytes, write_error, write_json
+from sad_hpc.finite import all_finite
 
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -80,7 +81,8 @@ class Checkpoints:
         Every rank must call it.
 
         Raises:
-            CheckpointError: see `newest`; or loading it would run code.
+            CheckpointError: see `newest`; loading it would run code; or it is of a training that
+                has diverged.
         """
         kind = engine.zero_optimization_stage(), precision_of(engine)
         tag = on_first_rank(lambda: self.newest(*kind))
@@ -94,6 +96,11 @@ class Checkpoints:
                 f"{self._state / tag} holds more than tensors and numbers, which no training of "
                 f"ours has written: remove {self._state}"
             ) from None
+        if not all_finite(engine.module.parameters()):
+            raise CheckpointError(
+                f"{self._state / tag} holds weights that are not finite: its training has "
+                f"diverged; remove {self._state}, {DivergedError.REMEDY}"
+            )
         return client_state["position"]
 
     def newest(self, zero_stage: int, precision: str) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sad_hpc import preemption
 from sad_hpc.distributed import abort_other_ranks
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
 from sad_hpc.files import keep_others_from_writing
 from sad_hpc.preemption import Preempted
 from sad_hpc.process_end import end_before_teardown
@@ -72,7 +72,7 @@ def report_error(error: BaseException, debug: bool) -> None:
     """One line for a fault that the user can mend; a traceback on request or for a bug."""
     if debug:
         traceback.print_exception(error)
-    print(f"sad-hpc: error: {error}", file=sys.stderr, flush=True)
+    print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
 
 
 def _fail() -> int:
@@ -257,8 +257,8 @@ def _launch(options: argparse.Namespace) -> int:
     cluster_overrides = [o.removeprefix(prefix) for o in options.overrides if o.startswith(prefix)]
     options.overrides = [o for o in options.overrides if not o.startswith(prefix)]
     run = _load_run(options)
-    from sad_hpc.launch import launch
     from sad_hpc.launch.cluster import load_cluster
+    from sad_hpc.launch.pipeline import launch
 
     return launch(
         run,
@@ -313,7 +313,7 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"{folder}: {state}, {verdict.rows:,} tasks, digest {verdict.digest}")
         faults += verdict.faults
     for fault in faults:
-        print(f"sad-hpc: error: {fault}", file=sys.stderr)
+        print(f"{ERROR_PREFIX}{fault}", file=sys.stderr)
     return 1 if faults else 0
 
 

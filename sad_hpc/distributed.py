@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -142,9 +141,7 @@ def torch_process() -> Process:
         from submitit.helpers import TorchDistributedEnvironment
 
         environment = TorchDistributedEnvironment()
-        if environment.world_size == 1:  # any port derived from the job's number may be taken
-            environment.master_port = _free_port()
-        elif "MASTER_PORT" not in os.environ:
+        if "MASTER_PORT" not in os.environ:
             environment.master_port = random.Random(JobEnvironment().job_id).choice(MEETING_PORTS)
         environment.export(set_cuda_visible_devices=False, overwrite=True)
         return Process(environment.rank, environment.local_rank, environment.world_size)
@@ -162,7 +159,9 @@ def torch_process() -> Process:
         "WORLD_SIZE": str(process.world_size),
     }
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", _port(process))
+    # One that all of them can derive.
+    port = MEETING_PORTS[os.getppid() % len(MEETING_PORTS)]
+    os.environ.setdefault("MASTER_PORT", str(port))
     return process
 
 
@@ -183,16 +182,3 @@ def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None
             rank, local_rank, size = (int(os.environ[name]) for name in triple)
             return rank, local_rank, size
     return None
-
-
-def _port(process: Process) -> str:
-    """A free port for one process; for several a port that all of them can derive."""
-    if process.world_size == 1:
-        return str(_free_port())
-    return str(MEETING_PORTS[os.getppid() % len(MEETING_PORTS)])
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

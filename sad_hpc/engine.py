@@ -13,6 +13,7 @@ import torch.distributed as dist
 from sad_hpc.distributed import Process, has_slurm_gpus
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import PretrainConfig
+from sad_hpc.meeting import MEETING, meet
 from sad_hpc.model import Transformer
 from sad_hpc.preemption import Preempted
 
@@ -41,8 +42,9 @@ def join_process_group(process: Process) -> None:
     """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
 
     Raises:
-        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the port
-            where the ranks meet is taken.
+        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks
+            cannot meet.
+        Preempted: a signal came before they had met.
     """
     on_gpu = torch.cuda.is_available()
     if has_slurm_gpus() and not on_gpu:
@@ -68,19 +70,28 @@ def join_process_group(process: Process) -> None:
             )
         torch.cuda.set_device(process.local_rank)
     if not dist.is_initialized():
-        try:
-            deepspeed.init_distributed(
-                dist_backend="nccl" if on_gpu else "gloo",
-                auto_mpi_discovery=False,
-                timeout=PATIENCE,
-                verbose=False,
-            )
-        except dist.DistNetworkError as error:
-            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            raise SadError(
-                f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again, "
-                "which takes another port, or set MASTER_PORT"
-            ) from error
+        _make_process_group("nccl" if on_gpu else "gloo", process)
+        # Takes the group that is there.
+        deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+
+
+def _make_process_group(backend: str, process: Process) -> None:
+    store = meet(process)
+    try:
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore("group", store),
+            rank=process.rank,
+            world_size=process.world_size,
+            timeout=MEETING,
+        )
+    except (dist.DistError, RuntimeError) as error:
+        raise SadError(
+            f"the ranks have met, but cannot connect to each other ({' '.join(str(error).split())})"
+            ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
+        ) from error
+    # torch has no public name for it.
+    dist.distributed_c10d._set_pg_timeout(PATIENCE)
 
 
 def on_first_rank(work: Callable[[], T]) -> T:

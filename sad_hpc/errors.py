@@ -1,5 +1,8 @@
 """The one exception that users are meant to see: a message that names the thing and the way out."""
 
+ERROR_PREFIX = "sad-hpc: error: "
+"""Begins the line that says why a command or a job failed."""
+
 
 class SadError(Exception):
     """A fault that the user can mend; the command line prints it in one line, without traceback."""
@@ -15,6 +18,12 @@ class DatasetError(SadError):
 
 class RenderError(SadError):
     """OpenGL has failed on the way; another process may succeed."""
+
+
+class DivergedError(SadError):
+    """A training whose losses, gradients or weights are no longer finite."""
+
+    REMEDY = "lower pretrain.learning_rate, or set pretrain.gradient_clipping, and train again"
 
 
 class CheckpointError(SadError):

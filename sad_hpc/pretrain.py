@@ -15,13 +15,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from sad_hpc.agreement import Agreement
+from sad_hpc.agreement import Agreement, Decision
 from sad_hpc.checkpoint import Checkpoints
 from sad_hpc.distributed import Process, torch_process
 from sad_hpc.engine import join_process_group, make_engine, on_first_rank, precision_of
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, DivergedError
 from sad_hpc.examples import Batch, Examples
 from sad_hpc.experiment import PretrainConfig
+from sad_hpc.finite import RecentSteps, all_finite
 from sad_hpc.metrics import MetricsLog
 from sad_hpc.model import Inputs, Transformer
 from sad_hpc.preemption import Preempted
@@ -39,6 +40,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         CheckpointError: a checkpoint of another model is in the way.
         ConfigError: the global batch does not divide over the ranks, or the models of this
             experiment are another's.
+        DivergedError: losses, gradients or weights are no longer finite.
         Preempted: a signal stopped it; a checkpoint is saved.
     """
     if run.experiment.pretrained is not None:
@@ -94,15 +96,23 @@ def learning_rate(config: PretrainConfig, progress: float) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
-def take_step(engine: Any, examples: Batch, rate: float) -> Tensor:
-    """One step of the optimizer on this rank's share of a batch; returns its loss."""
+def take_step(engine: Any, examples: Batch, rate: float) -> tuple[Tensor, Tensor]:
+    """One step of the optimizer on this rank's share of a batch.
+
+    Returns:
+        its loss, and the norm of all ranks' mean gradient before it was clipped.
+    """
     logits = engine(examples.query_states, examples.context, examples.query_images)
     loss = action_loss(logits, examples.labels, examples.weights)
     engine.backward(loss)
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
+    gradients = [each.grad for each in engine.module.parameters() if each.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
     engine.step()
-    return loss.detach()
+    if not gradients:  # ZeRO has taken them, and says their norm
+        norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
+    return loss.detach(), norm.detach().to(loss.device)
 
 
 class Trainer:
@@ -126,6 +136,7 @@ class Trainer:
             self._engine.device, process.is_first, self._config.checkpoint_minutes
         )
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._engine.device)
+        self._recent = RecentSteps(self._engine.device)
 
     def train(self) -> None:
         """Trains to the last epoch and writes the weights and the completion marker."""
@@ -165,17 +176,35 @@ class Trainer:
                     progress.update(self._step)
                 # An epoch's last step is saved with the epoch's metrics, below.
                 if batch + 1 < self._batches and self._agreement.is_due(self._step):
-                    self._save_or_stop()
+                    self._save_or_stop(self._agree())
+            decision = self._agree(save=True)
             self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
-            self._save_or_stop(save=True)
+            self._save_or_stop(decision)
 
-    def _save_or_stop(self, save: bool = False) -> None:
-        """Does what the ranks agree on; they save in any case if `save`.
+    def _agree(self, save: bool = False) -> Decision:
+        """What the ranks decide together; they save in any case if `save`.
+
+        Raises:
+            DivergedError: on all ranks alike.
+        """
+        finite = self._recent.are_finite() and all_finite(self._engine.module.parameters())
+        decision = self._agreement.reach(self._step, save, diverged=not finite)
+        if decision.diverged:
+            rate = self._engine.optimizer.param_groups[0]["lr"]
+            raise DivergedError(
+                f"{self._folder.path.name} has diverged: at step {self._step} and a learning rate "
+                f"of {rate:g} its loss, gradients or weights are not finite (last finite loss: "
+                f"{self._recent.last_loss:.4g}); no later checkpoint is kept: "
+                f"{DivergedError.REMEDY}"
+            )
+        return decision
+
+    def _save_or_stop(self, decision: Decision) -> None:
+        """Does what the ranks have agreed on.
 
         Raises:
             Preempted: a signal has reached one of them before the last step.
         """
-        decision = self._agreement.reach(self._step, save)
         if decision.save:
             self._save()
         if decision.stop and self._step < self._config.epochs * self._batches:
@@ -190,7 +219,9 @@ class Trainer:
         _seed_dropout(self._seed, self._step, self._process.rank)
         # A function of the step alone: a resumed run needs no scheduler's state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
-        self._loss_sum += take_step(self._engine, examples, rate)
+        loss, norm = take_step(self._engine, examples, rate)
+        self._loss_sum += loss
+        self._recent.add(loss, norm)
         self._step += 1
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:

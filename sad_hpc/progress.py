@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sad_hpc.errors import SadError
 from sad_hpc.run import StageFolder
 
 
@@ -30,7 +31,7 @@ class Progress:
         self._bar: Any = None
         if sys.stderr.isatty():
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=folder.title)
-        folder.heartbeat(done, total, unit)
+        self._beat()
 
     def __enter__(self) -> "Progress":
         return self
@@ -57,7 +58,7 @@ class Progress:
 
     def _report(self, note: str) -> None:
         self._last = time.monotonic()
-        self._folder.heartbeat(self._done, self._total, self._unit)
+        self._beat()
         if self._bar is None:
             elapsed = self._last - self._start
             rate = (self._done - self._first) / max(elapsed, 1e-9)
@@ -67,6 +68,13 @@ class Progress:
                 f"{elapsed:.0f} s, {_duration(left)} left"
             )
             print(f"{line}, {note}" if note else line, file=sys.stderr, flush=True)
+
+    def _beat(self) -> None:
+        """The heartbeat is for `status` alone: a disk that fails for a moment ends no work."""
+        try:
+            self._folder.heartbeat(self._done, self._total, self._unit)
+        except SadError as error:
+            print(f"no heartbeat: {error}", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sad_hpc.errors import CheckpointError
+from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.files import checksum as file_checksum
+from sad_hpc.finite import all_finite
 from sad_hpc.hdf5 import write_bytes
 
 WEIGHTS = "weights.pt"
@@ -32,7 +33,8 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
     torch does not notice a flipped bit in a tensor: hence the checksum.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or of another training.
+        CheckpointError: the file is missing, damaged, or of a training that is another or has
+            diverged.
     """
     remedy = f"remove {path.parent} and train again"
     try:
@@ -54,3 +56,8 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
         model.load_state_dict(state)
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit the model; {remedy}") from error
+    if not all_finite(model.parameters()):
+        raise CheckpointError(
+            f"{path} holds weights that are not finite: its training has diverged; remove "
+            f"{path.parent}, {DivergedError.REMEDY}"
+        )

@@ -1,17 +1,20 @@
 """MPI's start: what its ranks announce to the launcher."""
 
 import os
+import random
 import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from sad_hpc.distributed import NETMOD, mpich_settings, torch_process
+from sad_hpc.distributed import MEETING_PORTS, NETMOD, Process, mpich_settings, torch_process
+from sad_hpc.meeting import meet
 from tests.conftest import TINY
 
 BIN = Path(sys.executable).parent
@@ -100,13 +103,64 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert f"the ranks cannot meet at 127.0.0.1:{port}" in done.stderr
 
 
-def test_a_job_of_one_process_takes_a_free_port(environment: None) -> None:
-    pretend_a_local_job(7, 1)
-    ports = set()
-    for _ in range(2):
-        os.environ.pop("MASTER_PORT", None)
-        assert torch_process().world_size == 1
-        ports.add(os.environ["MASTER_PORT"])
-        with socket.socket() as listener:  # as torch's store does
-            listener.bind(("", int(os.environ["MASTER_PORT"])))
-    assert len(ports) == 2, "both derived from the job's number"
+def test_a_process_alone_needs_nobody_at_its_port(environment: None) -> None:
+    os.environ |= {"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
+    start = time.monotonic()
+    meet(Process(0, 0, 1)).set("key", "value")
+    assert time.monotonic() - start < 1
+
+
+MEET = """
+import os, sys, time
+from datetime import timedelta
+from sad_hpc import meeting, preemption
+from sad_hpc.distributed import torch_process
+meeting.MEETING = timedelta(seconds=float(sys.argv[1]))
+with preemption.watched():
+    print("ready", flush=True)
+    start = time.monotonic()
+    try:
+        meeting.meet(torch_process())
+    except Exception as error:
+        print(f"{time.monotonic() - start} {type(error).__name__} {error}", flush=True)
+    os._exit(0)
+"""
+
+
+def one_of_two(rank: int, seconds: float, host: str = "127.0.0.1") -> "subprocess.Popen[str]":
+    """A rank whose other one never comes, and how long it waits for it."""
+    port = str(random.choice(MEETING_PORTS))
+    there = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}
+    process = subprocess.Popen(
+        [sys.executable, "-c", MEET, str(seconds)],
+        env=os.environ
+        | {name: str(value) for name, value in there.items()}
+        | {"MASTER_ADDR": host, "MASTER_PORT": port},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    "rank, host, words",
+    [
+        (0, "127.0.0.1", "SadError no rank 1 came to 127.0.0.1:"),
+        (1, "127.0.0.1", "SadError rank 0 does not answer at 127.0.0.1:"),
+        (1, "nowhere.invalid", "SadError rank 0 does not answer at nowhere.invalid:"),
+    ],
+)
+def test_a_rank_that_never_comes_is_named_in_time(rank: int, host: str, words: str) -> None:
+    out, _ = one_of_two(rank, 0.5, host).communicate(timeout=60)
+    assert words in out and float(out.split()[0]) < 10
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_ends_the_wait_for_others(rank: int) -> None:
+    process = one_of_two(rank, 600)
+    time.sleep(0.3)
+    process.terminate()
+    out, _ = process.communicate(timeout=30)
+    assert "Preempted" in out and float(out.split()[0]) < 5

@@ -6,6 +6,8 @@ import pytest
 
 from sad_hpc.errors import SadError
 from sad_hpc.files import atomic_path, read_json, write_json
+from sad_hpc.holder import HEARTBEAT
+from sad_hpc.progress import Progress
 from sad_hpc.run import StageFolder, provenance
 
 
@@ -52,3 +54,13 @@ def test_an_unwritable_folder_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SadError, match="cannot write"):
         StageFolder("collect", tmp_path / "file" / "below").prepare({})
+
+
+def test_a_heartbeat_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StageFolder("collect", tmp_path / "f")
+    (folder.path / HEARTBEAT).mkdir(parents=True)
+    with Progress(folder, 2, "blocks", seconds=0) as progress:
+        progress.update(1)
+    assert "no heartbeat: cannot write" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Reader of `metrics.jsonl`: loss and label accuracy on held-out training tasks, epoch by epoch."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.errors import DivergedError
 from sad_hpc.run import Run
+
+METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,11 @@ class Training:
 
 
 def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Training]:
-    """The training curves of each method; a seed whose metrics are gone is left out of `seeds`."""
+    """The training curves of each method; a seed whose metrics are gone is left out of `seeds`.
+
+    Raises:
+        DivergedError: a training has diverged.
+    """
     methods = dict.fromkeys(method for method, _ in elements)
     read = [
         _read_method(run, method, [seed for other, seed in elements if other == method])
@@ -39,10 +47,17 @@ def _read_method(run: Run, method: str, seeds: Sequence[int]) -> Training | None
     found = {
         seed: epochs
         for seed in seeds
-        if (epochs := read_epochs(run.checkpoint(method, seed).path / "metrics.jsonl"))
+        if (epochs := read_epochs(run.checkpoint(method, seed).path / METRICS))
     }
     if not found:
         return None
+    for seed, epochs in found.items():
+        if not all(math.isfinite(loss) for loss, _ in epochs.values()):
+            folder = run.checkpoint(method, seed).path
+            raise DivergedError(
+                f"{method} seed {seed} has diverged: {folder / METRICS} holds losses that are not "
+                f"finite; remove {folder} and its evaluation, {DivergedError.REMEDY}"
+            )
     common = sorted(set.intersection(*(set(epochs) for epochs in found.values())))
     curves = np.array([[epochs[epoch] for epoch in common] for epochs in found.values()])
     curves = curves.reshape(len(found), len(common), 2)

@@ -12,20 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from submitit import LocalExecutor, SlurmExecutor
+from submitit import SlurmExecutor
 from submitit.helpers import clean_env
 
 from sad_hpc.errors import SadError
 from sad_hpc.files import checksum
 from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.run import Run
 
 SIGNAL_SECONDS = 120
 """How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
-
-NO_LIMIT_MINUTES = 10 * 365 * 24 * 60
-"""Of jobs on this machine alone: there is no queue that they could go back to."""
 
 LATER = 'trap "" USR2; exec "$0" "$@"'
 """Until Python listens to the signal, it must not end the process."""
@@ -181,13 +179,11 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
     work: StageJob | MpiJob = job
     if stage == "collect" and ranks > 1:
         work, ranks = MpiJob(job, ranks, find_mpiexec()), 1
-    executor = LocalExecutor(folder=log_folder(run, stage))
+    executor = RanksExecutor(folder=log_folder(run, stage))
     executor.update_parameters(
-        timeout_min=NO_LIMIT_MINUTES,
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.tasks,
         visible_gpus=_visible_gpus(resources.gpus * resources.tasks),
-        stderr_to_stdout=True,
         setup=cluster.setup,
     )
     with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():

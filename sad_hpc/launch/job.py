@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,26 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
 from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
 from sad_hpc import preemption
-from sad_hpc.distributed import LAST_WORDS_SECONDS, abort_other_ranks, is_first_of_slurm_step
-from sad_hpc.errors import SadError
+from sad_hpc.distributed import abort_other_ranks, is_first_of_slurm_step
+from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.files import keep_others_from_writing
+from sad_hpc.launch.controller import cause_of_death
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.queue import lets_this_job_run
 from sad_hpc.preemption import Preempted
 from sad_hpc.process_end import end_before_teardown
 from sad_hpc.run import Run
 
+SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+
 SUBMITIT = "submitit.core._submit"
 """The program that a job runs."""
-
-ERROR_PREFIX = "sad-hpc: error: "
-"""Begins the line that says why a job failed, as on the command line."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,8 @@ class StageJob:
                 traceback.print_exc()
             print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
             sys.stdout.flush()
-            _end_other_ranks()
+            # Of MPI; those of torch are ended by srun, or by the controller of a local job.
+            abort_other_ranks()
             sys.exit(1)
 
     def checkpoint(self) -> DelayedSubmission:
@@ -149,6 +147,8 @@ class MpiJob:
         specification = json.dumps(dataclasses.asdict(self.job))
         command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
         code = subprocess.call([*command, "-m", "sad_hpc.launch", specification])
+        if code in SIGNALS:  # what mpiexec ends with if a rank was killed
+            print(f"{ERROR_PREFIX}a rank {cause_of_death(code)}", flush=True)
         if code != 0:
             sys.exit(code)
 
@@ -182,13 +182,3 @@ def _end_before_teardown(code: Any) -> None:
         # There is nothing left to be queued again, and submitit's handler would change the code.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)
-
-
-def _end_other_ranks() -> None:
-    """Ends the ranks that would wait for this one for ever; under Slurm, srun does it too."""
-    abort_other_ranks()
-    if int(os.environ.get("SUBMITIT_LOCAL_NTASKS", "1")) > 1:
-        time.sleep(LAST_WORDS_SECONDS)
-        for sibling in psutil.Process(os.getppid()).children():
-            if sibling.pid != os.getpid():
-                sibling.kill()

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sad_hpc.errors import ERROR_PREFIX
 from sad_hpc.files import read_json, write_json
 from sad_hpc.launch.graph import Step
-from sad_hpc.launch.job import ERROR_PREFIX
 from sad_hpc.run import Run
 
 

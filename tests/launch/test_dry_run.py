@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.pipeline import launch
 from sad_hpc.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 

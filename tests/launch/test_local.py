@@ -1,17 +1,16 @@
 """The whole graph on this machine, with stand-ins for the stages."""
 
+import time
 from pathlib import Path
 
 import pytest
-from submitit import LocalExecutor
 
 from sad_hpc.errors import SadError
-from sad_hpc.launch import launch
 from sad_hpc.launch.cluster import load_cluster
-from sad_hpc.launch.executor import NO_LIMIT_MINUTES, run_tag, start_locally
+from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import LocalRunner, jobs_at_once
+from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import show_status
 from sad_hpc.run import Run
@@ -107,18 +106,32 @@ def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: Fak
     assert start(run) == 0
 
 
-def test_a_machine_without_a_queue_has_no_time_limits(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+    run: Run,
+    stubs: None,
+    ranks: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """submitit's local executor cannot queue mpiexec again, and others thrice at most."""
-    limits = []
-    monkeypatch.setattr(
-        LocalExecutor, "submit", lambda self, _: limits.append(self.parameters["timeout_min"])
-    )
-    cluster = load_cluster("local", ["collect.minutes=2"])
-    (step,) = steps_of(run, "collect")
-    start_locally(run, cluster, "collect", StageJob.of(run, step, run.path))
-    assert limits == [NO_LIMIT_MINUTES] and NO_LIMIT_MINUTES > 365 * 24 * 60
+    """As the kernel does it where memory is short; rank 0 would wait for an hour."""
+    complete(*steps_of(run, "collect"), *steps_of(run, "pretrain")[1:])
+    monkeypatch.setenv("STUB_KILLED", str(ranks - 1))
+    started = time.monotonic()
+    assert start(run, f"pretrain.tasks={ranks}") == 1
+    assert time.monotonic() - started < 60
+    died = f"rank {ranks - 1} of {ranks} died of SIGKILL; out of memory?"
+    assert died in capsys.readouterr().out
+    assert show_status(run.path) == 1
+    assert died in capsys.readouterr().out
+
+
+def test_a_rank_of_mpi_that_is_killed_is_reported(
+    run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB_KILLED", "1")
+    assert start(run) == 1
+    assert "a rank died of SIGKILL; out of memory?" in capsys.readouterr().out
 
 
 def test_a_failing_rank_ends_the_others(

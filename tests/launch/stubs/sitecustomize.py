@@ -1,11 +1,14 @@
 """Stand-ins for the stages, in every Python process that finds this file on its path.
 
 Each notes that it ran in <run>/calls.txt and completes its folder.  STUB_FAILS names the folder, or
-the beginning of its name, of a step that shall fail.
+the beginning of its name, of a step that shall fail.  STUB_KILLED is the rank of a step of several
+that the kernel kills, while the others wait for an hour.
 """
 
 import os
+import signal
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -13,6 +16,11 @@ from pathlib import Path
 def _work(run, folder, line, rank=0):
     from sad_hpc.errors import SadError
 
+    killed = os.environ.get("STUB_KILLED")
+    if killed is not None and folder.stage in ("collect", "pretrain"):
+        if rank == int(killed):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(3600)
     if f"{folder.stage}/{folder.path.name}".startswith(os.environ.get("STUB_FAILS", "none")):
         raise SadError("told to fail")
     if rank == 0:

@@ -1,0 +1,90 @@
+"""The process above the ranks of a local job: it starts them, and ends all when one has died.
+
+submitit's own controller waits for every rank, also for those that wait for a dead one.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
+
+from sad_hpc.distributed import LAST_WORDS_SECONDS
+from sad_hpc.errors import ERROR_PREFIX
+
+LOOK_SECONDS = 0.1
+
+STOPPED = 128 + signal.SIGTERM
+"""Exit code of ranks that have agreed to stop."""
+
+
+class RanksExecutor(submitit.LocalExecutor):
+    """submitit's local executor, with ranks that are watched and no time limit."""
+
+    def _submit_command(self, command: str) -> "LocalJob[Any]":
+        ranks, gpus = self.parameters["tasks_per_node"], self.parameters["gpus_per_node"]
+        visible = self.parameters["visible_gpus"] or range(gpus)
+        environment = {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible[:gpus])),
+            "SUBMITIT_EXECUTOR": "local",
+            "SUBMITIT_LOCAL_COMMAND": command,
+            "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
+            "SUBMITIT_LOCAL_NODEID": "0",
+            "SUBMITIT_LOCAL_NTASKS": str(ranks),
+            "SUBMITIT_LOCAL_SIGNAL_DELAY_S": "0",
+            "SUBMITIT_LOCAL_TIMEOUT_S": "0",
+            "SUBMITIT_LOCAL_WITH_SHELL": "",
+            "SUBMITIT_STDERR_TO_STDOUT": "1",
+        }
+        program = shlex.join([sys.executable, "-m", __name__, str(self.folder)])
+        lines = [*self.parameters["setup"], f"exec {program}"]
+        process = subprocess.Popen(["sh", "-c", " && ".join(lines)], env=os.environ | environment)
+        return LocalJob(self.folder, str(process.pid), list(range(ranks)), process)
+
+
+class RanksController(Controller):
+    """Starts the ranks; when one has failed, the others have a moment for last words of their own.
+
+    What `run` finds alive after `wait`, it kills.
+    """
+
+    def wait(self, freq: int = 24) -> Sequence[int | None]:
+        """Exit codes, negative for signals; None of ranks that still wait for one that failed."""
+        failed_at: float | None = None
+        while True:
+            codes = [rank.poll() for rank in self.tasks]
+            if failed_at is None and any(map(_fails, codes)):
+                failed_at = time.monotonic()
+                self._report_deaths(codes)
+            gone = failed_at is not None and time.monotonic() - failed_at > LAST_WORDS_SECONDS
+            if gone or None not in codes:
+                return codes
+            time.sleep(LOOK_SECONDS)
+
+    def _report_deaths(self, codes: Sequence[int | None]) -> None:
+        """A rank that a signal has killed could not say so itself."""
+        for rank, (code, log) in enumerate(zip(codes, self.stdouts, strict=True)):
+            if code is not None and code < 0:
+                log.write(f"{ERROR_PREFIX}rank {rank} of {self.ntasks} {cause_of_death(-code)}\n")
+                log.flush()
+
+
+def cause_of_death(number: int) -> str:
+    """Of a process that a signal has killed."""
+    hint = "; out of memory?" if number == signal.SIGKILL else ""
+    return f"died of {signal.Signals(number).name}{hint}"
+
+
+def _fails(code: int | None) -> bool:
+    return code not in (None, 0, STOPPED, LOCAL_REQUEUE_RETURN_CODE)
+
+
+if __name__ == "__main__":
+    RanksController(Path(sys.argv[1])).run()
