@@ -1,7 +1,5 @@
 """What runs inside a job: one step of the graph, in every process of the job."""
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
+from submitit import JobEnvironment
 from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
@@ -146,9 +145,9 @@ class MpiJob:
 
     def __call__(self) -> None:
         """Runs all ranks to their end; their output goes where this process's output goes."""
-        specification = json.dumps(dataclasses.asdict(self.job))
+        pickle = str(JobEnvironment().paths.submitted_pickle)
         command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
-        code = subprocess.call([*command, "-m", "sad_hpc.launch", specification])
+        code = subprocess.call([*command, "-m", "sad_hpc.launch", pickle])
         if code != 0:
             sys.exit(code)
 
