@@ -4,7 +4,6 @@ may write there, or put another folder in its place, may run code as whoever sta
 import os
 import pwd
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from sad_hpc.errors import SadError
@@ -16,15 +15,16 @@ TRUSTED = "SAD_HPC_TRUSTED_OWNERS"
 def check_ownership(folder: Path) -> None:
     """Refuses a folder that another user could change; the parts of it that are not there pass.
 
-    What is there, from `folder` up to the root, must belong to this user, to root or to one of
-    SAD_HPC_TRUSTED_OWNERS.  It must not be writable by everyone; above `folder` itself a sticky bit
-    will do, as in /tmp.  A folder that its group may write passes: who works in a group's folder
-    trusts the group.
+    What is there, from `folder` up to the root, as it is named and as links lead, must belong to
+    this user, to root or to one of SAD_HPC_TRUSTED_OWNERS.  It must not be writable by everyone;
+    above `folder` itself a sticky bit will do, as in /tmp.  A folder that its group may write
+    passes: who works in a group's folder trusts the group.
 
     Raises:
         SadError: whose it is, or its mode, and the way out.
     """
-    for path in _way(folder):
+    real = Path(os.path.realpath(folder))
+    for path in dict.fromkeys(_way(folder.absolute()) + _way(real)):
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -35,7 +35,7 @@ def check_ownership(folder: Path) -> None:
                 f"{path} belongs to {owner}, who could run code as you there: choose another "
                 f"folder (--runs), or {TRUSTED}={owner} if you trust them"
             )
-        sticky = status.st_mode & stat.S_ISVTX and path != folder.resolve()
+        sticky = status.st_mode & stat.S_ISVTX and path != real
         if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not sticky:
             raise SadError(
                 f"{path} is writable by everyone ({stat.filemode(status.st_mode)}), who could run "
@@ -43,10 +43,8 @@ def check_ownership(folder: Path) -> None:
             )
 
 
-def _way(folder: Path) -> Iterator[Path]:
-    """A folder and those above it, as it is named and as links resolve."""
-    for end in dict.fromkeys((folder.absolute(), folder.resolve())):
-        yield from (end, *end.parents)
+def _way(folder: Path) -> list[Path]:
+    return [folder, *folder.parents]
 
 
 def _user_name(number: int) -> str:
