@@ -35,8 +35,8 @@ cluster-down:
 
 # torch first and pinned: a plain `torch` may fetch several GB of CUDA packages.
 .venv/installed: setup.cfg constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-	    || { echo "sad_hpc needs Python 3.10 or newer: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "sad_hpc needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv \
 	    || { echo "no venv module: apt-get install python3-venv"; exit 1; }
 	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel

@@ -78,7 +78,7 @@ def _probe(command: list[str]) -> tuple[bool, str]:
 
 
 def _probe_python(code: str) -> tuple[bool, str]:
-    return _probe([sys.executable, "-c", code])
+    return _probe([sys.executable, "-P", "-c", code])
 
 
 def _mpi() -> Check:
@@ -87,7 +87,7 @@ def _mpi() -> Check:
         "if world.Get_rank() == 0: print(world.Get_size(), name, *version)"
     )
     try:
-        works, text = _probe([find_mpiexec(), "-n", "2", sys.executable, "-c", code])
+        works, text = _probe([find_mpiexec(), "-n", "2", sys.executable, "-P", "-c", code])
     except SadError as error:
         return Check("MPI", "miss", str(error))
     size, _, library = text.partition(" ")

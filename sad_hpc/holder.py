@@ -18,6 +18,7 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from sad_hpc import preemption
 from sad_hpc.errors import SadError
 from sad_hpc.files import has_locks, read_json, write_error, write_json
+from sad_hpc.ownership import check_ownership
 
 LOCK, SOFT_LOCK = ".lock", ".in-use"
 HOLDER, HEARTBEAT = ".holder.json", "progress.json"
@@ -60,10 +61,11 @@ def held(folder: Path) -> Iterator[None]:
     """Within this block nobody else works in `folder`, which is created if need be.
 
     Raises:
-        SadError: somebody does; or the folder cannot be written.
+        SadError: somebody does; another user could change the folder; or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        check_ownership(folder)
         lock = _acquired(folder)
     except OSError as error:
         raise write_error(folder / LOCK, error) from error

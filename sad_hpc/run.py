@@ -183,12 +183,13 @@ class Run:
         """Within this block one process writes in a stage's folder, which it prepares first.
 
         Raises:
-            SadError: another process is at it, or see `StageFolder.prepare`.
+            SadError: another process is at it, or another user could be, or see
+                `StageFolder.prepare`.
         """
-        if not (self.path / "config.json").exists():
-            self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
-        folder.prepare(config)
         with held(folder.path):
+            if not (self.path / "config.json").exists():
+                self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
+            folder.prepare(config)
             yield
 
     def _element(

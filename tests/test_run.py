@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.files import atomic_path, read_json, write_json
 from sad_hpc.holder import HEARTBEAT
 from sad_hpc.progress import Progress
-from sad_hpc.run import StageFolder, provenance
+from sad_hpc.run import Run, StageFolder, provenance
+from tests.conftest import TINY
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path):
@@ -64,3 +66,12 @@ def test_a_heartbeat_that_cannot_be_written_ends_nothing(
     with Progress(folder, 2, "blocks", seconds=0) as progress:
         progress.update(1)
     assert "no heartbeat: cannot write" in capsys.readouterr().err
+
+
+def test_no_stage_writes_where_another_user_could(tmp_path: Path):
+    run = Run(load_experiment(TINY), tmp_path)
+    run.path.mkdir()
+    run.path.chmod(0o777)
+    with pytest.raises(SadError, match="writable by everyone"), run.writing(run.data(), {}):
+        pass
+    assert not [path for path in run.path.rglob("*") if path.is_file()]

@@ -1,6 +1,5 @@
 """Where an experiment's numbers come from: code, machine and libraries of every stage."""
 
-import json
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -72,13 +71,7 @@ def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:
-    return [_without_folder(word) for word in arguments]
-
-
-def _without_folder(word: str) -> str:
-    if word.startswith("{"):  # the whole job, as an MPI rank of a local launch is given it
-        return str(json.loads(word)["title"])
-    return Path(word).name if Path(word).is_absolute() else word
+    return [Path(word).name if Path(word).is_absolute() else word for word in arguments]
 
 
 def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:

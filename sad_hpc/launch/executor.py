@@ -43,6 +43,8 @@ def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
     threads = str(cluster.resources(stage).cpus_per_task)
     # LP_NUM_THREADS: Mesa's software renderer would start a thread a core in every rank.
     environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LP_NUM_THREADS": "1"}
+    # `python -m` would import what lies in the working directory, before what is installed.
+    environment["PYTHONSAFEPATH"] = "1"
     if cluster.hdf5_file_locking is not None:
         # HDF5 reads it once, when h5py is imported.
         environment["HDF5_USE_FILE_LOCKING"] = str(cluster.hdf5_file_locking).upper()

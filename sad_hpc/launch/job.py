@@ -1,7 +1,5 @@
 """What runs inside a job: one step of the graph, in every process of the job."""
 
-import dataclasses
-import json
 import signal
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from submitit import JobEnvironment
 from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
@@ -144,9 +143,9 @@ class MpiJob:
 
     def __call__(self) -> None:
         """Runs all ranks to their end; their output goes where this process's output goes."""
-        specification = json.dumps(dataclasses.asdict(self.job))
+        pickle = str(JobEnvironment().paths.submitted_pickle)
         command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
-        code = subprocess.call([*command, "-m", "sad_hpc.launch", specification])
+        code = subprocess.call([*command, "-m", "sad_hpc.launch", pickle])
         if code in SIGNALS:  # what mpiexec ends with if a rank was killed
             print(f"{ERROR_PREFIX}a rank {cause_of_death(code)}", flush=True)
         if code != 0:

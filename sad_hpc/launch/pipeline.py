@@ -25,6 +25,7 @@ from sad_hpc.launch.queue import QueueEntry, squeue
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.wait import wait_for_jobs
+from sad_hpc.ownership import check_ownership
 from sad_hpc.run import Run
 
 ENDING_SECONDS = 120
@@ -55,12 +56,14 @@ def launch(
         wait: also under Slurm, return when all jobs have ended.
 
     Raises:
-        SadError: no Slurm, a refused submission, another launcher at work, a full disk.
+        SadError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
+            that another user could change.
     """
     arguments = command_line(run, config, overrides, results)
     _check_models(run)
     steps = graph(run)
     if dry_run:
+        check_ownership(run.path)
         asked = cluster.executor == "slurm" and shutil.which("squeue")
         active = _active_jobs(run, steps, squeue()) if asked else {}
         missing = missing_steps(steps, active)

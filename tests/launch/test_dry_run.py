@@ -35,6 +35,7 @@ def test_resources_and_dependencies(run: Run) -> None:
             "#SBATCH --account=lab",
             "#SBATCH --constraint=ib",
             "export HDF5_USE_FILE_LOCKING=FALSE",
+            "export PYTHONSAFEPATH=1",
             "module load hdf5",
         ):
             assert f"{line}\n" in script

@@ -134,6 +134,30 @@ def test_a_rank_of_mpi_that_is_killed_is_reported(
     assert "a rank died of SIGKILL; out of memory?" in capsys.readouterr().out
 
 
+def test_no_process_of_a_job_imports_from_the_working_directory(
+    run: Run, stubs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither submitit's controller nor a task of it nor a rank of MPI."""
+    (tmp_path / "here").mkdir()
+    note = f"import sys; open({str(tmp_path / 'imported')!r}, 'a').write(str(sys.orig_argv))\n"
+    (tmp_path / "here/cloudpickle.py").write_text(note + "raise ImportError('not the real one')\n")
+    complete(*graph(run)[1:])
+    monkeypatch.chdir(tmp_path / "here")
+    assert start(run) == 0
+    assert not (tmp_path / "imported").exists()
+    assert calls(run) == ["collect ranks=2 threads=1", "aggregate results"]
+
+
+def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
+    """Linux allows 128 KiB for one argument."""
+    chosen = {f"repeats_{number}": 1.0 for number in range(20_000)}
+    data = run.experiment.data.model_copy(update={"chosen": chosen})
+    run = Run(run.experiment.model_copy(update={"data": data}), run.runs)
+    complete(*graph(run)[1:])
+    assert start(run) == 0
+    assert calls(run)[0] == "collect ranks=2 threads=1"
+
+
 def test_a_failing_rank_ends_the_others(
     run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

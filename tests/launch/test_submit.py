@@ -122,6 +122,24 @@ def test_a_folder_that_sbatch_would_misread_is_refused(
     assert slurm.scripts() == {}
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_that_another_user_could_change_is_left_alone(
+    run: Run, slurm: FakeSlurm, mode: int
+) -> None:
+    """Whoever may write there may put another pickle in the place of a job's."""
+    run.path.mkdir(parents=True)
+    run.path.chmod(mode)
+    with pytest.raises(SadError, match=r"made-up is writable by everyone .*--runs"):
+        submit(run)
+    with pytest.raises(SadError, match="writable by everyone"):
+        launch(run, Path("x"), [], Path("r"), load_cluster("slurm", []), dry_run=True, wait=False)
+    assert slurm.scripts() == {}
+    assert not [path for path in run.path.rglob("*") if path.is_file()]
+    run.path.chmod(0o755)
+    run.runs.chmod(0o1777)  # as shared folders are
+    assert submit(run) == 0
+
+
 def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
