@@ -12,6 +12,9 @@ from unittest import mock
 import pytest
 
 from sad_hpc.distributed import NETMOD, mpich_settings, torch_process
+from sad_hpc.errors import SadError
+from sad_hpc.holder import held
+from sad_hpc.run import StageFolder
 from tests.conftest import TINY
 
 BIN = Path(sys.executable).parent
@@ -110,3 +113,25 @@ def test_a_job_of_one_process_takes_a_free_port(environment: None) -> None:
         with socket.socket() as listener:  # as torch's store does
             listener.bind(("", int(os.environ["MASTER_PORT"])))
     assert len(ports) == 2, "both derived from the job's number"
+
+
+NUMBERS = ("RANK", "SLURM_NTASKS", "MASTER_PORT")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_none_is_named(environment: None, name: str) -> None:
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", name: "abc"}
+    with pytest.raises(SadError, match=f"{name}='abc'"):
+        torch_process()
+
+
+def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
+    os.environ |= dict.fromkeys([*NUMBERS, "SLURM_RESTART_COUNT"], "")
+    assert torch_process().world_size == 1 and int(os.environ["MASTER_PORT"]) > 0
+    folder = StageFolder("collect", tmp_path)
+    with held(tmp_path):
+        folder.heartbeat(1, 2, "blocks")
+    assert folder.progress is not None and folder.progress["requeued"] == 0
+    os.environ["SLURM_RESTART_COUNT"] = "abc"
+    with pytest.raises(SadError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
+        pass
