@@ -14,6 +14,7 @@ from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
 from sad_hpc.files import keep_others_from_writing
 from sad_hpc.preemption import Preempted
 from sad_hpc.process_end import end_before_teardown
+from sad_hpc.standard_streams import keep_streams_open
 from sad_hpc.theory.command import add_theory
 
 EXAMPLES = {
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> int:
     """The console script: a process that runs `main` and ends."""
+    keep_streams_open()
     code = main()
     end_before_teardown(code)
     return code

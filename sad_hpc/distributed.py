@@ -25,6 +25,19 @@ LAST_WORDS_SECONDS = 2.0
 """How long after an error the launcher may pass it on, and other ranks may report theirs."""
 
 
+def environment_number(name: str, default: int) -> int:
+    """The number in an environment variable; `default` if it is unset or empty.
+
+    Raises:
+        SadError: it holds something else.
+    """
+    text = os.environ.get(name) or str(default)
+    try:
+        return int(text)
+    except ValueError:
+        raise SadError(f"{name}={text!r} in the environment is no number: unset it") from None
+
+
 def under_mpi() -> bool:
     """Whether an MPI launcher started this process."""
     return any(name in os.environ for name in MPI_VARIABLES)
@@ -85,7 +98,7 @@ def abort_other_ranks() -> None:
 
 
 def _compare_with_slurm(world_size: int, command: str) -> None:
-    expected = int(os.environ.get("SLURM_NTASKS", world_size))
+    expected = environment_number("SLURM_NTASKS", world_size)
     if world_size != expected:
         raise SadError(
             f"{world_size} rank(s) see each other but SLURM_NTASKS={expected}: start it as "
@@ -135,7 +148,13 @@ def torch_process() -> Process:
 
     A job's processes come from submitit (locally or under Slurm), from srun, from torchrun or
     from mpiexec; a process that none of them started is alone.
+
+    Raises:
+        SadError: a variable that should say a number does not; or see `world`.
     """
+    for name in ("MASTER_PORT", "SLURM_NTASKS"):
+        if environment_number(name, 0) == 0:  # submitit and torch read an empty one as a number
+            os.environ.pop(name, None)
     if "SUBMITIT_EXECUTOR" in os.environ:
         from submitit import JobEnvironment
         from submitit.helpers import TorchDistributedEnvironment
@@ -178,7 +197,7 @@ def has_slurm_gpus() -> bool:
 
 def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None:
     for triple in names:
-        if all(name in os.environ for name in triple):
-            rank, local_rank, size = (int(os.environ[name]) for name in triple)
+        if all(os.environ.get(name) for name in triple):
+            rank, local_rank, size = (environment_number(name, 0) for name in triple)
             return rank, local_rank, size
     return None

@@ -66,7 +66,9 @@ def doctor(cluster: ClusterConfig | None, runs: Path = Path("runs")) -> int:
 def _probe(command: list[str]) -> tuple[bool, str]:
     """Whether a command succeeds, and its output or the last line of its error."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
+        )
     except OSError as error:
         return False, str(error.strerror)
     except subprocess.TimeoutExpired:

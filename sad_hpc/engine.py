@@ -105,8 +105,11 @@ def on_first_rank(work: Callable[[], T]) -> T:
             answer[0] = work()
         except Exception as error:
             # Only what surely can be pickled travels.
-            known = isinstance(error, SadError | Preempted)
-            answer[1] = error if known else RuntimeError(repr(error))
+            answer[1] = RuntimeError(repr(error))
+            if isinstance(error, SadError | Preempted):
+                answer[1] = error
+            elif isinstance(error, OSError) and error.strerror:
+                answer[1] = OSError(error.errno, error.strerror, error.filename)
     dist.broadcast_object_list(answer, src=0)
     if answer[1] is not None:
         raise answer[1]

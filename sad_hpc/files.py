@@ -10,10 +10,17 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from sad_hpc.errors import SadError
+
+T = TypeVar("T")
+
+_adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
 
 
 def keep_others_from_writing() -> None:
@@ -112,6 +119,17 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return None
+
+
+def typed(kind: type[T], content: Any) -> T | None:
+    """JSON values as `kind`, a dataclass or another type; None if they are of other types.
+
+    Keys that `kind` does not know are left out: a later version may have written them.
+    """
+    try:
+        return _adapter(kind).validate_python(content)
+    except ValidationError:
         return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from sad_hpc import preemption
+from sad_hpc.distributed import environment_number
 from sad_hpc.errors import SadError
 from sad_hpc.files import has_locks, read_json, write_error, write_json
 from sad_hpc.ownership import check_ownership
@@ -92,7 +93,7 @@ def _acquired(folder: Path) -> BaseFileLock:
         FileLock(folder / LOCK) if has_locks(folder) else SoftFileLock(folder / SOFT_LOCK)
     )
     started = time.time()
-    was_requeued = int(os.environ.get("SLURM_RESTART_COUNT", 0)) > 0
+    was_requeued = environment_number("SLURM_RESTART_COUNT", 0) > 0
     while True:
         try:
             lock.acquire(timeout=1)

@@ -20,15 +20,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from sad_hpc.config import differences
+from sad_hpc.distributed import environment_number
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
-from sad_hpc.files import read_json, sealed, unsealed, write_error, write_json
+from sad_hpc.files import read_json, sealed, typed, unsealed, write_error, write_json
 from sad_hpc.holder import HEARTBEAT, held
 from sad_hpc.methods import METHODS
 
@@ -36,6 +37,21 @@ LIBRARIES = (
     "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
     "torch",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Heartbeat:
+    """progress.json."""
+
+    done: float
+    total: float
+    unit: str
+    time: float
+    host: str
+    pid: int
+    requeued: int = 0
+    stopped: float = 0
+    """When a signal ended the work after it; 0 if none has."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +90,16 @@ class StageFolder:
     def done(self) -> dict[str, Any] | None:
         """What the completion marker says; None if there is none, it is damaged, or an output of
         the stage is missing or has another size since."""
-        stored = read_json(self.path / "done.json")
+        stored = typed(dict[str, Any], read_json(self.path / "done.json"))
         try:
-            marker = unsealed(stored) if isinstance(stored, dict) else None
+            marker = unsealed(stored or {})
         except ValueError:
             return None
-        if marker is None or any(
-            _size(self.path / name) != size for name, size in marker.get("outputs", {}).items()
-        ):
+        sizes = typed(dict[str, int | None], marker.get("outputs", {}))
+        if not marker or sizes is None:
             return None
-        return marker
+        intact = all(_size(self.path / name) == size for name, size in sizes.items())
+        return marker if intact else None
 
     def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
         """Marks the stage as complete.
@@ -98,18 +114,16 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid, requeued}, or None.
-
-        With `stopped`, a time, if a signal ended the work after it.
-        """
-        return read_json(self.path / HEARTBEAT)
+        """The last heartbeat: {done, total, unit, time, host, pid, requeued, stopped}, or None."""
+        beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
+        return None if beat is None else asdict(beat)
 
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
         beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
         beat |= {"host": socket.gethostname(), "pid": os.getpid()}
         # Slurm counts how often it has started a job again.
-        beat |= {"requeued": int(os.environ.get("SLURM_RESTART_COUNT", 0))}
+        beat |= {"requeued": environment_number("SLURM_RESTART_COUNT", 0)}
         write_json(self.path / HEARTBEAT, beat)
 
     def note_stop(self) -> None:

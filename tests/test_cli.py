@@ -8,6 +8,7 @@ from sad_hpc.cli import EXAMPLES, main
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment_file import load_experiment
+from sad_hpc.run import Run
 from tests.conftest import ROOT, TINY
 
 BIN = Path(sys.executable).parent
@@ -107,3 +108,9 @@ def test_collect_starts_without_loading_torch():
     code = "import sys, sad_hpc.collect, sad_hpc.cli; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error(tiny_run: Run):
+    command = f"{BIN}/sad-hpc inspect {tiny_run.path} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,10 @@ from unittest import mock
 import pytest
 
 from sad_hpc.distributed import MEETING_PORTS, NETMOD, Process, mpich_settings, torch_process
+from sad_hpc.errors import SadError
+from sad_hpc.holder import held
 from sad_hpc.meeting import meet
+from sad_hpc.run import StageFolder
 from tests.conftest import TINY
 
 BIN = Path(sys.executable).parent
@@ -164,3 +167,25 @@ def test_a_signal_ends_the_wait_for_others(rank: int) -> None:
     process.terminate()
     out, _ = process.communicate(timeout=30)
     assert "Preempted" in out and float(out.split()[0]) < 5
+
+
+NUMBERS = ("RANK", "SLURM_NTASKS", "MASTER_PORT")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_none_is_named(environment: None, name: str) -> None:
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", name: "abc"}
+    with pytest.raises(SadError, match=f"{name}='abc'"):
+        torch_process()
+
+
+def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
+    os.environ |= dict.fromkeys([*NUMBERS, "SLURM_RESTART_COUNT"], "")
+    assert torch_process().world_size == 1 and int(os.environ["MASTER_PORT"]) > 0
+    folder = StageFolder("collect", tmp_path)
+    with held(tmp_path):
+        folder.heartbeat(1, 2, "blocks")
+    assert folder.progress is not None and folder.progress["requeued"] == 0
+    os.environ["SLURM_RESTART_COUNT"] = "abc"
+    with pytest.raises(SadError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
+        pass

@@ -1,10 +1,14 @@
 """Where training may run: with the GPUs that Slurm gave, or on CPUs if none was asked for."""
 
+import pickle
+from pathlib import Path
+
 import pytest
 import torch
+import torch.distributed as dist
 
 from sad_hpc.distributed import Process, has_slurm_gpus
-from sad_hpc.engine import join_process_group
+from sad_hpc.engine import join_process_group, on_first_rank
 from sad_hpc.errors import SadError
 
 
@@ -33,3 +37,23 @@ def test_jobs_without_gpus_train_on_cpus(variables, monkeypatch: pytest.MonkeyPa
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert not has_slurm_gpus()
+
+
+def test_a_failure_of_the_first_rank_names_its_file_on_every_rank(monkeypatch: pytest.MonkeyPatch):
+    travelled = []
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(
+        dist, "broadcast_object_list", lambda answer, src: travelled.append(pickle.dumps(answer))
+    )
+    with pytest.raises(FileNotFoundError) as here:
+        on_first_rank(Path("/nowhere/checkpoint").stat)
+    (_, there) = pickle.loads(travelled[0])
+    for error in (here.value, there):
+        assert str(error.filename) == "/nowhere/checkpoint"
+        assert error.strerror == "No such file or directory"
+    with pytest.raises(RuntimeError, match=r"OSError\('odd'"):  # as h5py raises them
+        on_first_rank(_odd)
+
+
+def _odd() -> None:
+    raise OSError("odd")

@@ -29,7 +29,7 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     inputs = Inputs.of_family(make_family(trained.task))
     model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
-    load_weights(folder.path / WEIGHTS, model, signature, marker["checksum"])
+    load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device).eval()
 

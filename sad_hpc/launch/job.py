@@ -90,7 +90,13 @@ class StageJob:
 
     def _step(self) -> Step:
         run = Run(parse_experiment(dict(self.experiment), self.title), Path(self.runs))
-        return next(step for step in graph(run) if step.title == self.title)
+        steps = {step.title: step for step in graph(run)}
+        if self.title not in steps:
+            raise SadError(
+                f"{self.title} is no step of {run.experiment.name} as this sad_hpc reads it (it "
+                "has changed since the job was submitted): launch again"
+            )
+        return steps[self.title]
 
     def _leave(self, stop: Preempted, queue_again: Any) -> NoReturn:
         """Ends a stage that stopped early.

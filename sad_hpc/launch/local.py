@@ -67,15 +67,21 @@ class LocalRunner:
 
     def run_stage(self, steps: list[Step], limit: int) -> None:
         """Runs the missing ones of `steps`, at most `limit` at a time."""
+        waiting: list[Step] = []
+        blocked: list[tuple[Step, Step]] = []
+        # Each marker is read once: a file system may answer otherwise a moment later.
         for step in steps:
             if step.complete:
                 _say(f"{step.name}: complete, skipped")
-        missing = [step for step in steps if not step.complete]
-        waiting = [step for step in missing if all(need.complete for need in step.requires)]
-        if blocked := [step for step in missing if step not in waiting]:
-            reason = next(need for need in blocked[0].requires if not need.complete)
-            titles = ", ".join(step.folder.path.name for step in blocked)
-            _say(f"{blocked[0].stage} not started, since {reason.title} is not complete: {titles}")
+            elif lacking := [need for need in step.requires if not need.complete]:
+                blocked.append((step, lacking[0]))
+            else:
+                waiting.append(step)
+        if blocked:
+            reason = blocked[0][1]
+            titles = ", ".join(step.folder.path.name for step, _ in blocked)
+            stage = blocked[0][0].stage
+            _say(f"{stage} not started, since {reason.title} is not complete: {titles}")
         while waiting or self.running:
             while waiting and len(self.running) < limit:
                 self._start(waiting.pop(0))

@@ -1,5 +1,6 @@
 """`sad-hpc launch`: runs every step of a run that is not complete, here or through Slurm."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -15,18 +16,30 @@ from sad_hpc.launch.executor import (
     StageExecutor,
     log_folder,
     run_tag,
+    settings_of,
     submission_environment,
 )
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import run_locally
 from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
-from sad_hpc.launch.queue import QueueEntry, squeue
+from sad_hpc.launch.queue import LARGEST_ARRAY, QueueEntry, largest_array, squeue
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
+from sad_hpc.launch.state import BLOCKED_ADVICE
 from sad_hpc.launch.wait import wait_for_jobs
 from sad_hpc.ownership import check_ownership
 from sad_hpc.run import Run
+
+REFUSED = (
+    "see cluster.partition, account, qos, tasks, memory_gb and minutes (configs/cluster), and "
+    "`sinfo`"
+)
+TOO_MANY = (
+    "the account or QOS may not have so many jobs in the queue (MaxSubmitJobs), or so large ones: "
+    "launch again when some have ended, or see cluster.account, qos, nodes, tasks and minutes; "
+    "`sacctmgr show assoc,qos`"
+)
 
 ENDING_SECONDS = 120
 """How long a cancelled job may take to end."""
@@ -65,11 +78,12 @@ def launch(
     if dry_run:
         check_ownership(run.path)
         asked = cluster.executor == "slurm" and shutil.which("squeue")
-        active = _active_jobs(run, steps, squeue()) if asked else {}
-        missing = missing_steps(steps, active)
+        queue = squeue() if asked else {}
+        active = _active_jobs(run, steps, queue)
+        missing = missing_steps(steps, active.keys() - _outdated(run, steps, queue, cluster))
         if steps[-1].complete and _tables_are_others(run, results):
             missing.append(steps[-1])
-        planned = batches(missing)
+        planned = batches(missing, largest_array() if asked else LARGEST_ARRAY)
         write_scripts(run, planned, active, cluster, arguments)
         _say_skipped(steps)
         return 0
@@ -146,12 +160,18 @@ def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results
     queue = squeue()
     _cancel_unrecorded(run, queue)
     active = _active_jobs(run, steps, queue)
-    missing = missing_steps(steps, active)
+    outdated = _outdated(run, steps, queue, cluster)
+    missing = missing_steps(steps, active.keys() - outdated)
+    for title in sorted(outdated & active.keys()):
+        print(f"{title}: job {active[title]} is replaced, for its cluster settings have changed")
     _cancel([active.pop(step.title) for step in missing if step.title in active])
     for title, job in active.items():
-        print(f"{title}: has job {job} already")
+        blocked = f", blocked ({queue[job].reason})" if queue[job].is_blocked else ""
+        print(f"{title}: has job {job} already{blocked}")
+    if any(queue[job].is_blocked for job in active.values()):
+        print(BLOCKED_ADVICE)
     ids = dict(active)
-    for batch in batches(missing):
+    for batch in batches(missing, largest_array()):
         after = dependency(batch, ids)
         records = _submit(run, batch, after, cluster, results)
         save_records(run, records)
@@ -170,12 +190,11 @@ def _submit(
             jobs = executor.submit_array([StageJob.of(run, step, results) for step in batch.steps])
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())
-        raise SadError(
-            f"Slurm refused {batch.name}: {reason}; see cluster.partition, account, qos, tasks, "
-            "memory_gb and minutes (configs/cluster), and `sinfo`"
-        ) from None
+        way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
+        raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
+    settings = settings_of(cluster, batch.stage)
     return {
-        step.title: JobRecord.of(step, job, "slurm")
+        step.title: JobRecord.of(step, job, "slurm", settings)
         for step, job in zip(batch.steps, jobs, strict=True)
     }
 
@@ -191,6 +210,22 @@ def _active_jobs(run: Run, steps: list[Step], queue: dict[str, QueueEntry]) -> d
         if step.title in records and not step.complete
     }
     return {title: id for title, id in wanted.items() if id in queue and queue[id].is_active}
+
+
+def _outdated(
+    run: Run, steps: list[Step], queue: dict[str, QueueEntry], cluster: ClusterConfig
+) -> set[str]:
+    """Titles of steps whose jobs wait with other cluster settings than they would get now."""
+    queued = {
+        title: record
+        for title, record in load_records(run).items()
+        if record.settings and record.id in queue and queue[record.id].is_waiting
+    }
+    return {
+        step.title
+        for step in steps
+        if step.title in queued and queued[step.title].settings != settings_of(cluster, step.stage)
+    }
 
 
 def _jobs_of(run: Run, queue: dict[str, QueueEntry]) -> list[str]:
@@ -211,18 +246,19 @@ def _cancel_unrecorded(run: Run, queue: dict[str, QueueEntry]) -> None:
         return
     print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
     _cancel(lost)
-    for _ in range(ENDING_SECONDS):
-        # One that runs still has its block or step to finish, and holds its folder meanwhile.
-        queue = squeue()
-        if not any(job in queue and queue[job].is_alive for job in lost):
-            return
-        time.sleep(1)
 
 
 def _cancel(ids: list[str]) -> None:
-    """Ends jobs that wait for one that will never succeed."""
-    if ids:
-        subprocess.run(["scancel", *ids], check=False)
+    """Ends jobs, and waits until they have ended."""
+    if not ids:
+        return
+    subprocess.run(["scancel", *ids], check=False)
+    for _ in range(ENDING_SECONDS):
+        # One that runs still has its block or step to finish, and holds its folder meanwhile.
+        queue = squeue()
+        if not any(job in queue and queue[job].is_alive for job in ids):
+            return
+        time.sleep(1)
 
 
 def _say_skipped(steps: list[Step]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sad_hpc.launch.graph import Step
+from sad_hpc.launch.queue import LARGEST_ARRAY
 from sad_hpc.methods import METHODS
 
 
@@ -57,9 +58,9 @@ def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
     return list(missing.values())
 
 
-def batches(missing: Iterable[Step]) -> list[Batch]:
+def batches(missing: Iterable[Step], largest: int = LARGEST_ARRAY) -> list[Batch]:
     """Each training of a (method, seed) on its own, or as an array of a table's rows; what else a
-    stage has to do is one job, or one array."""
+    stage has to do is one job, or one array, or several of at most `largest` elements."""
     grouped: dict[str, list[Step]] = {}
     for step in missing:
         name = step.stage
@@ -67,7 +68,12 @@ def batches(missing: Iterable[Step]) -> list[Batch]:
             method, seed = step.element
             name = f"pretrain-{METHODS[method].slug}-seed{seed}"
         grouped.setdefault(name, []).append(step)
-    return [Batch(name, tuple(group)) for name, group in grouped.items()]
+    planned = []
+    for name, group in grouped.items():
+        parts = [tuple(group[i : i + largest]) for i in range(0, len(group), largest)]
+        numbers = [f"-part{n}" for n in range(1, len(parts) + 1)] if len(parts) > 1 else [""]
+        planned += [Batch(name + n, part) for n, part in zip(numbers, parts, strict=True)]
+    return planned
 
 
 def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:

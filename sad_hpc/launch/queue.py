@@ -1,6 +1,7 @@
 """What Slurm says about jobs: one squeue call, and sacct for jobs that squeue has forgotten."""
 
 import os
+import re
 import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,6 +11,18 @@ from sad_hpc.errors import SadError
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
+
+BLOCKING = re.compile(
+    r"BadConstraints|Partition(Config|NodeLimit|TimeLimit)|(Account|QOS)NotAllowed"
+    r"|Invalid(Account|QOS|Reservation)|Reservation(Deleted|Invalid)|RequiresReservation"
+    r"|(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
+    r"|JobHeld(User|Admin)|JobHoldMaxRequeue|.*requeued[ _]held"
+)
+"""Reasons that hold for a job as it was submitted, however long it waits.  Limits on what a user,
+an account or a QOS has in use pass when other jobs end, and nodes that are down come back."""
+
+LARGEST_ARRAY = 1000
+"""Elements of an array, where nobody says how many Slurm takes; its own default is one more."""
 
 GRACE_SECONDS = 20
 """A preempted job asks no longer than this: it has little time."""
@@ -33,6 +46,11 @@ class QueueEntry:
     def is_waiting(self) -> bool:
         """In the queue, and able to start some time."""
         return self.state in WAITING and self.reason != "DependencyNeverSatisfied"
+
+    @property
+    def is_blocked(self) -> bool:
+        """In the queue, and not able to start before somebody changes something."""
+        return self.is_waiting and BLOCKING.fullmatch(self.reason) is not None
 
     @property
     def is_alive(self) -> bool:
@@ -99,6 +117,17 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
     return known | sacct([job for job in ids if job not in known])
 
 
+def largest_array() -> int:
+    """How many elements an array may have here (MaxArraySize, max_array_tasks)."""
+    try:
+        lines = _lines(["scontrol", "show", "config"])
+    except SadError:
+        return LARGEST_ARRAY
+    found = re.findall(r"\b(?:MaxArraySize *=|max_array_tasks=) *(\d+)", "\n".join(lines))
+    # 0 is a cluster without arrays.
+    return max(1, min(map(int, found), default=LARGEST_ARRAY))
+
+
 def lets_this_job_run() -> bool:
     """Whether Slurm is not ending the job in which this process runs, and which got a TERM.
 
@@ -121,7 +150,12 @@ def lets_this_job_run() -> bool:
 def _lines(command: list[str], seconds: float = 60) -> list[str]:
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=seconds
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # somebody's comment
+            check=True,
+            timeout=seconds,
         )
     except FileNotFoundError:
         raise SadError(f"{command[0]} is not on the PATH: is this a machine with Slurm?") from None

@@ -3,12 +3,12 @@
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import ERROR_PREFIX
-from sad_hpc.files import read_json, write_json
+from sad_hpc.files import read_json, typed, write_json
 from sad_hpc.launch.graph import Step
 from sad_hpc.run import Run
 
@@ -25,9 +25,11 @@ class JobRecord:
     host: str
     done_before: float
     """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
+    settings: str = ""
+    """Of `settings_of`, where Slurm has the job; empty in older records."""
 
     @classmethod
-    def of(cls, step: Step, job: Any, executor: str) -> "JobRecord":
+    def of(cls, step: Step, job: Any, executor: str, settings: str = "") -> "JobRecord":
         """The record of a job that submitit has just started."""
         progress = step.folder.progress
         return cls(
@@ -37,6 +39,7 @@ class JobRecord:
             log=str(job.task(0).paths.stdout),
             host=socket.gethostname(),
             done_before=progress["done"] if progress else 0,
+            settings=settings,
         )
 
     def log_tail(self, lines: int = 20) -> str:
@@ -58,11 +61,9 @@ def _last_lines(path: Path, lines: int) -> str:
 
 def load_records(run: Run) -> dict[str, JobRecord]:
     """The last job of each step, by the step's title."""
-    stored = read_json(run.path / "jobs.json")
-    names = {field.name for field in fields(JobRecord)}
-    if not isinstance(stored, dict):
-        return {}
-    return {title: JobRecord(**entry) for title, entry in stored.items() if set(entry) == names}
+    stored = typed(dict[str, Any], read_json(run.path / "jobs.json")) or {}
+    records = {title: typed(JobRecord, entry) for title, entry in stored.items()}
+    return {title: record for title, record in records.items() if record is not None}
 
 
 def save_records(run: Run, new: Mapping[str, JobRecord]) -> None:

@@ -21,7 +21,11 @@ being known to Slurm: network file systems and accounting lag behind."""
 ENDED_BADLY = ("failed", "unfinished", "stuck")
 INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
 """Slurm's words for an end that is not the job's own fault, and from which a launch goes on."""
-ACTIVE = ("running", "queued")
+ACTIVE = ("running", "queued", "blocked")
+BLOCKED_ADVICE = (
+    "blocked jobs do not start as they were submitted (`scontrol show job ID` says more): launch "
+    "with cluster settings that fit, which replaces them"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class StepState:
 
     step: Step
     kind: str
-    """complete, running, queued, submitted, failed, unfinished, stuck or not started."""
+    """complete, running, queued, blocked, submitted, failed, unfinished, stuck or not started."""
     detail: str = ""
     job: JobRecord | None = None
 
@@ -111,7 +115,8 @@ def _own_state(step: Step, record: JobRecord | None, entry: QueueEntry | None) -
 def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[str, str]:
     if entry.is_waiting:
         reason = f"({entry.reason})" if entry.reason not in ("", "None") else ""
-        return "queued", _phrase(reason, _requeued(step, record, waiting=True))
+        kind = "blocked" if entry.is_blocked else "queued"
+        return kind, _phrase(reason, _requeued(step, record, waiting=True))
     if entry.is_active:
         progress = _progress(step, entry.start or record.submitted, record)
         return "running", _phrase(progress, _requeued(step, record, waiting=False))
@@ -143,7 +148,10 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
     progress = step.folder.progress
     if not progress or (record and progress["time"] < record.submitted):
         return ""  # no heartbeat, or one of an earlier job
-    return progress_text(progress, since, record.done_before if record else 0)
+    text = progress_text(progress, since, record.done_before if record else 0)
+    silent = time.time() - max(progress["time"], since)
+    lives = record is None or silent < FRESH_SECONDS
+    return text if lives else _phrase(text, f"no heartbeat for {duration(silent)}")
 
 
 def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:

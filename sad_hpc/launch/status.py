@@ -9,7 +9,7 @@ from sad_hpc.experiment_file import parse_experiment
 from sad_hpc.files import read_json
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.state import ENDED_BADLY, StepState, step_states
+from sad_hpc.launch.state import BLOCKED_ADVICE, ENDED_BADLY, StepState, step_states
 from sad_hpc.launch.wait import print_failures
 from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
@@ -28,6 +28,8 @@ def show_status(run_path: Path) -> int:
     print("\n".join(state_lines(states)))
     if answer.error:
         print(f"without Slurm's word: {answer.error}")
+    if any(state.kind == "blocked" for state in states):
+        print(BLOCKED_ADVICE)
     failed = [state for state in states if state.kind in ENDED_BADLY]
     print_failures(states)
     if failed:

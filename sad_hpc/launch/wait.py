@@ -5,7 +5,7 @@ import time
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.queue import QueueEntry
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.state import ACTIVE, StepState, step_states
+from sad_hpc.launch.state import ACTIVE, BLOCKED_ADVICE, StepState, step_states
 from sad_hpc.launch.watch import ask
 from sad_hpc.run import Run
 
@@ -19,11 +19,13 @@ MARKER_SECONDS = 2.0
 def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
     """Waits until no step is queued or running; whether all are complete.
 
+    Why jobs wait in the queue is said once for all that share the reason.
     Steps that failed are reported with the last lines of their logs, when all others have ended.
     As long as Slurm has not answered at all, no job is taken for lost.
     """
     records = load_records(run)
     shown: dict[str, str] = {}
+    heard = {"queued", "queued (Dependency)"}
     jobs: dict[str, QueueEntry] | None = None
     silence = ""
     while True:
@@ -35,9 +37,15 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
         jobs = jobs if silence else answer.jobs
         states = step_states(steps, records, jobs)
         for state in states:
-            if shown.get(state.step.title, "queued") != state.kind:
-                shown[state.step.title] = state.kind
+            kind = "queued" if state.kind == "blocked" else state.kind
+            is_new_reason = kind == "queued" and state.text not in heard
+            if is_new_reason or shown.get(state.step.title, "queued") != kind:
                 say(f"{state.step.name}: {state.text}")
+            if is_new_reason:
+                heard.add(state.text)
+                if state.kind == "blocked":
+                    say(BLOCKED_ADVICE)
+            shown[state.step.title] = kind
         if not any(state.kind in (*ACTIVE, "submitted") for state in states):
             break
         time.sleep(MARKER_SECONDS)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import read_json, write_json
+from sad_hpc.files import read_json, typed, write_json
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.queue import QueueEntry, find_jobs
 from sad_hpc.launch.records import JobRecord
@@ -49,9 +49,4 @@ def ask(run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord]) -> An
 
 
 def _last(run: Run) -> Answer | None:
-    stored = read_json(run.path / ANSWER)
-    try:
-        jobs = {job: QueueEntry(**entry) for job, entry in stored["jobs"].items()}
-        return Answer(float(stored["asked"]), jobs, str(stored["error"]))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return None
+    return typed(Answer, read_json(run.path / ANSWER))

@@ -1,5 +1,6 @@
 """Jobs that a signal stops: which of them queue themselves again."""
 
+import dataclasses
 import os
 import signal
 import time
@@ -102,3 +103,12 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
     assert step_states(graph(run), {step.title: record}, {"7": again})[0].kind == "failed"
     later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename, 0)
     assert step_states(graph(run), {step.title: later}, {"7": failed})[0].kind == "failed"
+
+
+def test_a_job_whose_step_is_no_more_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    job = StageJob.of(run, graph(run)[0], Path("results"))
+    with pytest.raises(SystemExit):
+        dataclasses.replace(job, title="collect of-an-earlier-version")()
+    error = capsys.readouterr().err
+    assert "collect of-an-earlier-version is no step of made-up" in error
+    assert "launch again" in error and "Traceback" not in error

@@ -1,11 +1,15 @@
 """The whole graph on this machine, with stand-ins for the stages."""
 
+import itertools
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from sad_hpc.errors import SadError
+from sad_hpc.experiment_file import load_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
@@ -13,8 +17,11 @@ from sad_hpc.launch.local import LocalRunner, jobs_at_once
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import show_status
-from sad_hpc.run import Run
+from sad_hpc.run import Run, StageFolder
+from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
+
+BIN = Path(sys.executable).parent
 
 
 def start(run: Run, *overrides: str) -> int:
@@ -166,3 +173,28 @@ def test_a_failing_rank_ends_the_others(
     printed = capsys.readouterr().out
     assert "sad-hpc: error: told to fail" in printed
     assert "pretrain not started, since collect" in printed
+
+
+def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system says at times that a file is not there, and shows it a moment later."""
+    complete(*steps_of(run, "collect"))
+    answers = itertools.chain([None] * len(steps_of(run, "pretrain")), itertools.repeat({"x": 1}))
+    done = property(lambda self: next(answers) if self.stage == "collect" else None)
+    monkeypatch.setattr(StageFolder, "done", done)
+    LocalRunner(run, load_cluster("local", []), run.path).run_stage(steps_of(run, "pretrain"), 1)
+    assert "pretrain not started, since collect" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["2>&-", "<&- >&- 2>&-", "2>&1 | true"])
+def test_a_launch_that_nobody_listens_to_does_all_its_work(
+    tmp_path: Path, stubs: None, ending: str
+) -> None:
+    settings = "'methods=[SAD]' 'seeds=[0]' cluster.collect.tasks=1 cluster.pretrain.tasks=1"
+    folders = f"--runs {tmp_path} --results {tmp_path}/results"
+    launch = f"{BIN}/sad-hpc launch {TINY} {settings} {folders}"
+    subprocess.run(["bash", "-c", f"set -o pipefail; {launch} {ending}"], timeout=120)
+    run = Run(load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"]), tmp_path)
+    assert [step.title for step in graph(run) if not step.complete] == []
+    assert set(load_records(run)) == {step.title for step in graph(run)}

@@ -3,6 +3,8 @@
 import os
 import socket
 import time
+import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,12 @@ def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> No
         find_jobs(["12", "13_0"])
 
 
+def sleep_with(look: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where `wait` sleeps: subprocess does it, too, on a busy machine."""
+    clock = types.SimpleNamespace(sleep=look, strftime=time.strftime)
+    monkeypatch.setattr("sad_hpc.launch.wait.time", clock)
+
+
 def test_waiting_goes_on_until_slurm_has_answered(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,7 +260,7 @@ def test_waiting_goes_on_until_slurm_has_answered(
         looks.append(seconds)
         complete(steps[len(looks) - 1])
 
-    monkeypatch.setattr("sad_hpc.launch.wait.time.sleep", look)
+    sleep_with(look, monkeypatch)
     assert wait_for_jobs(run, steps)
     assert len(looks) == len(steps)
     assert "still waiting, although squeue failed: dead" in capsys.readouterr().out
@@ -277,3 +285,70 @@ def test_failing_rank_is_shown(tmp_path: Path) -> None:
         (tmp_path / f"8_{rank}_log.out").write_text(text)
     job = JobRecord("8", "slurm", 0.0, str(tmp_path / "8_0_log.out"), "node", 0)
     assert job.log_tail() == f"{tmp_path}/8_1_log.out:\nsad-hpc: error: no space"
+
+
+def test_a_comment_in_another_encoding_hides_no_job(slurm: FakeSlurm) -> None:
+    (slurm.folder / "queue").write_bytes(
+        b"12|PENDING|N/A|N/A|caf\xe9|JobHeldUser\n13|RUNNING|N/A|N/A|ours|None\n"
+    )
+    queue = squeue()
+    assert queue["12"].state == "PENDING" and queue["13"].comment == "ours"
+
+
+NEVER = """BadConstraints PartitionConfig PartitionNodeLimit PartitionTimeLimit AccountNotAllowed
+QOSNotAllowed InvalidAccount InvalidQOS ReservationDeleted AssocMaxCpuPerJobLimit
+AssocMaxWallDurationPerJobLimit AssocMaxGRESPerJob AssocMaxMemPerNode QOSMaxNodePerJobLimit
+QOSMaxMemoryPerNode QOSMaxCpuMinutesPerJobLimit QOSMinCpuNotSatisfied QOSMinMemory MaxMemPerLimit
+JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held"""
+LATER = """None Priority Resources Dependency BeginTime JobArrayTaskLimit Licenses Reservation
+Prolog PartitionDown PartitionInactive QOSMaxJobsPerUserLimit QOSMaxCpuPerUserLimit
+QOSMaxNodePerUserLimit QOSMaxGRESPerUser AssocMaxJobsLimit AssocGrpCpuLimit
+AssocGrpCPURunMinutesLimit QOSGrpNodeLimit MaxCpuPerAccount
+ReqNodeNotAvail,_UnavailableNodes:node1"""
+
+
+def test_reasons_that_no_waiting_helps_are_told_from_those_that_pass(run: Run) -> None:
+    title = graph(run)[0].title
+    for reasons, kind in ((NEVER, "blocked"), (LATER, "queued")):
+        for reason in reasons.split():
+            entry = QueueEntry("PENDING", reason=reason)
+            shown = "" if reason == "None" else f" ({reason})"
+            assert first(run, {title: record("5")}, {"5": entry}).text == f"{kind}{shown}"
+    assert not QueueEntry("RUNNING", reason="BadConstraints").is_blocked
+
+
+def test_why_jobs_wait_is_said_once(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.prepare(["test"])
+    complete(*steps_of(run, "collect"))
+    waiting, ids = steps_of(run, "pretrain"), ["21", "22", "23", "24"]
+    save_records(run, {s.title: record(id) for s, id in zip(waiting, ids, strict=True)})
+    reasons = ["PartitionConfig", "PartitionConfig", "AssocGrpCpuLimit", "AssocGrpCpuLimit"]
+    lines = [f"{i}|PENDING|N/A|N/A|x|{why}\n" for i, why in zip(ids, reasons, strict=True)]
+    (slurm.folder / "queue").write_text("".join(lines))
+    show_status(run.path)
+    status = capsys.readouterr().out
+    assert "1 complete, 2 blocked, 2 queued" in status
+    assert "launch with cluster settings that fit, which replaces them" in status
+
+    def look(seconds: float) -> None:
+        complete(*[step for step in graph(run) if not step.complete])
+
+    sleep_with(look, monkeypatch)
+    assert wait_for_jobs(run, graph(run))
+    printed = capsys.readouterr().out
+    assert printed.count("blocked (PartitionConfig)") == 1
+    assert printed.count("queued (AssocGrpCpuLimit)") == 1
+    assert printed.count("which replaces them") == 1
+
+
+def test_a_job_that_hangs_shows_the_age_of_its_heartbeat(run: Run) -> None:
+    collect = graph(run)[0]
+    records, jobs = {collect.title: record("6")}, {"6": QueueEntry("RUNNING")}
+    collect.folder.prepare({})
+    collect.folder.heartbeat(30, 40, "blocks")
+    assert "no heartbeat" not in first(run, records, jobs).text
+    beat = {**(collect.folder.progress or {}), "time": time.time() - 400}
+    write_json(collect.folder.path / "progress.json", beat)
+    assert first(run, records, jobs).text.endswith("no heartbeat for 7 min")

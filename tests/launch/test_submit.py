@@ -18,8 +18,8 @@ from sad_hpc.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
-def submit(run: Run) -> int:
-    cluster = load_cluster("slurm", [])
+def submit(run: Run, *overrides: str) -> int:
+    cluster = load_cluster("slurm", list(overrides))
     return launch(run, Path("x.yaml"), [], Path("results"), cluster, dry_run=False, wait=False)
 
 
@@ -150,3 +150,64 @@ def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) ->
         assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
         assert os.environ["SBATCH_ACCOUNT"] == "lab" and os.environ["LP_NUM_THREADS"] == "1"
     assert os.environ["SLURM_JOB_ID"] == "7" and "LP_NUM_THREADS" not in os.environ
+
+
+def test_waiting_jobs_are_replaced_when_their_settings_change(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete(*steps_of(run, "collect"))
+    submit(run, "partition=small")
+    before = load_records(run)
+    first, second, *_ = [before[step.title].id for step in steps_of(run, "pretrain")]
+    queue_everything(run, slurm)
+    lines = (slurm.folder / "queue").read_text()
+    lines = lines.replace(f"{first}|PENDING", f"{first}|RUNNING")
+    (slurm.folder / "queue").write_text(
+        lines.replace(f"{second}|PENDING|N/A|N/A|{run_tag(run)}|None",
+                      f"{second}|PENDING|N/A|N/A|{run_tag(run)}|PartitionConfig")
+    )  # fmt: skip
+    capsys.readouterr()
+    submit(run, "partition=small", "array_parallelism=1")
+    assert load_records(run) == before and slurm.cancelled == []
+    assert f"has job {second} already, blocked (PartitionConfig)" in capsys.readouterr().out
+    submit(run, "partition=large")
+    after = load_records(run)
+    kept = [title for title in before if after[title] == before[title]]
+    assert [before[title].id for title in kept] == [first], "it runs"
+    assert set(slurm.cancelled) == {record.id for record in before.values()} - {first}
+    assert "--partition=large\n" in slurm.scripts()[after[steps_of(run, "pretrain")[1].title].id]
+
+
+def test_jobs_of_an_earlier_version_are_kept(run: Run, slurm: FakeSlurm) -> None:
+    submit(run)
+    records = json.loads((run.path / "jobs.json").read_text())
+    for entry in records.values():
+        del entry["settings"]
+    (run.path / "jobs.json").write_text(json.dumps(records))
+    queue_everything(run, slurm)
+    submit(run, "partition=large")
+    assert len(slurm.scripts()) == 7 and slurm.cancelled == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "parts"),
+    [("MaxArraySize            = 3", 2), ("SchedulerParameters = a,max_array_tasks=1,b=5", 4),
+     ("MaxArraySize            = 0", 4), ("MaxArraySize            = 1001", 1), ("", 1)],
+)  # fmt: skip
+def test_arrays_are_no_larger_than_slurm_takes(
+    run: Run, slurm: FakeSlurm, answer: str, parts: int
+) -> None:
+    slurm._program("scontrol", f"test '{answer}' || exit 1; echo '{answer}'")
+    complete(*steps_of(run, "collect"), *steps_of(run, "pretrain"))
+    submit(run)
+    assert len(slurm.scripts()) == parts + 1
+    ids = [load_records(run)[step.title].id for step in steps_of(run, "evaluate")]
+    assert len({id.partition("_")[0] for id in ids}) == parts
+    assert f"afterok:{':'.join(ids)}\n" in slurm.scripts()[str(100 + parts)]
+
+
+def test_a_full_queue_is_named(run: Run, slurm: FakeSlurm) -> None:
+    why = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    slurm._program("sbatch", f'echo "sbatch: error: {why}" >&2; exit 1')
+    with pytest.raises(SadError, match=r"MaxSubmitJobs.*launch again when some have ended"):
+        submit(run)

@@ -101,14 +101,16 @@ def steps_with(complete: set[int]) -> list[Step]:
     return list(made.values())
 
 
-@given(st.sets(st.integers(0, 13)), st.sets(st.integers(0, 13)))
+@given(st.sets(st.integers(0, 13)), st.sets(st.integers(0, 13)), st.integers(1, 7))
 def test_each_missing_step_is_submitted_once_and_after_what_it_reads(
-    complete: set[int], queued: set[int]
+    complete: set[int], queued: set[int], largest: int
 ) -> None:
     steps = steps_with(complete)
     active = {s.title: f"a{n}" for n, s in enumerate(steps) if n in queued and not s.complete}
     missing = missing_steps(steps, active)
-    planned = batches(missing)
+    planned = batches(missing, largest)
+    assert max((len(batch.steps) for batch in planned), default=1) <= largest
+    assert len({batch.name for batch in planned}) == len(planned)
     counted = Counter(step.title for batch in planned for step in batch.steps)
     assert set(counted.values()) <= {1}
     for step in steps:
