@@ -28,7 +28,7 @@ from typing import Any
 from sad_hpc.config import differences
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
-from sad_hpc.files import read_json, sealed, unsealed, write_error, write_json
+from sad_hpc.files import file_size, read_json, sealed, unsealed, write_error, write_json
 from sad_hpc.holder import HEARTBEAT, held
 from sad_hpc.methods import METHODS
 
@@ -80,7 +80,7 @@ class StageFolder:
         except ValueError:
             return None
         if marker is None or any(
-            _size(self.path / name) != size for name, size in marker.get("outputs", {}).items()
+            file_size(self.path / name) != size for name, size in marker.get("outputs", {}).items()
         ):
             return None
         return marker
@@ -92,7 +92,7 @@ class StageFolder:
             outputs: names of the files that others will read, relative to the folder.
             details: what else the marker shall say.
         """
-        sizes = {name: _size(self.path / name) for name in outputs}
+        sizes = {name: file_size(self.path / name) for name in outputs}
         marker = {"finished": time.time(), **details, "outputs": sizes}
         write_json(self.path / "done.json", sealed(marker))
 
@@ -196,13 +196,6 @@ class Run:
     ) -> StageFolder:
         name = f"{METHODS[method].slug}-seed{seed}-{signature}"
         return StageFolder(stage, self.path / folder / name)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def provenance() -> dict[str, Any]:

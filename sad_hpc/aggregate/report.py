@@ -70,6 +70,7 @@ def empty_notes(series: Sequence[Series]) -> list[str]:
 
 def write_readme(
     folder: Path,
+    home: Path,
     summary: pd.DataFrame,
     labels: pd.DataFrame,
     origin: dict[str, Any],
@@ -79,6 +80,7 @@ def write_readme(
 
     Args:
         folder: the results folder, with everything else in it.
+        home: where it will be.
         summary: of the experiment.
         labels: see `label_table`.
         origin: the content of provenance.json.
@@ -94,7 +96,7 @@ def write_readme(
         "![Sweep](sweep.png)\n" if (folder / "sweep.png").exists() else "",
         _labels_section(labels),
         _files_section(folder),
-        _regenerate_section(folder, origin),
+        _regenerate_section(home, origin),
         _origin_section(origin),
         _config_section(folder),
     ]
