@@ -12,9 +12,9 @@ import yaml
 from sad_hpc.aggregate.compare_pages import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
-from sad_hpc.aggregate.origin import Element, origin
+from sad_hpc.aggregate.origin import Element, missing_notes, origin
 from sad_hpc.aggregate.replacement import replacing
-from sad_hpc.aggregate.report import FILES, empty_notes, missing_notes, write_readme
+from sad_hpc.aggregate.report import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.series import check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
