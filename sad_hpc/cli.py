@@ -1,6 +1,7 @@
 """`sad-hpc`: the command line.  Each stage's code is imported only when its command runs."""
 
 import argparse
+import io
 import json
 import signal
 import sys
@@ -33,6 +34,8 @@ EXAMPLES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code is 0 only if it did all that it was asked."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack the sign ±
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = make_parser()
     # argparse takes positional arguments in one run only; overrides may also follow an option.
     options, rest = parser.parse_known_args(arguments)

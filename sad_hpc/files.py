@@ -100,6 +100,19 @@ def _free_beside(path: Path) -> str:
         return ""
 
 
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path is in a folder once all links are followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def file_size(path: Path) -> int | None:
+    """Bytes of a file; None if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
 def synced_bytes(path: Path) -> bytes:
     """A file's content, which is on the disk itself when this returns."""
     with path.open("rb") as handle:

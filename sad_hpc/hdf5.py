@@ -6,12 +6,15 @@ file is closed, and a killed writer leaves a file that nobody can read.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
+import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.files import atomic_path
+
+T = TypeVar("T")
 
 # Checksummed metadata as well as checksummed chunks.
 LIBRARY_VERSION = ("v110", "v110")
@@ -50,6 +53,24 @@ def write_file(path: Path, fill: Callable[[h5py.File], None]) -> None:
     write_bytes(path, file_image(fill))
 
 
+def member(group: h5py.Group, name: str) -> Any:
+    """What a file that may be a stranger's has at a path, of which no part leads out of the file.
+
+    Raises:
+        KeyError: there is nothing of this name.
+        ValueError: it is a link, which could lead into another file.
+    """
+    found = group
+    for part in name.split("/"):
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if link is None:
+            raise KeyError(f"no {name}")
+        if not isinstance(link, h5py.HardLink):  # refused before anything is opened
+            raise ValueError(f"{name} lies in another file, or is a link")
+        found = found[part]
+    return found
+
+
 def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
     """A dataset of a file that may be a stranger's.
 
@@ -57,12 +78,31 @@ def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
         KeyError: there is none of this name.
         ValueError: it holds no numbers, lies in another file, or would fill the memory.
     """
-    dataset = group[name]
-    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf":
+    dataset = member(group, name)
+    if (
+        not isinstance(dataset, h5py.Dataset)
+        or dataset.shape is None
+        or dataset.dtype.kind not in "iuf"
+    ):
         raise ValueError(f"{name} holds no numbers")
-    if dataset.file.id != group.file.id or dataset.is_virtual or dataset.external:
+    if dataset.is_virtual or dataset.external:
         raise ValueError(f"{name} lies in another file")
     if dataset.nbytes > max(SMALL_BYTES, EXPANSION * group.file.id.get_filesize()):
         raise ValueError(f"{name} would take {dataset.nbytes:,} bytes, of a file much smaller")
     array: NDArray[Any] = dataset[()]
     return array
+
+
+def read_attribute(group: h5py.Group, name: str, kind: type[T]) -> T:
+    """An attribute that is one value, of a file that may be a stranger's.
+
+    Raises:
+        KeyError: there is none of this name.
+        ValueError: it is of another kind, such as an array.
+    """
+    value = group.attrs[name]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) is not kind:  # True is no number here
+        raise ValueError(f"attribute {name} is no {kind.__name__}")
+    return value

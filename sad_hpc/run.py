@@ -29,7 +29,15 @@ from sad_hpc.config import differences
 from sad_hpc.distributed import environment_number
 from sad_hpc.errors import SadError
 from sad_hpc.experiment import Experiment
-from sad_hpc.files import read_json, sealed, typed, unsealed, write_error, write_json
+from sad_hpc.files import (
+    file_size,
+    read_json,
+    sealed,
+    typed,
+    unsealed,
+    write_error,
+    write_json,
+)
 from sad_hpc.holder import HEARTBEAT, held
 from sad_hpc.methods import METHODS
 
@@ -98,7 +106,7 @@ class StageFolder:
         sizes = typed(dict[str, int | None], marker.get("outputs", {}))
         if not marker or sizes is None:
             return None
-        intact = all(_size(self.path / name) == size for name, size in sizes.items())
+        intact = all(file_size(self.path / name) == size for name, size in sizes.items())
         return marker if intact else None
 
     def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
@@ -108,7 +116,7 @@ class StageFolder:
             outputs: names of the files that others will read, relative to the folder.
             details: what else the marker shall say.
         """
-        sizes = {name: _size(self.path / name) for name in outputs}
+        sizes = {name: file_size(self.path / name) for name in outputs}
         marker = {"finished": time.time(), **details, "outputs": sizes}
         write_json(self.path / "done.json", sealed(marker))
 
@@ -211,13 +219,6 @@ class Run:
     ) -> StageFolder:
         name = f"{METHODS[method].slug}-seed{seed}-{signature}"
         return StageFolder(stage, self.path / folder / name)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def provenance() -> dict[str, Any]:

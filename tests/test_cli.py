@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,15 @@ def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, caps
     assert main(["evaluate", str(TINY)]) == 1
     assert evaluated == [("SAD", 1), ("DPT", 0), ("DPT", 1)]
     assert capsys.readouterr().err == "sad-hpc: error: no model of SAD, seed 0\n"
+
+
+def test_a_terminal_without_a_sign_gets_its_escape(tmp_path: Path, monkeypatch):
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", printed)
+    monkeypatch.setattr("sad_hpc.aggregate.overview", lambda _: "26.77 ± 0.96")
+    assert main(["report", "--results", str(tmp_path)]) == 0
+    printed.seek(0)
+    assert printed.read() == "all experiments: 26.77 \\xb1 0.96\n"
 
 
 def test_words_that_are_no_overrides_are_refused(capsys):

@@ -5,11 +5,43 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from sad_hpc.files import read_json
 from sad_hpc.run import Run, StageFolder, provenance
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 Element = tuple[str, int]
+
+
+class MissingElement(BaseModel):
+    """A (method, seed) that the tables do not have."""
+
+    method: str
+    seed: int
+
+
+class StageRecord(BaseModel):
+    """A stage's provenance, as far as pages show it."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    host: str | None = None
+    machine: str | None = None
+    cpus: int | None = None
+    ranks: int | None = None
+    python: str | None = None
+    libraries: dict[str, str | None] | None = None
+
+
+class Origin(BaseModel):
+    """The content of `provenance.json` in a results folder, as far as pages show it."""
+
+    command: list[str]
+    dataset_signature: str
+    seeds: list[int]
+    missing: list[MissingElement]
+    stages: dict[str, StageRecord | None]
 
 
 def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> dict[str, Any]:
@@ -34,6 +66,15 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
         "missing": [{"method": method, "seed": seed} for method, seed in missing],
         "stages": stages | {"aggregate": portable(own)},
     }
+
+
+def read_origin(content: bytes) -> dict[str, Any]:
+    """What `Origin` has of the bytes of a `provenance.json`, which may be a stranger's.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    return Origin.model_validate_json(content).model_dump()
 
 
 def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
@@ -72,6 +113,14 @@ def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:
     return [Path(word).name if Path(word).is_absolute() else word for word in arguments]
+
+
+def missing_notes(missing: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence that names the elements which the numbers lack; none if they are complete."""
+    if not missing:
+        return []
+    names = ", ".join(f"{element['method']} seed {element['seed']}" for element in missing)
+    return [f"INCOMPLETE: no result yet of {names}; the means are over the other seeds."]
 
 
 def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:

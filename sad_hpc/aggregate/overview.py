@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from sad_hpc.aggregate.compare_pages import write_comparisons
-from sad_hpc.aggregate.page import Finished, write_page
+from sad_hpc.aggregate.finished import Finished
+from sad_hpc.aggregate.page import write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
 from sad_hpc.errors import SadError
-from sad_hpc.files import read_json
+from sad_hpc.files import lies_in
 
 PAGE = "report.html"
 
@@ -17,8 +16,8 @@ def overview(results: Path) -> Path:
     """Writes compare_{offline,online}.{csv,md,tex} and report.html, which it returns, to `results`.
 
     Raises:
-        SadError: there is no experiment, one lacks its provenance, or two are of one task family
-            of which neither bears its name.
+        SadError: there is no experiment, one is a link elsewhere or not what aggregate writes, or
+            two are of one task family of which neither bears its name.
     """
     found = find_finished(results)
     if not found:
@@ -35,11 +34,12 @@ def find_finished(results: Path) -> list[Finished]:
     """The experiments that have a summary, in the paper's order of task families."""
     found = []
     for path in sorted(results.glob("*/summary.csv")):
-        summary = pd.read_csv(path)
-        provenance = read_json(path.parent / "provenance.json")
-        if provenance is None:
-            raise SadError(f"{path.parent} has no provenance.json: run `sad-hpc aggregate` again")
-        found.append(Finished(path.parent, summary["task_family"].iloc[0], summary, provenance))
+        if not lies_in(path.parent, results):
+            raise SadError(
+                f"{path.parent} is a link to a folder elsewhere, which the page would show to its "
+                "readers: copy that folder, or move the link aside"
+            )
+        found.append(Finished.of(path.parent))
     order = list(FAMILY_NAMES)
     known = sorted((f for f in found if f.family in order), key=lambda f: order.index(f.family))
     return known + [one for one in found if one.family not in order]
@@ -59,11 +59,11 @@ def choose(found: list[Finished]) -> list[Finished]:
 
 def left_out(found: list[Finished], chosen: list[Finished]) -> list[str]:
     """Which experiments the tables do not show, as sentences that name what stands for them."""
-    shown = {one.family: one.folder.name for one in chosen}
+    shown = {one.family: one.name for one in chosen}
     return [
-        f"{one.folder.name} is not shown: {shown[one.family]} stands for {family_name(one.family)}"
+        f"{one.name} is not shown: {shown[one.family]} stands for {family_name(one.family)}"
         for one in found
-        if one.folder.name != shown[one.family]
+        if one.name != shown[one.family]
     ]
 
 

@@ -1,20 +1,21 @@
 """report.html: every experiment's numbers, pictures and origin on one self-contained page."""
 
 import base64
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from sad_hpc.aggregate.compare import comparisons, contenders
 from sad_hpc.aggregate.compare_pages import comparison_cells, comparison_header
+from sad_hpc.aggregate.finished import Finished
 from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
 from sad_hpc.aggregate.origin import describe_stages
 from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.report import missing_notes
 from sad_hpc.aggregate.summary import headline_cells
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.files import atomic_path
@@ -27,22 +28,6 @@ PICTURES = {
 STAGE_HEADER = ("stage", "commit", "machine", "versions")
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The results folder of one experiment."""
-
-    folder: Path
-    family: str
-    summary: pd.DataFrame
-    provenance: dict[str, Any]
-
-    @property
-    def notes(self) -> list[str]:
-        """What its numbers lack, as sentences that name it."""
-        missing = self.provenance["missing"]
-        return [f"{self.folder.name}: {note}" for note in missing_notes(missing)]
-
-
 def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]) -> None:
     """Writes the page.
 
@@ -50,6 +35,9 @@ def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]
         path: of the page.
         experiments: whose folders are below the page's.
         notes: sentences about missing numbers.
+
+    Raises:
+        SadError: one has no config.yaml of its own, or the page cannot be written.
     """
     summaries = [one.summary for one in experiments]
     loader = PackageLoader("sad_hpc.aggregate", "templates")
@@ -60,7 +48,7 @@ def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]
         notes=notes,
     )
     with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8", errors="replace")  # names that are no UTF-8
 
 
 def _comparison(summaries: Sequence[pd.DataFrame], mode: str) -> dict[str, Any]:
@@ -79,21 +67,27 @@ def _experiment(one: Finished, results: Path) -> dict[str, Any]:
     folder, provenance = one.folder, one.provenance
     header, rows = headline_cells(one.summary)
     files = [folder / "summary.h5", *sorted((folder / "evaluations").glob("*.h5"))]
+    own = [file for file in files if one.has(str(file.relative_to(folder)))]
     return {
-        "name": folder.name,
+        "name": one.name,
         "family": family_name(one.family),
         "header": header,
         "rows": rows,
         "pictures": [
-            {"title": title, "data": base64.b64encode((folder / name).read_bytes()).decode()}
+            {"title": title, "data": base64.b64encode(one.content(name)).decode()}
             for name, title in PICTURES.items()
-            if (folder / name).exists()
+            if one.has(name)
         ],
-        "files": [{"name": file.name, "link": str(file.relative_to(results))} for file in files],
+        "files": [{"name": file.name, "link": _link(file, results)} for file in own],
         "command": " ".join(provenance["command"]),
         "dataset": provenance["dataset_signature"],
         "seeds": ", ".join(map(str, provenance["seeds"])),
         "stage_header": STAGE_HEADER,
         "stages": describe_stages(provenance),
-        "config": (folder / "config.yaml").read_text(encoding="utf-8"),
+        "config": one.content("config.yaml").decode(errors="replace"),
     }
+
+
+def _link(file: Path, results: Path) -> str:
+    """The address of a file from the page, whatever its folder's name means in addresses."""
+    return quote(os.fsencode(file.relative_to(results)))

@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
+from sad_hpc.aggregate.finished import Finished
 from sad_hpc.aggregate.labels import label_cells
-from sad_hpc.aggregate.origin import describe_stages, training_ranks
+from sad_hpc.aggregate.origin import describe_stages, missing_notes, training_ranks
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import headline_cells, headline_title
 from sad_hpc.aggregate.tables import markdown_table, plain_table
-from sad_hpc.errors import SadError
-from sad_hpc.files import atomic_path, read_json
+from sad_hpc.files import atomic_path
 
 FILES = {
     "summary.csv": "mean, standard deviation, interquartile mean and 95 % interval of every policy",
@@ -39,23 +39,11 @@ def headline_table(folder: Path) -> str:
     """The headline numbers of a results folder as plain text, aligned for a terminal.
 
     Raises:
-        SadError: the folder holds no summary.
+        SadError: see `Finished.of`.
     """
-    try:
-        summary = pd.read_csv(folder / "summary.csv")
-    except (OSError, ValueError) as error:
-        raise SadError(f"{folder} has no summary.csv; make it with `sad-hpc aggregate`") from error
-    missing = (read_json(folder / "provenance.json") or {}).get("missing", [])
-    text = headline_title(summary) + "\n" + plain_table(*headline_cells(summary))
-    return text + "".join(f"{note}\n" for note in missing_notes(missing))
-
-
-def missing_notes(missing: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence that names the elements which the numbers lack; none if they are complete."""
-    if not missing:
-        return []
-    names = ", ".join(f"{element['method']} seed {element['seed']}" for element in missing)
-    return [f"INCOMPLETE: no result yet of {names}; the means are over the other seeds."]
+    one = Finished.of(folder)
+    text = headline_title(one.summary) + "\n" + plain_table(*headline_cells(one.summary))
+    return text + "".join(f"{note}\n" for note in missing_notes(one.provenance["missing"]))
 
 
 def empty_notes(series: Sequence[Series]) -> list[str]:
@@ -70,6 +58,7 @@ def empty_notes(series: Sequence[Series]) -> list[str]:
 
 def write_readme(
     folder: Path,
+    home: Path,
     summary: pd.DataFrame,
     labels: pd.DataFrame,
     origin: dict[str, Any],
@@ -79,6 +68,7 @@ def write_readme(
 
     Args:
         folder: the results folder, with everything else in it.
+        home: where it will be.
         summary: of the experiment.
         labels: see `label_table`.
         origin: the content of provenance.json.
@@ -94,7 +84,7 @@ def write_readme(
         "![Sweep](sweep.png)\n" if (folder / "sweep.png").exists() else "",
         _labels_section(labels),
         _files_section(folder),
-        _regenerate_section(folder, origin),
+        _regenerate_section(home, origin),
         _origin_section(origin),
         _config_section(folder),
     ]

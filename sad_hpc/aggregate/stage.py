@@ -12,8 +12,9 @@ import yaml
 from sad_hpc.aggregate.compare_pages import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
-from sad_hpc.aggregate.origin import Element, origin
-from sad_hpc.aggregate.report import empty_notes, missing_notes, write_readme
+from sad_hpc.aggregate.origin import Element, missing_notes, origin
+from sad_hpc.aggregate.replacement import replacing
+from sad_hpc.aggregate.report import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.series import check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
@@ -21,15 +22,20 @@ from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment import TRAINING
-from sad_hpc.files import atomic_path, write_json
+from sad_hpc.files import atomic_path, file_size, write_json
 from sad_hpc.methods import METHODS
 from sad_hpc.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.variants import slug
 
+MADE = {*FILES, "README.md", "offline.png", "online.png", "sweep.png"}
+"""All that aggregate may make in a results folder; what else lies there is the user's."""
+
 
 def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     """Writes tables, figures and README of an experiment to results/<experiment> and returns it.
+
+    The folder is replaced as a whole; files of other names that lie in it stay.
 
     Args:
         run: the run whose evaluations are read.
@@ -38,7 +44,8 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
             then name the others, and the stage is not marked as complete.
 
     Raises:
-        SadError: an element has no result (unless allowed), none has one, or a file is unusable.
+        SadError: an element has no result (unless allowed), none has one, a file is unusable, or
+            another process makes the same folder.
     """
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
@@ -49,9 +56,10 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
-        _copy_results(run, present, folder / "evaluations")
-        _write_config(run, folder)
-        _write_results(run, folder, read, missing)
+        with replacing(folder, MADE) as new:
+            _copy_results(run, present, new / "evaluations")
+            _write_config(run, new)
+            _write_results(run, new, folder, read, missing)
         if not missing:
             stage.complete(elements=len(present))
     return folder
@@ -97,16 +105,12 @@ def _evaluation_folders(run: Run) -> list[str]:
 
 
 def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
-    """Copies the result files; copies of an earlier config's results do not stay beside them."""
-    copies = {folder / f"{slug(row)}-seed{seed}.h5": (row, seed) for row, seed in present}
-    for stale in set(folder.glob("*.h5")) - set(copies):
-        stale.unlink()
-    for copy, element in copies.items():
-        with atomic_path(copy) as temporary:
-            shutil.copyfile(_result_path(run, element), temporary)
-            if element[0] not in METHODS:  # the file itself knows its method alone
+    for row, seed in present:
+        with atomic_path(folder / f"{slug(row)}-seed{seed}.h5") as temporary:
+            shutil.copyfile(_result_path(run, (row, seed)), temporary)
+            if row not in METHODS:  # the file itself knows its method alone
                 with h5py.File(temporary, "r+") as file:
-                    file.attrs["row"] = element[0]
+                    file.attrs["row"] = row
 
 
 def _write_config(run: Run, folder: Path) -> None:
@@ -121,8 +125,9 @@ def _write_config(run: Run, folder: Path) -> None:
 
 
 def _write_results(
-    run: Run, folder: Path, read: Sequence[Result], missing: Sequence[Element]
+    run: Run, folder: Path, home: Path, read: Sequence[Result], missing: Sequence[Element]
 ) -> None:
+    """Everything else, in `folder`, whose place will be `home`."""
     present = [(result.method, result.seed) for result in read]
     family = read[0].task_family
     series = make_series(read, list(run.experiment.rows))
@@ -141,16 +146,18 @@ def _write_results(
     draw_offline(folder / "offline.png", family, series)
     draw_online(folder / "online.png", family, series)
     # The models may have been trained on another family's tasks.
-    _draw_training(folder, make_family(run.experiment.source.task).name, training)
+    if training:
+        trained_on = make_family(run.experiment.source.task).name
+        draw_training(folder / "training.png", trained_on, training)
     notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
-    write_readme(folder, summary, labels, source, notes)
+    write_readme(folder, home, summary, labels, source, notes)
+    # Last, with all that is there: what is deleted later is then missed, and made again.
+    write_json(folder / "provenance.json", source | {"files": _sizes(folder)})
 
 
 def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame:
     """The table of labels, also beside what a sweep's points have reached."""
     labels, family = label_table(run), summary["task_family"].iloc[0]
-    for name in ("labels.csv", "sweep.csv", "sweep.png"):
-        (folder / name).unlink(missing_ok=True)
     if len(labels):
         write_table(folder / "labels.csv", labels)
     if keys := list(run.experiment.sweep):
@@ -160,11 +167,13 @@ def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame
     return labels
 
 
-def _draw_training(folder: Path, family: str, training: Sequence[Training]) -> None:
-    if training:
-        draw_training(folder / "training.png", family, training)
-    else:
-        (folder / "training.png").unlink(missing_ok=True)
+def _sizes(folder: Path) -> dict[str, int | None]:
+    """Bytes of all files but provenance.json itself, by name."""
+    return {
+        str(path.relative_to(folder)): file_size(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "provenance.json"
+    }
 
 
 def _training_notes(present: Sequence[Element], training: Sequence[Training]) -> list[str]:

@@ -1,14 +1,16 @@
 """The summary of an experiment: one row a policy, mode and subset, and the curves behind it."""
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, TypeAdapter
 
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
@@ -19,23 +21,29 @@ from sad_hpc.hdf5 import write_file
 from sad_hpc.variants import slug
 
 FORMAT_VERSION = 1
-COLUMNS = (
-    "task_family",
-    "method",
-    "mode",
-    "metric",
-    "subset",
-    "n_seeds",
-    "mean",
-    "std",
-    "iqm",
-    "ci_low",
-    "ci_high",
-)
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
 """(mode, subset): the columns of a headline table."""
 DECIMALS = {"suboptimality": 4}
 """By metric; two otherwise."""
+
+
+class Row(BaseModel):
+    """One policy, mode and subset."""
+
+    task_family: str
+    method: str
+    mode: Literal["offline", "online"]
+    metric: Literal["return", "suboptimality", "regret"]
+    subset: Literal["all", "reward_seen"]
+    n_seeds: int
+    mean: float
+    std: float
+    iqm: float
+    ci_low: float
+    ci_high: float
+
+
+COLUMNS = tuple(Row.model_fields)
 
 
 def summary_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
@@ -58,6 +66,22 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     """Writes a table as CSV in one step."""
     with atomic_path(path) as temporary:
         table.to_csv(temporary, index=False)
+
+
+def read_summary(content: bytes) -> pd.DataFrame:
+    """The table in the bytes of a `summary.csv`, which may be a stranger's.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    records = pd.read_csv(io.BytesIO(content)).to_dict("records")
+    rows = [row.model_dump() for row in TypeAdapter(list[Row]).validate_python(records)]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    if pick(table, "offline", "all").empty:
+        raise ValueError("no row is offline and of all contexts")
+    if table.duplicated(["method", "mode", "subset"]).any():
+        raise ValueError("two rows are of the same method, mode and subset")
+    return table
 
 
 def headline_cells(summary: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

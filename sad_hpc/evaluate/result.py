@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
-from sad_hpc.hdf5 import read_numbers, write_file
+from sad_hpc.hdf5 import member, read_attribute, read_numbers, write_file
 
 FORMAT_VERSION = 1
 RESULT = "result.h5"
@@ -162,17 +162,18 @@ def read_result(path: Path) -> Result:
             _check_version(path, file)
             modes = {mode: _read_mode(path, file, mode) for mode in MODES}
             # Files from before there were digests have none.
-            if file.attrs.get("digest", _digest(modes)) != _digest(modes):
+            if "digest" in file.attrs and read_attribute(file, "digest", str) != _digest(modes):
                 raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,
-                method=str(file.attrs.get("row", file.attrs["method"])),
-                seed=int(file.attrs["seed"]),
-                task_family=str(file.attrs["task_family"]),
-                signature=str(file.attrs["signature"]),
+                method=read_attribute(file, "row" if "row" in file.attrs else "method", str),
+                seed=read_attribute(file, "seed", int),
+                task_family=read_attribute(file, "task_family", str),
+                signature=read_attribute(file, "signature", str),
                 modes=modes,
             )
-    except (OSError, RuntimeError, ValueError) as error:
+    # TypeError: HDF5 has types that NumPy does not.
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
     except KeyError as error:
@@ -184,28 +185,39 @@ def _unusable(path: Path, reason: str) -> SadError:
 
 
 def _check_version(path: Path, file: Any) -> None:
-    version = file.attrs.get("format_version")
-    if version is None:
+    if "format_version" not in file.attrs:
         raise _unusable(path, "is no result file: it has no format_version")
-    if int(version) != FORMAT_VERSION:
+    version = read_attribute(file, "format_version", int)
+    if version != FORMAT_VERSION:
         raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is understood")
 
 
 def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
-    group = file[mode]
+    group = _group(file, mode)
     measure = Measure(
-        str(group.attrs["metric"]), str(group.attrs["axis"]), int(group.attrs["headline"])
+        read_attribute(group, "metric", str),
+        read_attribute(group, "axis", str),
+        read_attribute(group, "headline", int),
     )
-    counted = read_numbers(group, "context_rewards") if "context_rewards" in group else None
+    # Lists of names: to ask a group itself would follow a link.
+    counted = read_numbers(group, "context_rewards") if "context_rewards" in list(group) else None
+    others = _group(file, "references") if "references" in list(file) else {}
     references = {
-        name: read_numbers(file["references"][name], mode)
-        for name in file.get("references", {})
-        if mode in file["references"][name]
+        name: read_numbers(others, f"{name}/{mode}")
+        for name in others
+        if mode in list(_group(others, name))
     }
     result = ModeResult(measure, read_numbers(group, "values"), counted, references)
-    _check_measure(path, mode, measure, bool(group.attrs["higher_is_better"]))
+    _check_measure(path, mode, measure, read_attribute(group, "higher_is_better", bool))
     _check_arrays(path, mode, result)
     return result
+
+
+def _group(group: Any, name: str) -> Any:
+    found = member(group, name)
+    if not isinstance(found, h5py.Group):
+        raise ValueError(f"{name} is no group")
+    return found
 
 
 def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bool) -> None:

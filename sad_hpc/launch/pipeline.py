@@ -9,7 +9,7 @@ from pathlib import Path
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import read_json
+from sad_hpc.files import file_size, read_json
 from sad_hpc.holder import held
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import (
@@ -81,7 +81,7 @@ def launch(
         queue = squeue() if asked else {}
         active = _active_jobs(run, steps, queue)
         missing = missing_steps(steps, active.keys() - _outdated(run, steps, queue, cluster))
-        if steps[-1].complete and _tables_are_others(run, results):
+        if steps[-1].complete and _tables_are_missing(run, results):
             missing.append(steps[-1])
         planned = batches(missing, largest_array() if asked else LARGEST_ARRAY)
         write_scripts(run, planned, active, cluster, arguments)
@@ -92,7 +92,7 @@ def launch(
         if cluster.executor == "local":
             _check_nothing_is_queued(run)
         run.prepare(["sad-hpc", "launch", *arguments])
-        if _tables_are_others(run, results):
+        if _tables_are_missing(run, results):
             (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results)
@@ -143,10 +143,15 @@ def _check_nothing_is_queued(run: Run) -> None:
         )
 
 
-def _tables_are_others(run: Run, results: Path) -> bool:
-    """Tables of another config, or in another --results, are no reason to skip aggregate."""
-    made = read_json(results / run.experiment.name / "provenance.json") or {}
-    return made.get("signature") != run.experiment.aggregate_signature()
+def _tables_are_missing(run: Run, results: Path) -> bool:
+    """Tables of another config, in another --results, or of which a file was deleted since, are no
+    reason to skip aggregate."""
+    folder = results / run.experiment.name
+    made = read_json(folder / "provenance.json") or {}
+    if made.get("signature") != run.experiment.aggregate_signature():
+        return True
+    files = made.get("files", {})  # none are named by tables of earlier versions
+    return any(file_size(folder / name) != size for name, size in files.items())
 
 
 def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:

@@ -1,6 +1,11 @@
+import os
+import signal
+
 import h5py
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sad_hpc.aggregate.series import check_alike
 from sad_hpc.aggregate.training import read_training
@@ -77,6 +82,84 @@ def test_unusable_file_is_named_with_reason_and_way_out(path, damage, reason):
     assert str(path) in str(caught.value)
     assert "sad-hpc evaluate" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ATTRIBUTES = [
+    *(("/", n) for n in ("format_version", "method", "seed", "task_family", "signature", "digest")),
+    *(("online", name) for name in ("metric", "axis", "headline", "higher_is_better")),
+]
+VALUES = st.one_of(
+    st.floats(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.booleans(),
+    st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=9),
+    st.lists(st.floats(), max_size=3).map(np.array),
+    st.lists(st.sampled_from(["darkroom", "SAD"]), max_size=2),
+    st.sampled_from([h5py.Empty("f"), h5py.Empty("S5"), np.bytes_(b"DPT*"), np.bool_([True] * 2)]),
+)
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.sampled_from(ATTRIBUTES), VALUES)
+def test_any_attribute_is_read_as_one_value_or_refused(path, place, value):
+    group, name = place
+    with h5py.File(path, "a") as file:
+        before = file[group].attrs.get(name)
+        file[group].attrs[name] = value
+    try:
+        result = read_result(path)
+    except SadError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+    else:
+        assert np.isscalar(value)
+        for read in (result.method, result.task_family, result.signature):
+            assert type(read) is str
+        assert (type(result.seed), type(result.modes["online"].measure.headline)) == (int, int)
+    with h5py.File(path, "a") as file:
+        del file[group].attrs[name]
+        if before is not None:
+            file[group].attrs[name] = before
+
+
+PLACES = ["offline", "offline/values", "offline/context_rewards", "references",
+          "references/optimal", "references/optimal/offline"]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", ["external", "soft", "pipe", "null", "scalar", "text", "type"])
+def test_nothing_leads_out_of_the_file(path, tmp_path, place, kind):
+    other = tmp_path / "other.h5"
+    seen = {**ONE, "seen": np.ones((4, 1))}
+    references = {"optimal": {"offline": 2 * np.ones((4, 1))}}
+    run = make_run(tmp_path)
+    path = write_result(run, "DPT*", 1, seen, MANY, references=references)
+    read_result(path)
+    path.rename(other)
+    path = write_result(run, "DPT*", 1, seen, MANY, references=references)
+    os.mkfifo(tmp_path / "pipe.h5")
+    instead = {
+        "external": h5py.ExternalLink(other, place),
+        "soft": h5py.SoftLink("/there"),
+        "pipe": h5py.ExternalLink(tmp_path / "pipe.h5", place),
+        "null": h5py.Empty("f4"),
+        "scalar": 3.0,
+        "text": np.bytes_(b"text"),
+        "type": np.dtype("f4"),
+    }
+    with h5py.File(path, "a") as file:
+        file["there"] = h5py.ExternalLink(other, place)
+        del file[place]
+        file[place] = instead[kind]
+    signal.alarm(60)  # ends the tests where one waits for the pipe
+    with pytest.raises(SadError) as caught:
+        read_result(path)
+    signal.alarm(0)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"no HDF5", b""])

@@ -1,0 +1,188 @@
+"""Results folders that a stranger has made: one line, and nothing of the reader's on the page."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sad_hpc.aggregate import aggregate, headline_table, overview
+from sad_hpc.cli import main
+from sad_hpc.errors import SadError
+
+from .synthetic import fill, make_run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    run = make_run(folder, methods=["SAD", "DPT"], seeds=[0])
+    fill(run)
+    return aggregate(run, folder / "results")
+
+
+@pytest.fixture
+def theirs(made: Path, tmp_path: Path) -> Path:
+    """A results folder of its own to spoil, `results/theirs`."""
+    return Path(shutil.copytree(made, tmp_path / "results/theirs"))
+
+
+def text(name: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(content)
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return damage
+
+
+def without_row(word: str) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        lines = (folder / "summary.csv").read_text().splitlines(keepends=True)
+        (folder / "summary.csv").write_text("".join(line for line in lines if word not in line))
+
+    return damage
+
+
+def twice(folder: Path) -> None:
+    with (folder / "summary.csv").open("a") as file:
+        file.write((folder / "summary.csv").read_text().splitlines()[-1] + "\n")
+
+
+BAD: list[tuple[str, Callable[[Path], object]]] = [
+    ("summary.csv", text("summary.csv", "")),
+    ("summary.csv", text("summary.csv", "task_family,method,mode,metric,subset,n_seeds\n")),
+    ("summary.csv", text("summary.csv", "name,price\nbread,3\n")),
+    ("summary.csv", lambda folder: (folder / "summary.csv").write_bytes(b"\xff\x00\n\xfe,")),
+    ("summary.csv", without_row("offline")),
+    ("summary.csv", twice),
+    ("summary.csv", pipe("summary.csv")),
+    ("provenance.json", pipe("provenance.json")),
+    ("provenance.json", lambda folder: (folder / "provenance.json").unlink()),
+    ("provenance.json", text("provenance.json", "{}")),
+    ("provenance.json", text("provenance.json", "[" * 10**5)),
+    ("config.yaml", pipe("config.yaml")),
+    ("config.yaml", lambda folder: (folder / "config.yaml").unlink()),
+]
+
+
+@pytest.mark.parametrize("name, damage", BAD)
+def test_a_bad_folder_is_one_line_that_names_its_file(
+    theirs: Path, name: str, damage: Callable[[Path], object], capsys: Any
+) -> None:
+    damage(theirs)
+    signal.alarm(60)  # ends the tests where one waits for a pipe
+    assert main(["report", "--results", str(theirs.parent)]) == 1
+    signal.alarm(0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sad-hpc: error: ") and str(theirs / name) in line
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5),
+    st.lists(st.none(), max_size=2), st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+)  # fmt: skip
+
+
+def spoiled(value: Any, data: st.DataObject) -> Any:
+    """JSON values of which one, anywhere, is something else."""
+    if not isinstance(value, dict | list) or not value or data.draw(st.integers(0, 3)) == 0:
+        return data.draw(JUNK)
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key = data.draw(st.sampled_from(keys))
+    if isinstance(value, dict):
+        return {**value, key: spoiled(value[key], data)}
+    return [*value[:key], spoiled(value[key], data), *value[key + 1 :]]
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_a_wrong_value_is_one_line_or_shown(made: Path, theirs: Path, data: st.DataObject) -> None:
+    origin = json.loads((made / "provenance.json").read_text())
+    rows = list(csv.reader(io.StringIO((made / "summary.csv").read_text())))
+    if data.draw(st.booleans()):
+        origin = spoiled(origin, data)
+    else:
+        line, column = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, 10))
+        rows[line][column] = str(data.draw(JUNK))
+    (theirs / "provenance.json").write_text(json.dumps(origin))
+    with (theirs / "summary.csv").open("w", newline="", errors="replace") as file:
+        csv.writer(file).writerows(rows)
+    for show in (lambda: headline_table(theirs), lambda: overview(theirs.parent)):
+        try:
+            show()
+        except SadError as error:
+            assert str(theirs) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["offline.png", "config.yaml", "summary.h5", "evaluations", "."])
+def test_a_link_does_not_bring_the_readers_files_onto_the_page(
+    theirs: Path, tmp_path: Path, name: str
+) -> None:
+    secret = tmp_path / "secret"
+    shutil.copytree(theirs, secret)
+    for file in ("config.yaml", "offline.png"):
+        (secret / file).write_bytes(b"my secret")
+    (secret / "evaluations/secret.h5").touch()
+    if (theirs / name).is_dir():
+        shutil.rmtree(theirs / name)
+    else:
+        (theirs / name).unlink()
+    (theirs / name).symlink_to(secret / name)
+    try:
+        page = overview(theirs.parent).read_text()
+    except SadError as error:
+        assert name in ("config.yaml", ".") and str(theirs / name) in str(error)
+    else:
+        assert "secret" not in page and "bXkgc2VjcmV0" not in page
+        assert name not in page or name == "evaluations"
+
+
+class Links(HTMLParser):
+    """The addresses and the anchors of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        if tag == "a":
+            self.links.append(named["href"] or "")
+        if "id" in named:
+            self.anchors.append(named["id"] or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["a#b?c", "javascript:alert(1)", "50%20off", "a b", '"><b>', "&lt;", b"caf\xe9", "é"]
+)
+def test_links_lead_to_the_folder_whatever_its_name(theirs: Path, name: str | bytes) -> None:
+    folder = theirs.parent / os.fsdecode(name)
+    theirs.rename(folder)
+    found = Links(overview(folder.parent).read_text())
+    links = [urlparse(link) for link in found.links]
+    files = [os.fsdecode(folder.parent) + "/" + unquote(u.path, errors="surrogateescape")
+             for u in links if u.path]  # fmt: skip
+    assert sorted(map(Path, files)) == sorted(folder.rglob("*.h5"))
+    assert not [u for u in links if u.scheme or u.netloc or u.query or (u.path and u.fragment)]
+    assert {unquote(u.fragment) for u in links if not u.path} <= set(found.anchors)
