@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import sample_pose_transitions
-from sad_hpc.policy import policy_table
-from sad_hpc.render.gl import graphics
-from sad_hpc.tasks.room import BOXES, COLORS, ROOM_SIZE
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.kernels.random import stream
+from sad_hpc.tasks.miniworld.geometry import BOXES, COLORS, ROOM_SIZE
+from sad_hpc.tasks.miniworld.gl import graphics
 
 with graphics():
     from miniworld.entity import Box

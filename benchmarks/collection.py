@@ -7,8 +7,8 @@ from pathlib import Path
 
 from measure import REPEATS, Work, command, compare, report, timed
 
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.base import SPLITS
 

@@ -15,14 +15,14 @@ from steps import Steps
 from sad_hpc.distill import contexts, strides
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
-from sad_hpc.experiment import ModelConfig
-from sad_hpc.fixed_context import FixedContexts
-from sad_hpc.model import Inputs, Transformer
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import ModelConfig
+from sad_hpc.kernels.random import stream
+from sad_hpc.model.fixed_context import FixedContexts
+from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.tasks import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
@@ -135,11 +135,12 @@ def bench_picture_effects(steps: Steps) -> None:
     run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.image_encoder.PICTURES_AT_ONCE", steps.tokens):
+        with mock.patch("sad_hpc.model.image_encoder.PICTURES_AT_ONCE", steps.tokens):
             run()
 
     def pooled() -> None:
-        with mock.patch("sad_hpc.image_encoder.Halve.forward", lambda _, x: F.avg_pool2d(x, 2)):
+        halve = "sad_hpc.model.image_encoder.Halve.forward"
+        with mock.patch(halve, lambda _, x: F.avg_pool2d(x, 2)):
             run()
 
     title = f"pretraining, {steps.family.name}"

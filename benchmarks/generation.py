@@ -25,10 +25,10 @@ from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, samp
 from sad_hpc.distill.labels import LabelRule, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.tabular import block_variants, make_distiller
-from sad_hpc.experiment import Experiment
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.files import write_json
-from sad_hpc.run import provenance
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.storage.files import write_json
+from sad_hpc.storage.run import provenance
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig, make_family
 
 ROOT = Path(__file__).parent.parent

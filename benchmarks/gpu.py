@@ -18,14 +18,14 @@ from steps import random_columns
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sad_hpc.distributed import torch_process
-from sad_hpc.engine import join_process_group, make_engine
-from sad_hpc.examples import Examples
-from sad_hpc.experiment import Experiment
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.methods import METHODS
-from sad_hpc.model import Inputs, Transformer
-from sad_hpc.pretrain import take_step
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.parallel.ranks import torch_process
+from sad_hpc.pretrain.engine import join_process_group, make_engine
+from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.stage import take_step
 from sad_hpc.tasks import make_family
 
 PAPER = Path(__file__).parent.parent / "configs/paper"

@@ -12,7 +12,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill import make_block
-from sad_hpc.distill.random import (
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
     digits_word,
@@ -20,8 +22,6 @@ from sad_hpc.distill.random import (
     rejection_threshold,
     stream,
 )
-from sad_hpc.experiment import DataConfig
-from sad_hpc.experiment_file import load_experiment
 from sad_hpc.tasks import BanditFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom
 

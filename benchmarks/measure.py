@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from sad_hpc.throughput import peak_memory
+from sad_hpc.collect.throughput import peak_memory
 
 REPEATS = 5
 LIMIT_SECONDS = 300

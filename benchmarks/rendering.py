@@ -8,12 +8,12 @@ from bare_rendering import POSES, TARGETS, bare_room, render
 from measure import REPEATS, Work, compare, report, timed, void
 
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import distill_pose_labels
-from sad_hpc.distill.shortest import optimal_pose_actions
-from sad_hpc.policy import policy_table
-from sad_hpc.render.environment import MiniworldEnv
-from sad_hpc.render.renderer import shared_renderer
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.kernels.random import stream
+from sad_hpc.tasks.miniworld.environment import MiniworldEnv
+from sad_hpc.tasks.miniworld.renderer import shared_renderer
+from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
 FRAMES = len(POSES)
 

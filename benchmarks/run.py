@@ -14,8 +14,8 @@ from rendering import bench_rendering
 from training import bench_training
 
 from sad_hpc.aggregate.tables import markdown_table
-from sad_hpc.files import atomic_path
-from sad_hpc.run import provenance
+from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.run import provenance
 
 HERE = Path(__file__).parent
 

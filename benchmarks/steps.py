@@ -6,13 +6,13 @@ import torch
 from measure import void
 from torch import Tensor
 
-from sad_hpc.distributed import torch_process
-from sad_hpc.engine import make_engine
-from sad_hpc.examples import Batch, Examples
-from sad_hpc.experiment import ModelConfig, PretrainConfig
-from sad_hpc.methods import METHODS
-from sad_hpc.model import Inputs, Transformer
-from sad_hpc.pretrain import action_loss, take_step
+from sad_hpc.experiment.experiment import ModelConfig, PretrainConfig
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.parallel.ranks import torch_process
+from sad_hpc.pretrain.engine import make_engine
+from sad_hpc.pretrain.examples import Batch, Examples
+from sad_hpc.pretrain.stage import action_loss, take_step
 from sad_hpc.tasks import TaskFamily
 
 BATCH = 64

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2Model
 
-from sad_hpc.distributed import torch_process
-from sad_hpc.engine import join_process_group
+from sad_hpc.parallel.ranks import torch_process
+from sad_hpc.pretrain.engine import join_process_group
 from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
-from sad_hpc.tasks.miniworld import MiniworldConfig
+from sad_hpc.tasks.miniworld.family import MiniworldConfig
 
 BIN = Path(sys.executable).parent
 DROPOUT = 0.1

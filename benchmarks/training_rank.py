@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from steps import BATCH, Steps, random_columns
 
-from sad_hpc.distributed import torch_process
-from sad_hpc.engine import join_process_group, on_first_rank
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.collect.throughput import peak_memory
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.parallel.ranks import torch_process
+from sad_hpc.pretrain.engine import join_process_group, on_first_rank
 from sad_hpc.tasks import make_family
-from sad_hpc.throughput import peak_memory
 
 PAPER = Path(__file__).parent.parent / "configs/paper"
 

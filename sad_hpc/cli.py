@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sad_hpc import preemption
-from sad_hpc.distributed import abort_other_ranks
 from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
-from sad_hpc.files import keep_others_from_writing
-from sad_hpc.preemption import Preempted
-from sad_hpc.process_end import end_before_teardown
-from sad_hpc.standard_streams import keep_streams_open
+from sad_hpc.parallel import preemption
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import abort_other_ranks
+from sad_hpc.parallel.standard_streams import keep_streams_open
+from sad_hpc.parallel.teardown import end_before_teardown
+from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.theory.command import add_theory
 
 EXAMPLES = {
@@ -176,8 +176,8 @@ def _add_cluster(command: _Parser, default: str) -> None:
 
 
 def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from sad_hpc.experiment_file import load_experiment
-    from sad_hpc.run import Run
+    from sad_hpc.experiment.load import load_experiment
+    from sad_hpc.storage.run import Run
 
     return Run(load_experiment(options.config, options.overrides), options.runs)
 
@@ -208,7 +208,7 @@ def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # typ
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from sad_hpc.collect import collect
+    from sad_hpc.collect.stage import collect
 
     run = _load_run(options)
     with preemption.watched():
@@ -220,7 +220,7 @@ def _collect(options: argparse.Namespace) -> int:
 def _pretrain(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.pretrain import pretrain
+    from sad_hpc.pretrain.stage import pretrain
 
     with preemption.watched():
         for row, seed in elements:
@@ -323,8 +323,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from sad_hpc.doctor import doctor
     from sad_hpc.launch.cluster import load_cluster
+    from sad_hpc.launch.doctor import doctor
 
     return doctor(load_cluster(options.cluster, []), options.runs)
 

@@ -10,7 +10,7 @@ from sad_hpc.errors import SadError
 def require_gl() -> None:
     """Call it at the top of a test module that renders."""
     try:
-        from sad_hpc.render.renderer import shared_renderer
+        from sad_hpc.tasks.miniworld.renderer import shared_renderer
 
         shared_renderer(25)
     except SadError as error:

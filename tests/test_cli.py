@@ -8,8 +8,8 @@ import pytest
 from sad_hpc.cli import EXAMPLES, main
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY
 
 BIN = Path(sys.executable).parent
@@ -115,7 +115,7 @@ def test_missing_evaluations_are_named(tmp_path: Path, capsys):
 
 
 def test_collect_starts_without_loading_torch():
-    code = "import sys, sad_hpc.collect, sad_hpc.cli; print('torch' in sys.modules)"
+    code = "import sys, sad_hpc.collect.stage, sad_hpc.cli; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
 

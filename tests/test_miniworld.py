@@ -12,27 +12,27 @@ import pytest
 import torch
 
 from sad_hpc.cli import main
-from sad_hpc.collect import collect
+from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
-from sad_hpc.distill.motion import step_poses
-from sad_hpc.distill.shortest import steps_to_reward
 from sad_hpc.errors import ConfigError, RenderError, SadError
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
-from sad_hpc.experiment import EvaluateConfig, ModelConfig
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.run import Run
+from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import Miniworld
-from sad_hpc.tasks.miniworld import MiniworldConfig, heading_vectors
+from sad_hpc.tasks.miniworld.family import MiniworldConfig, heading_vectors
+from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 from tests.conftest import ROOT
 from tests.gl import require_gl
 
 require_gl()
 
-from sad_hpc.render.process import RenderProcess  # noqa: E402 (only where OpenGL is)
-from sad_hpc.render.renderer import shared_renderer  # noqa: E402
+from sad_hpc.collect.image_process import RenderProcess  # noqa: E402 (only where OpenGL is)
+from sad_hpc.tasks.miniworld.renderer import shared_renderer  # noqa: E402
 
 TINY = ROOT / "tests/configs/tiny_miniworld.yaml"
 FAMILY = Miniworld(MiniworldConfig(horizon=6))
@@ -96,7 +96,7 @@ def dies(block: Block, image_size: int) -> None:
 
 
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sad_hpc.render.process._add_images", dies)
+    monkeypatch.setattr("sad_hpc.collect.image_process._add_images", dies)
     with pytest.raises(SadError, match="has failed 3 times"):
         RenderProcess(25).add_images(Block({}, {}))
 
@@ -110,12 +110,12 @@ def fails_twice(block: Block, image_size: int) -> Block:
 
 
 def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sad_hpc.render.process._add_images", fails_twice)
+    monkeypatch.setattr("sad_hpc.collect.image_process._add_images", fails_twice)
     monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))
     process = RenderProcess(25)
     assert process.add_images(Block({"x": np.arange(3)}, {})).arrays["x"].tolist() == [0, 1, 2]
     process.close()
-    monkeypatch.setattr("sad_hpc.render.process.ATTEMPTS", 2)
+    monkeypatch.setattr("sad_hpc.collect.image_process.ATTEMPTS", 2)
     (tmp_path / "attempts").unlink()
     with pytest.raises(SadError, match=r"failed 2 times .*OpenGL reports error 0x507"):
         RenderProcess(25).add_images(Block({}, {}))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.training import Training
-from sad_hpc.files import atomic_path
+from sad_hpc.storage.files import atomic_path
 
 Color = str | tuple[float, float, float, float]
 

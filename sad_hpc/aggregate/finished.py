@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sad_hpc.aggregate.origin import missing_notes, read_origin
 from sad_hpc.aggregate.summary import read_summary
 from sad_hpc.errors import SadError
-from sad_hpc.files import lies_in
+from sad_hpc.storage.files import lies_in
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import pandas as pd
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import label_accuracy
 from sad_hpc.errors import DatasetError
-from sad_hpc.methods import METHODS
-from sad_hpc.run import Run
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
 
 COLUMNS = (

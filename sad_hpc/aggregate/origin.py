@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sad_hpc.files import read_json
-from sad_hpc.run import Run, StageFolder, provenance
+from sad_hpc.storage.files import read_json
+from sad_hpc.storage.run import Run, StageFolder, provenance
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 Element = tuple[str, int]

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sad_hpc.files import write_error
-from sad_hpc.holder import held
+from sad_hpc.storage.files import write_error
+from sad_hpc.storage.lock import held
 
 NEW, OLD = "new", "old"
 

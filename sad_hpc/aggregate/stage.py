@@ -9,24 +9,24 @@ import h5py
 import pandas as pd
 import yaml
 
-from sad_hpc.aggregate.compare_pages import write_comparisons
+from sad_hpc.aggregate.comparison_text import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
+from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.replacement import replacing
-from sad_hpc.aggregate.report import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.series import check_alike, make_series
 from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
-from sad_hpc.experiment import TRAINING
-from sad_hpc.files import atomic_path, file_size, write_json
-from sad_hpc.methods import METHODS
-from sad_hpc.run import Run
+from sad_hpc.experiment.experiment import TRAINING
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.rows import slug
+from sad_hpc.storage.files import atomic_path, file_size, write_json
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
-from sad_hpc.variants import slug
 
 MADE = {*FILES, "README.md", "offline.png", "online.png", "sweep.png"}
 """All that aggregate may make in a results folder; what else lies there is the user's."""

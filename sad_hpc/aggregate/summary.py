@@ -16,9 +16,9 @@ from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.aggregate.training import Training
-from sad_hpc.files import atomic_path
-from sad_hpc.hdf5 import write_file
-from sad_hpc.variants import slug
+from sad_hpc.experiment.rows import slug
+from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.hdf5 import write_file
 
 FORMAT_VERSION = 1
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))

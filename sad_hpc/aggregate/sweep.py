@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import VIEWS, view_title
-from sad_hpc.experiment import Experiment
-from sad_hpc.files import atomic_path
-from sad_hpc.variants import symbol
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.rows import symbol
+from sad_hpc.storage.files import atomic_path
 
 WIDE = 8
 """Values that span such a factor get a logarithmic axis."""

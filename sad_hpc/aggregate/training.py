@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import DivergedError
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 
 METRICS = "metrics.jsonl"
 

@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.config import differences
 from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
 from sad_hpc.dataset.writer import dataset_names
 from sad_hpc.errors import DatasetError
-from sad_hpc.files import checksum
-from sad_hpc.hdf5 import read_numbers
+from sad_hpc.experiment.config import differences
+from sad_hpc.storage.files import checksum
+from sad_hpc.storage.hdf5 import read_numbers
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import DatasetError
-from sad_hpc.files import sealed, unsealed, write_json
+from sad_hpc.storage.files import sealed, unsealed, write_json
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

@@ -18,8 +18,8 @@ from sad_hpc.dataset.schema import (
 )
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import DatasetError
-from sad_hpc.files import checksum
-from sad_hpc.hdf5 import file_image, write_bytes, write_file
+from sad_hpc.storage.files import checksum
+from sad_hpc.storage.hdf5 import file_image, write_bytes, write_file
 
 
 def shard_content(block: Block, signature: str, config: dict[str, Any], family: str) -> bytes:

@@ -1,13 +1,10 @@
 """The paper's Algorithms 1, 2, 3 and 5 as pure batch kernels: no files, no MPI."""
 
-from sad_hpc.distill import compilation  # noqa: F401 (first: it says where compiled code is kept)
-
-# isort: split
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.poses import pose_block
 from sad_hpc.distill.tabular import tabular_block
-from sad_hpc.experiment import DataConfig
+from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily
 
 

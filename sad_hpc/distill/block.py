@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.random import stream
-from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import SPLITS, TaskFamily
 
 LABELS = ("sad", "dpt", "dpt_star")

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import ContextArrays
-from sad_hpc.distill.random import (
+from sad_hpc.kernels.random import (
     MAX_PRODUCT,
     digits_per_word,
     digits_product,

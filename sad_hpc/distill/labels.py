@@ -19,9 +19,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.random import high_product, next_word
 from sad_hpc.errors import SadError
-from sad_hpc.experiment import DataConfig
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
 """Query states tried for one task before the search is given up as hopeless."""

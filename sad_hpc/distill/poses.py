@@ -11,9 +11,9 @@ from sad_hpc.distill.rollouts import (
     sample_pose_episodes,
     sample_pose_transitions,
 )
-from sad_hpc.distill.shortest import optimal_pose_actions
-from sad_hpc.experiment import DataConfig
-from sad_hpc.tasks.miniworld import Miniworld
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.tasks.miniworld.family import Miniworld
+from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
 
 def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> Block:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import ContextArrays
 from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
-from sad_hpc.distill.random import (
+from sad_hpc.kernels.random import (
     digits_product,
     digits_word,
     high_product,

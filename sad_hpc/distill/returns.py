@@ -5,7 +5,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
-from sad_hpc.distill.random import (
+from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
     digits_word,

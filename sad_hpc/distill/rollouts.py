@@ -11,8 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, LabelRule, best_action, hopeless
-from sad_hpc.distill.motion import moved, random_pose, rewarded
-from sad_hpc.distill.random import (
+from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
     digits_word,
@@ -20,7 +19,8 @@ from sad_hpc.distill.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.tasks.room import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
 
 
 @dataclass(frozen=True)

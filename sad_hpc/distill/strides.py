@@ -12,14 +12,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
-from sad_hpc.distill.random import (
+from sad_hpc.errors import ConfigError
+from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
     digits_word,
     high_product,
     rejection_threshold,
 )
-from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.base import TabularMDPs
 
 TABLE_ENTRIES = 2**18

@@ -17,7 +17,7 @@ from sad_hpc.distill.labels import Distiller, LabelRule, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.returns import LargestReturn
 from sad_hpc.distill.strides import FewestSteps
-from sad_hpc.experiment import DataConfig
+from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TabularMDPs
 
 

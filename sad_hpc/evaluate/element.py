@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from sad_hpc import preemption
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
-from sad_hpc.examples import context_parts
-from sad_hpc.experiment import EvaluateConfig
-from sad_hpc.progress import Progress
-from sad_hpc.run import Run
+from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.parallel import preemption
+from sad_hpc.pretrain.examples import context_parts
+from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily, make_family
 
 CHUNKS = "chunks"

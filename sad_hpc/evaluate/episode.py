@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sad_hpc.model import Context
+from sad_hpc.model.transformer import Context
 from sad_hpc.tasks import TabularFamily, TabularMDPs
 
 

@@ -5,11 +5,11 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
-from sad_hpc.fixed_context import FixedContexts
-from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.run import Run
+from sad_hpc.model.fixed_context import FixedContexts
+from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.weights import WEIGHTS, load_weights
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import TabularFamily, make_family
-from sad_hpc.weights import WEIGHTS, load_weights
 
 
 def load_model(run: Run, method: str, seed: int) -> Transformer:

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
-from sad_hpc.distill.motion import step_poses
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.rollouts import sample_pose_episodes
-from sad_hpc.distill.shortest import steps_to_reward
 from sad_hpc.evaluate.policy import greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
-from sad_hpc.examples import context_parts
-from sad_hpc.experiment import EvaluateConfig
-from sad_hpc.fixed_context import FixedContexts
-from sad_hpc.model import Context, Transformer
-from sad_hpc.policy import policy_table
-from sad_hpc.render.renderer import Renderer, shared_renderer
-from sad_hpc.tasks.miniworld import Miniworld
-from sad_hpc.tasks.room import ROOM_SIZE
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.kernels.random import stream
+from sad_hpc.model.fixed_context import FixedContexts
+from sad_hpc.model.transformer import Context, Transformer
+from sad_hpc.pretrain.examples import context_parts
+from sad_hpc.tasks.miniworld.family import Miniworld
+from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
+from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
+from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
 RANDOM_EPISODES = 100
 """Roll-outs a task behind the reference `random`: its expectation has no closed form here."""

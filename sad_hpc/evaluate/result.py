@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
-from sad_hpc.hdf5 import member, read_attribute, read_numbers, write_file
+from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
 FORMAT_VERSION = 1
 RESULT = "result.h5"

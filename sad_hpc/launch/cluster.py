@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from sad_hpc.config import Section, apply_overrides, build, read_yaml
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "cluster"
 """The cluster files of this repository, found from any working directory."""

@@ -16,8 +16,8 @@ from typing import Any
 import submitit
 from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
 
-from sad_hpc.distributed import LAST_WORDS_SECONDS
 from sad_hpc.errors import ERROR_PREFIX
+from sad_hpc.parallel.ranks import LAST_WORDS_SECONDS
 
 LOOK_SECONDS = 0.1
 

@@ -17,11 +17,11 @@ from submitit import SlurmExecutor
 from submitit.helpers import clean_env
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import checksum
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
-from sad_hpc.run import Run
+from sad_hpc.storage.files import checksum
+from sad_hpc.storage.run import Run
 
 SIGNAL_SECONDS = 120
 """How long before its time limit a job is told to stop, or a quarter of a shorter limit."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from sad_hpc.methods import METHODS
-from sad_hpc.run import Run, StageFolder
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.storage.run import Run, StageFolder
 
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
 

@@ -14,17 +14,17 @@ from submitit import JobEnvironment
 from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
-from sad_hpc import preemption
-from sad_hpc.distributed import abort_other_ranks, is_first_of_slurm_step
 from sad_hpc.errors import ERROR_PREFIX, SadError
-from sad_hpc.experiment_file import parse_experiment
-from sad_hpc.files import keep_others_from_writing
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import cause_of_death
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.queue import lets_this_job_run
-from sad_hpc.preemption import Preempted
-from sad_hpc.process_end import end_before_teardown
-from sad_hpc.run import Run
+from sad_hpc.parallel import preemption
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step
+from sad_hpc.parallel.teardown import end_before_teardown
+from sad_hpc.storage.files import keep_others_from_writing
+from sad_hpc.storage.run import Run
 
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
 
@@ -161,7 +161,7 @@ class MpiJob:
 def _call_stage(step: Step, results: Path) -> None:
     # Imported here: each stage needs libraries that the others, and the launcher, do without.
     if step.stage == "collect":
-        from sad_hpc.collect import collect
+        from sad_hpc.collect.stage import collect
 
         collect(step.run)
     elif step.stage == "aggregate":
@@ -171,7 +171,7 @@ def _call_stage(step: Step, results: Path) -> None:
     else:
         assert step.element is not None
         if step.stage == "pretrain":
-            from sad_hpc.pretrain import pretrain
+            from sad_hpc.pretrain.stage import pretrain
 
             pretrain(step.run, *step.element)
         else:

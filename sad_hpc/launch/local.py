@@ -22,7 +22,7 @@ from sad_hpc.launch.graph import STAGES, Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.state import duration, process_runs, progress_text
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 30.0

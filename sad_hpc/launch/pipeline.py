@@ -9,8 +9,6 @@ from pathlib import Path
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import file_size, read_json
-from sad_hpc.holder import held
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import (
     StageExecutor,
@@ -28,8 +26,10 @@ from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.scripts import command_line, write_scripts
 from sad_hpc.launch.state import BLOCKED_ADVICE
 from sad_hpc.launch.wait import wait_for_jobs
-from sad_hpc.ownership import check_ownership
-from sad_hpc.run import Run
+from sad_hpc.storage.files import file_size, read_json
+from sad_hpc.storage.lock import held
+from sad_hpc.storage.ownership import check_ownership
+from sad_hpc.storage.run import Run
 
 REFUSED = (
     "see cluster.partition, account, qos, tasks, memory_gb and minutes (configs/cluster), and "

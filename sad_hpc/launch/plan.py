@@ -18,9 +18,9 @@ trainings.  What waits for several datasets waits `afterany`, too, for the same 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.queue import LARGEST_ARRAY
-from sad_hpc.methods import METHODS
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import ERROR_PREFIX
-from sad_hpc.files import read_json, typed, write_json
 from sad_hpc.launch.graph import Step
-from sad_hpc.run import Run
+from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.run import Run
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sad_hpc.files import atomic_path
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import StageExecutor, job_environment
 from sad_hpc.launch.plan import Batch, dependency
-from sad_hpc.run import Run
+from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.run import Run
 
 
 def write_scripts(

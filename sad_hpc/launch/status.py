@@ -5,14 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment_file import parse_experiment
-from sad_hpc.files import read_json
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.state import BLOCKED_ADVICE, ENDED_BADLY, StepState, step_states
 from sad_hpc.launch.wait import print_failures
 from sad_hpc.launch.watch import ask
-from sad_hpc.run import Run
+from sad_hpc.storage.files import read_json
+from sad_hpc.storage.run import Run
 
 
 def show_status(run_path: Path) -> int:

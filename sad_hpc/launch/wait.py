@@ -7,7 +7,7 @@ from sad_hpc.launch.queue import QueueEntry
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.state import ACTIVE, BLOCKED_ADVICE, StepState, step_states
 from sad_hpc.launch.watch import ask
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 
 MOST_LOGS = 5
 """So many failures are shown with their logs."""

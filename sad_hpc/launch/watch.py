@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import read_json, typed, write_json
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.queue import QueueEntry, find_jobs
 from sad_hpc.launch.records import JobRecord
-from sad_hpc.run import Run
+from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.run import Run
 
 ASK_SECONDS = 30.0
 ANSWER = ".slurm.json"

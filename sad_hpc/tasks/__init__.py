@@ -12,7 +12,7 @@ from sad_hpc.tasks.base import (
     TaskFamily,
     make_family,
 )
-from sad_hpc.tasks.miniworld import Miniworld
+from sad_hpc.tasks.miniworld.family import Miniworld
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.config import Section
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import Section
 
 SPLITS = ("train", "test")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sad_hpc.experiment import DataConfig
+    from sad_hpc.experiment.experiment import DataConfig
     from sad_hpc.tasks import BanditFamily
     from sad_hpc.theory.trust import Trust
 
@@ -115,7 +115,7 @@ def _mdp(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.tasks import BanditFamily, make_family
     from sad_hpc.theory.trust import trust
 
@@ -174,7 +174,7 @@ def _paper(options: argparse.Namespace) -> int:
 
 
 def _labels(options: argparse.Namespace) -> int:
-    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.labels import write_labels
 
     experiment = load_experiment(options.config, options.overrides)
@@ -184,7 +184,7 @@ def _labels(options: argparse.Namespace) -> int:
 
 
 def _assumption(options: argparse.Namespace) -> int:
-    from sad_hpc.experiment_file import load_experiment
+    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.trust import assumption_2
 
     experiment = load_experiment(options.config, options.overrides)
@@ -207,7 +207,7 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.tables import plain_table
-    from sad_hpc.experiment_file import horizon_question
+    from sad_hpc.experiment.load import horizon_question
     from sad_hpc.theory.horizon import tried_rules, write_horizon
 
     question = horizon_question(options.config, options.overrides)

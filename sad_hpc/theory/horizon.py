@@ -6,11 +6,11 @@ import pandas as pd
 
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.summary import write_table
-from sad_hpc.distill.choose import choose
-from sad_hpc.experiment_file import HorizonQuestion
-from sad_hpc.files import write_json
-from sad_hpc.run import provenance
+from sad_hpc.experiment.load import HorizonQuestion
+from sad_hpc.storage.files import write_json
+from sad_hpc.storage.run import provenance
 from sad_hpc.tasks import make_family
+from sad_hpc.theory.choose import choose
 
 
 def tried_rules(question: HorizonQuestion) -> pd.DataFrame:

@@ -10,8 +10,8 @@ from scipy import integrate
 
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import DataConfig, Experiment
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig, Experiment
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.base import SPLITS, TabularMDPs
 from sad_hpc.theory.bellman import (

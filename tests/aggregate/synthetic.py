@@ -6,8 +6,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from sad_hpc.experiment_file import parse_experiment
-from sad_hpc.run import Run
+from sad_hpc.experiment.load import parse_experiment
+from sad_hpc.storage.run import Run
 
 METHODS = ["SAD", "DPT", "DPT*"]
 N_TASKS = 20

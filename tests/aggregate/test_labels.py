@@ -1,6 +1,6 @@
 from sad_hpc.aggregate.labels import label_table
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
 

@@ -12,7 +12,7 @@ from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 
 from .synthetic import fill, make_run
 

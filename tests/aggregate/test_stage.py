@@ -12,8 +12,8 @@ from sad_hpc.aggregate.summary import write_curves
 from sad_hpc.cli import make_parser
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit_policies import POLICIES
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.methods import METHODS
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.methods import METHODS
 
 from .synthetic import fill, level, make_run, write_result
 

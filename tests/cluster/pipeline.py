@@ -12,11 +12,11 @@ import psutil
 import pytest
 import torch
 
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.files import read_json
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.records import load_records
-from sad_hpc.run import Run
+from sad_hpc.storage.files import read_json
+from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY, clockless_metrics
 
 SAD_HPC = Path(sys.executable).parent / "sad-hpc"

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
-from sad_hpc.collect import collect
+from sad_hpc.collect.stage import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.wait import MOST_LOGS
-from sad_hpc.model import Inputs, Transformer
-from sad_hpc.run import Run
+from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.model.weights import WEIGHTS, save_weights
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
-from sad_hpc.weights import WEIGHTS, save_weights
 from tests.cluster.pipeline import Pipeline
 
 pytestmark = pytest.mark.cluster

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from sad_hpc.cli import main
-from sad_hpc.collect import collect
+from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.reader import load_complete, read_columns
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.files import unsealed
-from sad_hpc.run import Run
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.storage.files import unsealed
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
 from tests.conftest import TINY
 
@@ -133,7 +133,7 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
 
 
 def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
-    from sad_hpc.files import checksum
+    from sad_hpc.storage.files import checksum
 
     with h5py.File(dataset / "shard-00000.h5", "r+") as file:
         file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
@@ -158,7 +158,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
 def test_wrong_content_is_found_even_with_a_right_checksum(
     dataset: Path, name: str, change, words: str
 ):
-    from sad_hpc.files import checksum
+    from sad_hpc.storage.files import checksum
 
     with h5py.File(dataset / "shard-00001.h5", "r+") as file:
         if change is None:

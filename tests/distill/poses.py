@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.motion import step_poses
-from sad_hpc.tasks.room import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.motion import step_poses
 
 
 def random_poses(count: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

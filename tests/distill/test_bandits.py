@@ -4,10 +4,10 @@ from scipy import stats
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
-from sad_hpc.distill.random import stream
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import stream
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 

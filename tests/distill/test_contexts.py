@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
-from sad_hpc.distill.random import stream
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.kernels.random import stream
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 

@@ -6,12 +6,12 @@ from scipy import stats
 
 from sad_hpc.distill import make_block, strides, tabular
 from sad_hpc.distill.labels import LabelRule, optimal_labels
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.strides import STEP_BITS, Strides
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError, SadError
-from sad_hpc.experiment import DataConfig
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import stream
 from sad_hpc.tasks import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from tests.distill.laws import algorithm_5_law, best_of, hitting_step_law, label_chances

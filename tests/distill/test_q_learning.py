@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from sad_hpc.collect import collect
+from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
 from sad_hpc.distill.contexts import Dynamics
 from sad_hpc.distill.q_learning import LAST_EXPLORATION, LEARNING_RATE, sample_histories
-from sad_hpc.distill.random import (
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.kernels.random import (
     digits_product,
     digits_word,
     next_double,
     rejection_threshold,
     stream,
 )
-from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import load_experiment
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
 from tests.conftest import ROOT, TINY
 

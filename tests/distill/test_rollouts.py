@@ -3,18 +3,18 @@ import pytest
 from scipy import stats
 
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.motion import step_poses
-from sad_hpc.distill.random import next_double, stream
 from sad_hpc.distill.rollouts import (
     distill_pose_labels,
     sample_pose_actions,
     sample_pose_episodes,
     sample_pose_transitions,
 )
-from sad_hpc.distill.shortest import optimal_pose_actions
 from sad_hpc.errors import SadError
-from sad_hpc.policy import policy_table
-from sad_hpc.tasks.room import BOXES, GEOMETRY
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.kernels.random import next_double, stream
+from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 from tests.distill.laws import best_of, label_chances
 from tests.distill.poses import first_rewards, random_poses
 

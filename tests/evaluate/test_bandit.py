@@ -11,8 +11,8 @@ from sad_hpc.evaluate.bandit_policies import (
     posterior_draws,
 )
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.experiment import EvaluateConfig, ModelConfig
-from sad_hpc.model import Context, Inputs, Transformer
+from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.model.transformer import Context, Inputs, Transformer
 from sad_hpc.tasks import BanditFamily, make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 

@@ -12,7 +12,6 @@ import torch
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import Dynamics, sample_transitions
-from sad_hpc.distill.random import stream
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
@@ -22,13 +21,14 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
 from sad_hpc.evaluate.result import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
-from sad_hpc.experiment import EvaluateConfig, ModelConfig
-from sad_hpc.model import Context, Inputs, Transformer
-from sad_hpc.policy import policy_table
-from sad_hpc.run import Run
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.kernels.random import stream
+from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
-from sad_hpc.weights import WEIGHTS, load_weights, save_weights
 
 FAMILY = make_family(DarkroomConfig(size=4, horizon=10, train_goals=10))
 GOALS = FAMILY.parameters("test", 0, 12)

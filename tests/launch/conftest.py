@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.experiment_file import parse_experiment
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 
 STUBS = Path(__file__).parent / "stubs"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.config import resolved
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import resolved
 from sad_hpc.launch.cluster import FOLDER, ClusterConfig, load_cluster
 
 

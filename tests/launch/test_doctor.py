@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sad_hpc import doctor
+from sad_hpc.launch import doctor
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 

@@ -13,8 +13,8 @@ from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.queue import QueueEntry
 from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.state import step_states
-from sad_hpc.preemption import Preempted
-from sad_hpc.run import Run
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
@@ -17,7 +17,7 @@ from sad_hpc.launch.local import LocalRunner, jobs_at_once
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import show_status
-from sad_hpc.run import Run, StageFolder
+from sad_hpc.storage.run import Run, StageFolder
 from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 

@@ -2,7 +2,7 @@
 
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 from tests.launch.conftest import complete, steps_of
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
-from sad_hpc.files import write_json
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.queue import QueueEntry, find_jobs, sacct, squeue
 from sad_hpc.launch.records import JobRecord, save_records
@@ -18,7 +17,8 @@ from sad_hpc.launch.state import StepState, duration, progress_text, step_states
 from sad_hpc.launch.status import show_status
 from sad_hpc.launch.wait import wait_for_jobs
 from sad_hpc.launch.watch import ask
-from sad_hpc.run import Run
+from sad_hpc.storage.files import write_json
+from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 

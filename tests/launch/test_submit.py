@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import SadError
-from sad_hpc.holder import held
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag, submission_environment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
-from sad_hpc.run import Run
+from sad_hpc.storage.lock import held
+from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 

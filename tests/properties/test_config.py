@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import load_experiment, parse_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.graph import STAGES
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.faults

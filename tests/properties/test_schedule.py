@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sad_hpc.dealing import AHEAD, deal
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.collect.work_queue import AHEAD, deal
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
-from sad_hpc.run import Run
+from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.faults

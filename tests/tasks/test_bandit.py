@@ -5,7 +5,7 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import parse_experiment
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.tasks import BanditFamily, make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from sad_hpc.distill.motion import step_poses
-from sad_hpc.tasks.miniworld import (
+from sad_hpc.tasks.miniworld.family import (
     FORWARD,
     STAY,
     TURN_LEFT,
@@ -16,7 +15,8 @@ from sad_hpc.tasks.miniworld import (
     check_pose,
     heading_vectors,
 )
-from sad_hpc.tasks.room import BOXES, COLORS
+from sad_hpc.tasks.miniworld.geometry import BOXES, COLORS
+from sad_hpc.tasks.miniworld.motion import step_poses
 from tests.distill.poses import are_rewarded, random_poses
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from sad_hpc.distill import make_block
-from sad_hpc.experiment import DataConfig
+from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.darkroom import MOVES
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroom, PermutedDarkroomConfig

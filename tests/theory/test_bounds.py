@@ -6,10 +6,10 @@ import pytest
 
 from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.random import stream
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError
-from sad_hpc.policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.kernels.random import stream
 from sad_hpc.tasks import TabularMDPs
 from sad_hpc.theory.bounds import BanditBound, MDPBound, log_term
 

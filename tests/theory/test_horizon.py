@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from sad_hpc.cli import main
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.experiment.load import load_experiment
 from tests.conftest import TINY
 
 

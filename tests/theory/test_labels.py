@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sad_hpc.cli import main
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.tasks import make_family
 from sad_hpc.theory.labels import label_curves, steps_to_go
 from tests.conftest import ROOT, TINY

@@ -5,7 +5,7 @@ import pytest
 
 from sad_hpc.cli import main
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment_file import load_experiment
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.tasks import make_family
 from sad_hpc.theory.bellman import FINE_THRESHOLD, policy_q
 from sad_hpc.theory.bounds import BanditBound

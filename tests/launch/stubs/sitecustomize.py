@@ -31,7 +31,7 @@ def _work(run, folder, line, rank=0):
 
 
 def collect(run):
-    from sad_hpc.distributed import world
+    from sad_hpc.parallel.ranks import world
 
     communicator = world()
     threads = os.environ["OMP_NUM_THREADS"]
@@ -40,7 +40,7 @@ def collect(run):
 
 
 def pretrain(run, method, seed):
-    from sad_hpc.distributed import torch_process
+    from sad_hpc.parallel.ranks import torch_process
 
     process = torch_process()
     line = f"pretrain {method} {seed} ranks={process.world_size}"
@@ -52,7 +52,7 @@ def evaluate(run, method, seed):
 
 
 def aggregate(run, results: Path):
-    from sad_hpc.files import write_json
+    from sad_hpc.storage.files import write_json
 
     tables = {"signature": run.experiment.aggregate_signature()}
     write_json(results / run.experiment.name / "provenance.json", tables)

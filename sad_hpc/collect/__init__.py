@@ -1,0 +1,1 @@
+"""The MPI stage that makes a dataset: blocks of tasks, dealt to ranks, written as shards."""

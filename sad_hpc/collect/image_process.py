@@ -1,0 +1,75 @@
+"""Rendering in a process of its own.
+
+In one process with MPI, Mesa was seen to die of a corrupted heap after some thousand tasks, over
+every network that was tried, and never without MPI.  Apart, neither can hurt the other, and if
+rendering dies or loses OpenGL, only the block at hand has to be rendered again.
+"""
+
+import ctypes
+import functools
+import multiprocessing
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from sad_hpc.distill.block import Block
+from sad_hpc.errors import RenderError, SadError
+
+ATTEMPTS = 3
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+class RenderProcess:
+    """Adds pictures to blocks, in another process, which starts with the first block."""
+
+    def __init__(self, image_size: int) -> None:
+        self._image_size = image_size
+        self._pool: ProcessPoolExecutor | None = None
+
+    def add_images(self, block: Block) -> Block:
+        """See `render.block.add_images`.
+
+        Raises:
+            SadError: OpenGL is missing, or rendering fails or dies again and again.
+        """
+        reason = ""
+        for _ in range(ATTEMPTS):
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(
+                    1, multiprocessing.get_context("spawn"), initializer=_obey_the_parent_alone
+                )
+            try:
+                return self._pool.submit(_add_images, block, self._image_size).result()
+            except (BrokenProcessPool, RenderError) as error:
+                reason = str(error)
+                self.close()
+        raise SadError(
+            f"rendering has failed {ATTEMPTS} times at the same block ({reason}): try `sad-hpc "
+            "doctor`, and LP_NUM_THREADS=1 if it is set to more"
+        )
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+@functools.cache
+def shared_process(image_size: int) -> RenderProcess:
+    """This rank's process for pictures of that size."""
+    return RenderProcess(image_size)
+
+
+def _obey_the_parent_alone() -> None:
+    """Signals to the job are the parent's business; if it dies, so does this process."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _add_images(block: Block, image_size: int) -> Block:
+    from sad_hpc.collect.images import add_images
+    from sad_hpc.tasks.miniworld.renderer import shared_renderer
+
+    return add_images(block, shared_renderer(image_size))

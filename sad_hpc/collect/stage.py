@@ -1,0 +1,197 @@
+"""The MPI driver of data collection: blocks of tasks -> shards -> manifest -> virtual dataset.
+
+Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and writes each as a
+shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from sad_hpc.collect.image_process import shared_process
+from sad_hpc.collect.throughput import Throughput, peak_memory, sentence
+from sad_hpc.collect.work_queue import deal
+from sad_hpc.dataset.reader import checked_bytes
+from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
+from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
+from sad_hpc.distill import make_block
+from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.parallel import preemption
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import world
+from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.tasks import TaskFamily, make_family
+from sad_hpc.tasks.base import SPLITS
+
+SAVE_SECONDS = 1.0
+"""Shortest time between two writes of the manifest while shards come in."""
+
+
+def collect(run: Run) -> None:
+    """Makes the dataset of a run, or what is missing of it; every MPI rank calls this.
+
+    Raises:
+        SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
+        Preempted: a signal stopped it; the blocks that were begun are finished and saved.
+    """
+    communicator = world()
+    with ExitStack() as stack:
+        stop: Preempted | None = None
+        if communicator.Get_rank() == 0:
+            try:
+                stack.enter_context(run.writing(run.data(), run.experiment.data_config()))
+            except Preempted as signal:
+                stop = signal
+        # An error of rank 0 ends its job; a signal while it waits for the folder is no error, and
+        # the others would wait for it for ever.
+        if stop := communicator.bcast(stop):
+            raise stop
+        _collect_splits(run, communicator)
+
+
+def _collect_splits(run: Run, communicator: Any) -> None:
+    folder = run.data()
+    # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
+    collectors = [SplitCollector(run, split, communicator) for split in SPLITS]
+    complete = folder.done is not None and not any(each.missing for each in collectors)
+    if communicator.bcast(complete):
+        return
+    for collector in collectors:
+        collector.collect()
+    if communicator.Get_rank() == 0:
+        folder.complete(
+            outputs=[f"{each.split}/{name}" for each in collectors for name in each.files],
+            digests={each.split: each.manifest.digest for each in collectors},
+            ranks=communicator.Get_size(),
+            throughput={each.split: each.throughput for each in collectors},
+        )
+    communicator.barrier()
+
+
+class SplitCollector:
+    """Collects one split with all ranks of `communicator`."""
+
+    def __init__(self, run: Run, split: str, communicator: Any) -> None:
+        self._run, self.split, self._communicator = run, split, communicator
+        self._data = run.experiment.data
+        self._family: TaskFamily = make_family(run.experiment.task)
+        self._stage = run.data()
+        self._folder = self._stage.path / split
+        self.manifest = communicator.bcast(self._existing() if self._is_first else None)
+        self.throughput: dict[str, Any] = {}
+        """See `Throughput.summary`; empty where nothing was missing."""
+        self._spent = Throughput()
+
+    @property
+    def _is_first(self) -> bool:
+        return self._communicator.Get_rank() == 0
+
+    @property
+    def missing(self) -> list[int]:
+        """Blocks without an intact shard."""
+        return [b for b in range(self.manifest.n_blocks) if b not in self.manifest.shards]
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all files of the complete split."""
+        shards = [entry.name for entry in self.manifest.shards.values()]
+        return [MANIFEST, VIRTUAL, *sorted(shards)]
+
+    def collect(self) -> None:
+        """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
+        start = time.perf_counter()
+        finished = deal(
+            self._communicator,
+            self.missing,
+            self._data.schedule,
+            self._write,
+            preemption.requested,
+        )
+        if self._is_first:
+            self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
+            if not self.missing:
+                write_virtual_dataset(self._folder, self.manifest, self._family.name)
+        else:
+            list(finished)  # works until there is nothing left, and yields nothing here
+        self._spent.elapsed = time.perf_counter() - start
+        self._spent.peak_memory = peak_memory()
+        self._report()
+        told = self._communicator.gather(preemption.requeue_requested())
+        left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))
+        if left:
+            raise Preempted(f"stopped with {left} blocks of {self.split} left", requeue)
+
+    def _existing(self) -> Manifest:
+        """The manifest as far as it goes, without shards that are missing or damaged."""
+        n_tasks = self._family.n_tasks(self.split, self._data.tasks)
+        config = self._run.experiment.data_config()
+        fresh = Manifest(
+            signature=self._run.experiment.data_signature(),
+            split=self.split,
+            n_blocks=-(-n_tasks // self._data.block_tasks),
+            n_tasks=n_tasks,
+            config=config,
+            shards={},
+        )
+        try:
+            stored = Manifest.load(self._folder)
+        except DatasetError:
+            return fresh
+        if stored.signature == fresh.signature:
+            fresh.shards = {b: s for b, s in stored.shards.items() if self._is_intact(s)}
+        return fresh
+
+    def _is_intact(self, entry: ShardEntry) -> bool:
+        try:
+            checked_bytes(self._folder / entry.name, entry)
+        except DatasetError:
+            return False
+        return True
+
+    def _report(self) -> None:
+        ranks = self._communicator.gather(self._spent)
+        if self._is_first and (spent := Throughput.of_ranks(ranks)).bytes:
+            self.throughput = spent.summary(len(ranks))
+            print(f"collect {self.split}: {sentence(self.throughput)}", file=sys.stderr)
+
+    def _write(self, number: int) -> ShardEntry:
+        spent = self._spent
+        with spent.phase("kernels"):
+            block = make_block(self._family, self._data, self.split, number)
+        if self._family.image_size is not None:
+            with spent.phase("rendering"):
+                block = shared_process(self._family.image_size).add_images(block)
+        with spent.phase("compression"):
+            content = shard_content(
+                block, self.manifest.signature, self.manifest.config, self._family.name
+            )
+        with spent.phase("I/O"):
+            entry = write_shard(self._folder, number, block, content)
+        spent.transitions += sum(block.transitions.values())
+        spent.bytes += entry.bytes
+        return entry
+
+    def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
+        shards = self.manifest.shards
+        with Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress:
+            try:
+                self._list(finished, progress)
+            except BaseException:
+                # Whatever has ended the work, the shards that are there need not be made again.
+                with suppress(SadError):
+                    self.manifest.save(self._folder)
+                raise
+            self.manifest.save(self._folder)
+
+    def _list(self, finished: Iterator[ShardEntry], progress: Progress) -> None:
+        saved, shards = time.monotonic(), self.manifest.shards
+        for entry in finished:
+            shards[entry.block] = entry
+            rows = sum(shard.rows for shard in shards.values())
+            progress.update(len(shards), f"{rows:,} tasks")
+            if time.monotonic() - saved >= SAVE_SECONDS:
+                self.manifest.save(self._folder)
+                saved = time.monotonic()

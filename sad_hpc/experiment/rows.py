@@ -1,0 +1,140 @@
+"""Rows of a table besides the methods: a method with other settings, alone or as a sweep's point.
+
+variants:
+  "SAD, N_ep = 64": {data.episodes_per_action: 64}
+
+sweep:                      # every combination, of every method of the config
+  data.trust_horizon: [3, 7, 15]
+  model.heads: [1, 2, 4]
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sad_hpc.experiment.methods import METHODS
+
+SETTINGS: dict[str, tuple[str, ...] | None] = {
+    "data": (
+        "tasks",
+        "trust_horizon",
+        "episodes_per_action",
+        "score",
+        "discount",
+        "return_threshold",
+        "tie_break",
+        "source_steps",
+        "chosen",
+    ),
+    "model": None,
+    "dit": None,
+    "pretrain": None,
+}
+"""What may differ between rows, by section (None: everything): others would change the test tasks
+or their contexts, and the rows would not compare.  With another number of tasks the first test
+tasks stay as they are; bandits with less than a block of them have other noise in the contexts."""
+
+NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
+
+SYMBOLS = {
+    "data.trust_horizon": "N",
+    "data.episodes_per_action": "N_ep",
+    "pretrain.learning_rate": "rate",
+}
+"""What a key is called in names; others by their last part."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with other settings."""
+
+    method: str
+    values: Mapping[str, Any]
+    """By dotted key."""
+
+
+def symbol(key: str) -> str:
+    """What a key is called in names of rows and on axes."""
+    return SYMBOLS.get(key, key.rpartition(".")[2])
+
+
+def named_variant(name: str, values: Mapping[str, Any]) -> Variant:
+    """The variant of a config's `variants` section; its name begins with its method's.
+
+    Raises:
+        ValueError: its name or a key cannot be used.
+    """
+    method, comma, words = name.partition(",")
+    if method not in METHODS or not comma or not NAME.fullmatch(words) or not words.strip():
+        raise ValueError(
+            f"{name!r} is no name for a variant: begin with a method, then a comma and letters, "
+            f"digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; methods: {', '.join(METHODS)}"
+        )
+    _check_keys(name, values)
+    return Variant(method, values)
+
+
+def sweep_variants(
+    sweep: Mapping[str, Sequence[Any]], methods: Sequence[str]
+) -> dict[str, Variant]:
+    """Every combination of a sweep's values for every method, by names such as `SAD, N = 7`.
+
+    Raises:
+        ValueError: a key cannot be swept.
+    """
+    _check_keys("sweep", sweep)
+    for key, values in sweep.items():
+        _check_swept(key, values)
+    found = {}
+    for method, values in itertools.product(methods, itertools.product(*sweep.values())):
+        point = dict(zip(sweep, values, strict=True))
+        settings = ", ".join(f"{symbol(key)} = {value}" for key, value in point.items())
+        found[f"{method}, {settings}"] = Variant(method, point)
+    return found
+
+
+def slug(row: str) -> str:
+    """A row's name in names of files: a method's own, or `sad_n_ep_64`."""
+    if row in METHODS:
+        return METHODS[row].slug
+    words = row.lower().replace("*", " star ").replace("= -", "= minus ")
+    return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+
+
+def check_distinct(rows: Sequence[str]) -> None:
+    """Names of rows must differ, also as names of files.
+
+    Raises:
+        ValueError: two of them do not.
+    """
+    seen: dict[str, str] = {}
+    for row in rows:
+        if slug(row) in seen:
+            raise ValueError(f"rows {seen[slug(row)]!r} and {row!r} would have the same files")
+        seen[slug(row)] = row
+
+
+def _check_keys(name: str, settings: Mapping[str, Any]) -> None:
+    for key in settings:
+        section, _, rest = str(key).partition(".")
+        if not rest or section not in SETTINGS or rest not in (SETTINGS[section] or (rest,)):
+            labels = ", ".join(f"data.{word}" for word in SETTINGS["data"] or ())
+            raise ValueError(
+                f"{name}: {key!r} cannot differ within a table; valid: {labels}, and all of model, "
+                "pretrain and dit"
+            )
+    if not settings:
+        raise ValueError(f"{name}: no setting differs")
+
+
+def _check_swept(key: str, values: Sequence[Any]) -> None:
+    if not values:
+        raise ValueError(f"sweep: {key} has no values")
+    if any(isinstance(value, list | dict) for value in values):
+        raise ValueError(f"sweep: values of {key} must be numbers, words or null")
+    if "auto" in values:
+        raise ValueError(f"sweep: {key} cannot be auto there; use a variant")
+    if len(set(map(repr, values))) < len(values):
+        raise ValueError(f"sweep: {key} repeats a value: {values}")

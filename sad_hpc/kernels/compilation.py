@@ -1,0 +1,84 @@
+"""How Numba is loaded, and where it keeps compiled kernels: a folder for each of their versions.
+
+Numba looks only at the file of the function itself: after a change in `random.py`, kernels in other
+files would go on with the random numbers of the old one.  It unpickles what it finds, so nobody
+else may write there.
+"""
+
+import atexit
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from numba import config
+
+from sad_hpc.errors import SadError
+from sad_hpc.storage.ownership import check_ownership
+
+COMPILED = ("kernels", "distill", "tasks/miniworld")
+"""The rooms with compiled code, all of which may call each other."""
+
+
+def cache_folder() -> Path:
+    """Beside the sources; where these cannot be written, or others may write, in the user's cache
+    folder; where that fails, too, a folder that goes when the process ends."""
+    here = Path(__file__).parent
+    sources = hashlib.blake2b(digest_size=8)
+    for room in COMPILED:
+        for path in sorted((here.parent / room).glob("*.py")):
+            sources.update(path.read_bytes())
+    name = f"kernels-{sources.hexdigest()}"
+    beside = here / "__pycache__" / name
+    with suppress(SadError):
+        if os.access(here, os.W_OK):
+            check_ownership(beside)
+            return beside
+    try:
+        return _private_folder() / name
+    except (SadError, OSError, RuntimeError):  # RuntimeError: this user has no home
+        temporary = tempfile.mkdtemp(prefix="sad_hpc-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return Path(temporary)
+
+
+def _private_folder() -> Path:
+    """The user's cache folder of this package, which nobody else can have prepared.
+
+    Raises:
+        SadError, OSError, RuntimeError: there is none.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "sad_hpc"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_ownership(folder)
+    status = folder.lstat()
+    private = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not (stat.S_ISDIR(status.st_mode) and private and os.access(folder, os.W_OK)):
+        raise SadError(f"{folder} is not this user's alone")
+    return folder
+
+
+def load_numba_without_blas() -> None:
+    """Saves the 0.13 s that a process takes to load SciPy's linear algebra, which no kernel needs.
+
+    Numba asks for it when it loads its array functions, and is content where it is missing.  What
+    multiplies matrices asks again, and finds it.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas in sys.modules:
+        return
+    sys.modules[blas] = None  # type: ignore[assignment]  # Python's way to say that it is missing
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        del sys.modules[blas]
+
+
+load_numba_without_blas()
+if "NUMBA_CACHE_DIR" not in os.environ:
+    config.CACHE_DIR = str(cache_folder())

@@ -1,0 +1,1 @@
+"""The transformer of all methods, its image encoder, and its weights on disk."""

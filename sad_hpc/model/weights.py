@@ -1,0 +1,63 @@
+"""A trained model on disk: its state_dict, and the signature of the training that made it."""
+
+import io
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sad_hpc.errors import CheckpointError, DivergedError
+from sad_hpc.model.finite import all_finite
+from sad_hpc.storage.files import checksum as file_checksum
+from sad_hpc.storage.hdf5 import write_bytes
+
+WEIGHTS = "weights.pt"
+
+
+def save_weights(path: Path, model: nn.Module, signature: str) -> str:
+    """Writes a model's weights in float32, in one step; returns the file's checksum.
+
+    Raises:
+        SadError: the disk is full or the folder cannot be written.
+    """
+    state = {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
+    buffer = io.BytesIO()
+    torch.save({"signature": signature, "state": state}, buffer)
+    write_bytes(path, buffer.getvalue())
+    return file_checksum(buffer.getvalue())
+
+
+def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) -> None:
+    """Loads the weights that the training of this signature has written into `model`.
+
+    torch does not notice a flipped bit in a tensor: hence the checksum.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or of a training that is another or has
+            diverged.
+    """
+    remedy = f"remove {path.parent} and train again"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    if file_checksum(data) != checksum:
+        raise CheckpointError(f"{path} is damaged: its checksum has changed; {remedy}")
+    try:
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        found, state = content["signature"], content["state"]
+    except Exception as error:
+        raise CheckpointError(f"{path} is damaged; {remedy}") from error
+    if found != signature:
+        raise CheckpointError(
+            f"{path} is of another model or config ({found}, not {signature}); {remedy}"
+        )
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit the model; {remedy}") from error
+    if not all_finite(model.parameters()):
+        raise CheckpointError(
+            f"{path} holds weights that are not finite: its training has diverged; remove "
+            f"{path.parent}, {DivergedError.REMEDY}"
+        )

@@ -1,0 +1,144 @@
+"""The DeepSpeed engine and the process group under it: gloo on CPUs, nccl on GPUs, by detection."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.experiment import PretrainConfig
+from sad_hpc.model.transformer import Transformer
+from sad_hpc.parallel.meeting import MEETING, meet
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import Process, has_slurm_gpus
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)
+"""Of ranks with one that is late: it may wait for a disk, or for its job's earlier start to end.  A
+dead one is noticed at once, by its closed connections, or by Slurm."""
+
+
+def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
+    """DeepSpeed's own dictionary; the experiment's config is the only source."""
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    return {
+        "train_batch_size": config.batch_size,
+        "train_micro_batch_size_per_gpu": config.batch_size // world_size,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.gradient_clipping,
+        "zero_optimization": {"stage": config.zero_stage},
+        "bf16": {"enabled": bf16},
+        "steps_per_print": 10**12,
+    }
+
+
+def join_process_group(process: Process) -> None:
+    """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
+
+    Raises:
+        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks
+            cannot meet.
+        Preempted: a signal came before they had met.
+    """
+    on_gpu = torch.cuda.is_available()
+    if has_slurm_gpus() and not on_gpu:
+        raise SadError(
+            f"Slurm gave this job GPUs, but torch sees none on {socket.gethostname()}: its driver "
+            "may be out of order, or torch built for CPUs; CUDA_VISIBLE_DEVICES= trains on CPUs"
+        )
+    if not on_gpu:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        _use_available_cores(process)
+    import deepspeed  # takes seconds
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
+    # compiler); for a model this small gloo is as fast.  Nothing else is looked up here, and asking
+    # DeepSpeed for the whole list would compile probes, whose linker complains into our logs.
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
+    if on_gpu:
+        if process.local_rank >= torch.cuda.device_count():
+            raise SadError(
+                f"local rank {process.local_rank} has no GPU: {torch.cuda.device_count()} are "
+                "visible; start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+            )
+        torch.cuda.set_device(process.local_rank)
+    if not dist.is_initialized():
+        _make_process_group("nccl" if on_gpu else "gloo", process)
+        # Takes the group that is there.
+        deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+
+
+def _make_process_group(backend: str, process: Process) -> None:
+    store = meet(process)
+    try:
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore("group", store),
+            rank=process.rank,
+            world_size=process.world_size,
+            timeout=MEETING,
+        )
+    except (dist.DistError, RuntimeError) as error:
+        raise SadError(
+            f"the ranks have met, but cannot connect to each other ({' '.join(str(error).split())})"
+            ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
+        ) from error
+    # torch has no public name for it.
+    dist.distributed_c10d._set_pg_timeout(PATIENCE)
+
+
+def on_first_rank(work: Callable[[], T]) -> T:
+    """The result of `work`, done by rank 0 alone; its failure is every rank's failure.
+
+    Files may look different from node to node for a while: what one rank saw is what counts.
+    """
+    answer: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            answer[0] = work()
+        except Exception as error:
+            # Only what surely can be pickled travels.
+            answer[1] = RuntimeError(repr(error))
+            if isinstance(error, SadError | Preempted):
+                answer[1] = error
+            elif isinstance(error, OSError) and error.strerror:
+                answer[1] = OSError(error.errno, error.strerror, error.filename)
+    dist.broadcast_object_list(answer, src=0)
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
+
+
+def make_engine(model: Transformer, config: PretrainConfig, process: Process) -> Any:
+    """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
+    import deepspeed
+
+    on_gpu = torch.cuda.is_available()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=optimizer,
+        config=deepspeed_config(config, process.world_size, on_gpu),
+    )
+    return engine
+
+
+def precision_of(engine: Any) -> str:
+    """What `precision: auto` has come to: bf16 or fp32."""
+    return "bf16" if engine.bfloat16_enabled() else "fp32"
+
+
+def _use_available_cores(process: Process) -> None:
+    """Shares the cores among the ranks, unless the launcher said how many threads to use."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        cores = len(os.sched_getaffinity(0))
+        torch.set_num_threads(max(1, cores // process.world_size))

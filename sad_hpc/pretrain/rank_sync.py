@@ -1,0 +1,74 @@
+"""What data-parallel ranks decide together: when to save a checkpoint, and whether to stop.
+
+A signal, a clock or a NaN strikes one rank alone; all must save, or stop, after the same step.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from sad_hpc.parallel import preemption
+
+MOST_STEPS, MOST_SECONDS = 8, 2.0
+"""Between two times that the ranks ask each other: at most so many steps, and about so long."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The same on every rank."""
+
+    save: bool
+    stop: bool
+    requeue: bool
+    """Whether the job is to be queued again when it has stopped."""
+    diverged: bool
+    """Whether some rank has numbers that are not finite: nothing is saved then."""
+
+
+class Agreement:
+    """One rank's share in the decisions.
+
+    Args:
+        device: where the ranks' messages are.
+        is_first: whether this rank's clock decides when a checkpoint is due.
+        checkpoint_minutes: time between checkpoints.
+    """
+
+    def __init__(self, device: torch.device, is_first: bool, checkpoint_minutes: float) -> None:
+        self._device, self._is_first = device, is_first
+        self._checkpoint_seconds = 60 * checkpoint_minutes
+        self.start(0)
+
+    def start(self, step: int) -> None:
+        """Counting begins at this step, from which training goes on."""
+        self._step, self._next_step = step, step + 1
+        self._time = self._saved = time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether the ranks ask each other after this step: all of them answer alike."""
+        return step >= self._next_step
+
+    def reach(self, step: int, save: bool = False, diverged: bool = False) -> Decision:
+        """The ranks' decision after a step; every rank calls this.
+
+        Args:
+            step: the same on all of them.
+            save: a checkpoint is made in any case.
+            diverged: this rank's numbers are not finite.
+        """
+        now = time.monotonic()
+        late = self._is_first and now - self._saved > self._checkpoint_seconds
+        seconds_a_step = (now - self._time) / max(1, step - self._step)
+        mine = (save or late, preemption.requested(), preemption.requeue_requested(), diverged)
+        greatest = torch.tensor([*mine, seconds_a_step], dtype=torch.float64, device=self._device)
+        dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
+        *flags, seconds_a_step = greatest.tolist()
+        save, stop, requeue, diverged = map(bool, flags)
+        affordable = int(MOST_SECONDS / max(seconds_a_step, 1e-9))
+        self._step, self._next_step = step, step + max(1, min(MOST_STEPS, affordable))
+        self._time = now
+        if save or stop:
+            self._saved = now
+        return Decision((save or stop) and not diverged, stop, requeue, diverged)

@@ -1,0 +1,276 @@
+"""Pretraining (Algorithm 4): the DeepSpeed loop of one (method, seed), data-parallel and resumable.
+
+Every random choice is a function of (seed, epoch, step, rank), so that nothing but the position
+needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
+"""
+
+import math
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from sad_hpc.errors import ConfigError, DivergedError
+from sad_hpc.experiment.experiment import PretrainConfig
+from sad_hpc.model.finite import RecentSteps, all_finite
+from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.model.weights import WEIGHTS, save_weights
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import Process, torch_process
+from sad_hpc.pretrain.checkpoint import Checkpoints
+from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank, precision_of
+from sad_hpc.pretrain.examples import Batch, Examples
+from sad_hpc.pretrain.metrics import MetricsLog
+from sad_hpc.pretrain.rank_sync import Agreement, Decision
+from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.run import Run
+from sad_hpc.tasks import make_family
+
+
+def pretrain(run: Run, method: str, seed: int) -> None:
+    """Trains the model of one (method, seed), or what is left of it; every rank calls this.
+
+    Raises:
+        DatasetError: the dataset is missing, incomplete, damaged, or of another config.
+        CheckpointError: a checkpoint of another model is in the way.
+        ConfigError: the global batch does not divide over the ranks, or the models of this
+            experiment are another's.
+        DivergedError: losses, gradients or weights are no longer finite.
+        Preempted: a signal stopped it; a checkpoint is saved.
+    """
+    if run.experiment.pretrained is not None:
+        raise ConfigError(
+            f"{run.experiment.name} trains no models: it evaluates those of "
+            f"{run.experiment.source.name}; train that experiment's config"
+        )
+    folder = run.checkpoint(method, seed)
+    process = torch_process()
+    _check_batch(run.experiment.pretrain, process)
+    join_process_group(process)
+
+    with ExitStack() as stack:
+
+        def begin() -> bool:
+            stack.enter_context(run.writing(folder, run.experiment.pretrain_config(method, seed)))
+            return folder.done is None
+
+        if on_first_rank(begin):
+            Trainer(run, method, seed, process).train()
+
+
+def _check_batch(config: PretrainConfig, process: Process) -> None:
+    if config.batch_size % process.world_size:
+        raise ConfigError(
+            f"pretrain.batch_size={config.batch_size} does not divide over "
+            f"{process.world_size} ranks: change one of them"
+        )
+
+
+def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean weighted negative log-likelihood of the label over every context length, 0 to T.
+
+    The empty context counts too: it is what an online episode starts from.
+
+    Args:
+        logits: (B, T + 1, A).
+        labels: (B,).
+        weights: (B, T + 1), or None for ones.
+    """
+    every_length = labels.unsqueeze(1).expand(-1, logits.shape[1]).flatten()
+    scores = logits.flatten(0, 1).float()
+    if weights is None:
+        return F.cross_entropy(scores, every_length)
+    losses = F.cross_entropy(scores, every_length, reduction="none")
+    return (weights.flatten() * losses).mean()
+
+
+def learning_rate(config: PretrainConfig, progress: float) -> float:
+    """The learning rate after a share `progress` in [0, 1) of all steps."""
+    if config.schedule == "constant":
+        return config.learning_rate
+    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+
+
+def take_step(engine: Any, examples: Batch, rate: float) -> tuple[Tensor, Tensor]:
+    """One step of the optimizer on this rank's share of a batch.
+
+    Returns:
+        its loss, and the norm of all ranks' mean gradient before it was clipped.
+    """
+    logits = engine(examples.query_states, examples.context, examples.query_images)
+    loss = action_loss(logits, examples.labels, examples.weights)
+    engine.backward(loss)
+    for group in engine.optimizer.param_groups:
+        group["lr"] = rate
+    gradients = [each.grad for each in engine.module.parameters() if each.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    engine.step()
+    if not gradients:  # ZeRO has taken them, and says their norm
+        norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
+    return loss.detach(), norm.detach().to(loss.device)
+
+
+class Trainer:
+    """One rank of the training of one (method, seed)."""
+
+    def __init__(self, run: Run, method: str, seed: int, process: Process) -> None:
+        self._config, self._seed, self._process = run.experiment.optimization(method), seed, process
+        self._folder = run.checkpoint(method, seed)
+        self._signature = run.experiment.pretrain_signature(method, seed)
+        self._checkpoints = Checkpoints(self._folder.path, self._signature, process.world_size)
+        torch.manual_seed(seed)
+        model = Transformer(
+            run.experiment.model, Inputs.of_family(make_family(run.experiment.task))
+        )
+        self._engine = make_engine(model, self._config, process)
+        self._examples = Examples.load(run, method, self._engine.device)
+        self._batches = self._examples.n_train // self._config.batch_size
+        self._tokens_per_step = self._config.batch_size * (run.experiment.task.horizon + 1)
+        self._step = 0
+        self._agreement = Agreement(
+            self._engine.device, process.is_first, self._config.checkpoint_minutes
+        )
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._engine.device)
+        self._recent = RecentSteps(self._engine.device)
+
+    def train(self) -> None:
+        """Trains to the last epoch and writes the weights and the completion marker."""
+        self._restore()
+        total = self._config.epochs * self._batches
+        if not self._process.is_first:
+            self._epochs(None, None)
+            return
+        log = MetricsLog(self._folder.path, self._step)
+        with Progress(
+            self._folder, total, "steps", self._step, self._config.log_seconds
+        ) as progress:
+            self._epochs(progress, log)
+        path = self._folder.path / WEIGHTS
+        self._folder.complete(
+            outputs=[WEIGHTS],
+            checksum=save_weights(path, self._engine.module, self._signature),
+            ranks=self._process.world_size,
+            precision=precision_of(self._engine),
+            **log.last,
+        )
+
+    def _restore(self) -> None:
+        position = self._checkpoints.load(self._engine)
+        if position is not None:
+            self._step = position["step"]
+            self._loss_sum.fill_(position["loss_sum"])
+
+    def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
+        self._agreement.start(self._step)
+        for epoch in range(self._step // self._batches, self._config.epochs):
+            order = self._examples.order(self._seed, epoch)
+            started, first_step = time.monotonic(), self._step
+            for batch in range(self._step - epoch * self._batches, self._batches):
+                self._train_step(order, batch)
+                if progress is not None:
+                    progress.update(self._step)
+                # An epoch's last step is saved with the epoch's metrics, below.
+                if batch + 1 < self._batches and self._agreement.is_due(self._step):
+                    self._save_or_stop(self._agree())
+            decision = self._agree(save=True)
+            self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
+            self._save_or_stop(decision)
+
+    def _agree(self, save: bool = False) -> Decision:
+        """What the ranks decide together; they save in any case if `save`.
+
+        Raises:
+            DivergedError: on all ranks alike.
+        """
+        finite = self._recent.are_finite() and all_finite(self._engine.module.parameters())
+        decision = self._agreement.reach(self._step, save, diverged=not finite)
+        if decision.diverged:
+            rate = self._engine.optimizer.param_groups[0]["lr"]
+            raise DivergedError(
+                f"{self._folder.path.name} has diverged: at step {self._step} and a learning rate "
+                f"of {rate:g} its loss, gradients or weights are not finite (last finite loss: "
+                f"{self._recent.last_loss:.4g}); no later checkpoint is kept: "
+                f"{DivergedError.REMEDY}"
+            )
+        return decision
+
+    def _save_or_stop(self, decision: Decision) -> None:
+        """Does what the ranks have agreed on.
+
+        Raises:
+            Preempted: a signal has reached one of them before the last step.
+        """
+        if decision.save:
+            self._save()
+        if decision.stop and self._step < self._config.epochs * self._batches:
+            raise Preempted(f"stopped after step {self._step}", decision.requeue)
+
+    def _train_step(self, order: Tensor, batch: int) -> None:
+        size, share = self._config.batch_size, self._config.batch_size // self._process.world_size
+        mine = slice(self._process.rank * share, (self._process.rank + 1) * share)
+        rows = order[batch * size : (batch + 1) * size]
+        times = self._examples.times(self._seed, self._step, size)
+        examples = self._examples.batch(rows[mine], times[mine])
+        _seed_dropout(self._seed, self._step, self._process.rank)
+        # A function of the step alone: a resumed run needs no scheduler's state.
+        rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
+        loss, norm = take_step(self._engine, examples, rate)
+        self._loss_sum += loss
+        self._recent.add(loss, norm)
+        self._step += 1
+
+    def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
+        holdout_loss, holdout_accuracy, train_loss = self._measure()
+        self._loss_sum.zero_()
+        if log is not None:
+            log.write(
+                {
+                    "epoch": epoch + 1,
+                    "step": self._step,
+                    "train_loss": train_loss,
+                    "holdout_loss": holdout_loss,
+                    "holdout_accuracy": holdout_accuracy,
+                    "tokens_per_second": steps * self._tokens_per_step / max(seconds, 1e-9),
+                    "seconds": seconds,
+                }
+            )
+
+    @torch.no_grad()
+    def _measure(self) -> tuple[float, float, float]:
+        """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
+        self._engine.eval()
+        sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
+        rows, times = self._examples.holdout(self._process.rank, self._process.world_size)
+        for part, part_times in zip(rows.split(256), times.split(256), strict=True):
+            if not len(part):  # fewer held-out tasks than ranks
+                continue
+            examples = self._examples.batch(part, part_times)
+            logits = self._engine.module(
+                examples.query_states, examples.context, examples.query_images
+            )
+            sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)
+            sums[1] += len(part) if examples.weights is None else examples.weights.mean(1).sum()
+            answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
+            sums[2] += (answers == examples.labels).sum()
+        sums[3] = self._loss_sum / (self._batches * self._process.world_size)
+        dist.all_reduce(sums)
+        self._engine.train()
+        loss, weight, right, train_loss = sums.tolist()
+        return loss / max(weight, 1e-9), right / self._examples.n_holdout, train_loss
+
+    def _save(self) -> None:
+        # Each rank's sum differs; all are restored from their mean, whose total is the same.
+        mean = self._loss_sum.clone()
+        dist.all_reduce(mean)
+        mean /= self._process.world_size
+        self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
+
+
+def _seed_dropout(seed: int, step: int, rank: int) -> None:
+    state = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(state))

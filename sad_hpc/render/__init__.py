@@ -1,1 +1,0 @@
-"""Pictures of Miniworld, by the `miniworld` package; only these modules need it and OpenGL."""

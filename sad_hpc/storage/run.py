@@ -1,0 +1,257 @@
+"""A run's folder on disk: paths, provenance, heartbeats and completion markers.
+
+    runs/<experiment>/
+        config.json  provenance.json  jobs.json
+        data/<signature>/                            one dataset
+        checkpoints/<method>-seed<k>-<signature>/    one trained model
+        evaluations/<method>-seed<k>-<signature>/    one element's result.h5
+        aggregates/<signature>/                      marker of finished tables
+        logs/
+Each stage folder holds `config.json` (what decides its content), `provenance.json`,
+`progress.json` (heartbeat) and, when complete, `done.json`.
+"""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.config import differences
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.parallel.ranks import environment_number
+from sad_hpc.storage.files import (
+    file_size,
+    read_json,
+    sealed,
+    typed,
+    unsealed,
+    write_error,
+    write_json,
+)
+from sad_hpc.storage.lock import HEARTBEAT, held
+
+LIBRARIES = (
+    "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
+    "torch",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Heartbeat:
+    """progress.json."""
+
+    done: float
+    total: float
+    unit: str
+    time: float
+    host: str
+    pid: int
+    requeued: int = 0
+    stopped: float = 0
+    """When a signal ended the work after it; 0 if none has."""
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """The output folder of one stage."""
+
+    stage: str
+    path: Path
+
+    @property
+    def title(self) -> str:
+        """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
+        return f"{self.stage} {self.path.name}"
+
+    def prepare(self, config: dict[str, Any]) -> None:
+        """Creates the folder, or checks that it was made by the same config.
+
+        Raises:
+            SadError: it holds the output of another config, or cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        stored = read_json(self.path / "config.json")
+        if stored is None:
+            write_json(self.path / "config.json", config)
+            write_json(self.path / "provenance.json", provenance())
+        elif changed := differences(stored, json.loads(json.dumps(config))):
+            raise SadError(
+                f"{self.path} holds the output of another config ({'; '.join(changed)}); "
+                "remove the folder or choose another --runs folder"
+            )
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """What the completion marker says; None if there is none, it is damaged, or an output of
+        the stage is missing or has another size since."""
+        stored = typed(dict[str, Any], read_json(self.path / "done.json"))
+        try:
+            marker = unsealed(stored or {})
+        except ValueError:
+            return None
+        sizes = typed(dict[str, int | None], marker.get("outputs", {}))
+        if not marker or sizes is None:
+            return None
+        intact = all(file_size(self.path / name) == size for name, size in sizes.items())
+        return marker if intact else None
+
+    def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
+        """Marks the stage as complete.
+
+        Args:
+            outputs: names of the files that others will read, relative to the folder.
+            details: what else the marker shall say.
+        """
+        sizes = {name: file_size(self.path / name) for name in outputs}
+        marker = {"finished": time.time(), **details, "outputs": sizes}
+        write_json(self.path / "done.json", sealed(marker))
+
+    @property
+    def progress(self) -> dict[str, Any] | None:
+        """The last heartbeat: {done, total, unit, time, host, pid, requeued, stopped}, or None."""
+        beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
+        return None if beat is None else asdict(beat)
+
+    def heartbeat(self, done: float, total: float, unit: str) -> None:
+        """Tells `sad-hpc status` how far the stage is."""
+        beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
+        beat |= {"host": socket.gethostname(), "pid": os.getpid()}
+        # Slurm counts how often it has started a job again.
+        beat |= {"requeued": environment_number("SLURM_RESTART_COUNT", 0)}
+        write_json(self.path / HEARTBEAT, beat)
+
+    def note_stop(self) -> None:
+        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
+        if beat := self.progress:
+            write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment's folder; `runs` is the folder of all of them."""
+
+    experiment: Experiment[Any]
+    runs: Path = Path("runs")
+    whole: Experiment[Any] | None = None
+    """The experiment that the folder is of, where this is one row of its tables."""
+
+    def of_row(self, row: str) -> tuple["Run", str]:
+        """The run in which a row's data and models are made, and the row's method."""
+        experiment, method = self.experiment.of_row(row)
+        if experiment is self.experiment:
+            return self, method
+        return Run(experiment, self.runs, self.whole or self.experiment), method
+
+    def with_datasets(self) -> list["Run"]:
+        """The runs of all rows, one for each distinct dataset."""
+        runs = [self.of_row(row)[0] for row in self.experiment.rows]
+        return list({run.data().path: run for run in runs}.values())
+
+    @property
+    def path(self) -> Path:
+        """runs/<experiment>."""
+        return self.runs / self.experiment.name
+
+    @property
+    def logs(self) -> Path:
+        """Where jobs write their output."""
+        return self.path / "logs"
+
+    def data(self) -> StageFolder:
+        """The dataset's folder; a variant's run may have another (see `of_row`)."""
+        return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
+
+    def checkpoint(self, row: str, seed: int) -> StageFolder:
+        """The folder of one trained model, in the run of the experiment that trains it."""
+        run, method = self.of_row(row)
+        if run.experiment.pretrained is not None:
+            return Run(run.experiment.source, self.runs).checkpoint(method, seed)
+        signature = run.experiment.pretrain_signature(method, seed)
+        return self._element("pretrain", "checkpoints", method, seed, signature)
+
+    def evaluation(self, row: str, seed: int) -> StageFolder:
+        """The folder of one evaluation; its results are in `result.h5`."""
+        run, method = self.of_row(row)
+        signature = run.experiment.evaluate_signature(method, seed)
+        return self._element("evaluate", "evaluations", method, seed, signature)
+
+    def aggregate(self) -> StageFolder:
+        """The marker of finished tables."""
+        folder = self.path / "aggregates" / self.experiment.aggregate_signature()
+        return StageFolder("aggregate", folder)
+
+    def prepare(self, command: Sequence[str]) -> None:
+        """Creates the folder and records the whole config and the command that uses it."""
+        whole = self.whole or self.experiment
+        write_json(self.path / "config.json", whole.model_dump(mode="json"))
+        write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
+
+    @contextmanager
+    def writing(self, folder: StageFolder, config: dict[str, Any]) -> Iterator[None]:
+        """Within this block one process writes in a stage's folder, which it prepares first.
+
+        Raises:
+            SadError: another process is at it, or another user could be, or see
+                `StageFolder.prepare`.
+        """
+        with held(folder.path):
+            if not (self.path / "config.json").exists():
+                self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
+            folder.prepare(config)
+            yield
+
+    def _element(
+        self, stage: str, folder: str, method: str, seed: int, signature: str
+    ) -> StageFolder:
+        name = f"{METHODS[method].slug}-seed{seed}-{signature}"
+        return StageFolder(stage, self.path / folder / name)
+
+
+def provenance() -> dict[str, Any]:
+    """Git commit, dirty flag, host, processor, Python and library versions."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "argv": sys.argv,
+        **_git_state(),
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def _git_state() -> dict[str, Any]:
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+    commit = git("rev-parse", "HEAD")
+    # Of this package: tables that a run has just rewritten beside it do not count.
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    dirty = None if changes is None else changes != ""
+    return {"commit": commit and commit.strip(), "dirty": dirty}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

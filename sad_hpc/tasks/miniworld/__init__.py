@@ -1,0 +1,1 @@
+"""Miniworld: rules, motion and images; only `environment` and `renderer` need OpenGL."""

@@ -1,0 +1,148 @@
+"""Miniworld: a room seen through a camera, with four boxes of which one is the unknown target.
+
+One square room of side 6 with a box in each corner, the same colours always in the same corners; a
+task is which colour is the target.  The model sees images and the heading, never the position.
+
+What the paper leaves open is fixed here:
+
+- A pose is (x, z, heading), in the room's units and in radians.  Heading 0 looks towards +x, and
+  turning left adds to it, so the agent looks along (cos heading, -sin heading); headings are not
+  reduced modulo 2 pi.
+- Boxes and agent have the sizes of the `miniworld` package (side 0.8, radius 0.4).  A box's centre
+  is its radius away from both walls: as far into the corner as `miniworld` itself would place it.
+- A forward step that would bring the agent's circle into a wall, or into that of the target box, is
+  refused as a whole: the collision rule of `miniworld`.  Other boxes can be walked through.
+- Reward 1 if after the step the target is near (centres closer than box radius + agent radius +
+  1.5 forward steps) and at most 30 degrees away from the heading.  Staying keeps it.
+- A random position is uniform over all that the agent can take up without touching a wall or the
+  target, and a random heading uniform over the circle.  An episode starts in the middle of the room
+  with a random heading.
+- Textures, light and camera are the defaults of `miniworld`, with no randomisation.
+
+Nothing here needs `miniworld` or a graphics library; see `sad_hpc.render` for what does.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.tasks.base import TaskConfig, TaskFamily, register
+from sad_hpc.tasks.miniworld.geometry import AGENT_RADIUS, COLORS, ROOM_SIZE
+
+TURN_LEFT, TURN_RIGHT, FORWARD, STAY = range(4)
+TRAIN_SHARE = 0.8
+
+
+class MiniworldConfig(TaskConfig):
+    """`task` section of Miniworld."""
+
+    family: Literal["miniworld"] = "miniworld"
+    horizon: int = Field(50, ge=1)
+    """T: transitions in a context, and steps in an episode."""
+    image_size: int = Field(25, ge=13, le=256)
+    """Pixels along each side of an image; at least as many as the image encoder needs."""
+
+
+@register("miniworld")
+class Miniworld(TaskFamily):
+    """The family of rooms that differ in their target; a task's parameter is its corner (0..3).
+
+    There are no more than four targets, so training and test tasks share them; what is new in a
+    test task is its context.  States are poses (x, z, heading): of these, the model is told the
+    heading alone.
+    """
+
+    config_class: ClassVar[type[TaskConfig]] = MiniworldConfig
+    config: MiniworldConfig
+    name = "miniworld"
+    n_actions = 4
+    state_center = (0.0, 0.0, 0.0)
+    state_scale = (1.0, 1.0, 1.0)
+    reward_dtype = np.uint8
+    sparse_reward = True
+    model_revision = 1
+
+    def __init__(self, config: MiniworldConfig) -> None:
+        super().__init__(config)
+        self.image_size = config.image_size
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """How many of `total` tasks belong to `split`: four fifths are for training."""
+        train = round(total * TRAIN_SHARE)
+        return train if split == "train" else total - train
+
+    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
+        """(count, 1): the targets in turn, so that each has the same number of tasks."""
+        return (np.arange(first, first + count) % len(COLORS)).astype(np.int16)[:, None]
+
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """See TaskFamily."""
+        # Compiled, and so imported only by those who ask.
+        from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
+
+        try:
+            optimal = optimal_pose_actions(query_states, _targets(parameters))
+            return optimal[np.arange(len(actions)), actions]
+        except ValueError as error:
+            raise KeyError(str(error)) from error
+
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """Replays contexts: next poses and rewards must be those of the motion, to the last bit."""
+        from sad_hpc.tasks.miniworld.motion import step_poses
+
+        poses, next_poses = context["states"], context["next_states"]
+        try:
+            targets = np.repeat(_targets(parameters), poses.shape[1])
+        except KeyError:
+            return [f"tasks/parameters holds targets that {self.name} does not have"]
+        if (context["actions"] >= self.n_actions).any() or not np.isfinite(poses).all():
+            return [f"{group} holds states or actions that {self.name} does not have"]
+        moved, paid = step_poses(poses.reshape(-1, 3), context["actions"].ravel(), targets)
+        faults = []
+        if (moved != next_poses.reshape(-1, 3)).any() or (paid != context["rewards"].ravel()).any():
+            faults.append(f"{group} breaks the dynamics of {self.name}")
+        if group == "episodes" and (poses[:, 1:] != next_poses[:, :-1]).any():
+            faults.append("episodes are not in time order")
+        return faults
+
+
+def _targets(parameters: NDArray[Any]) -> NDArray[np.int64]:
+    """(n,): the target's corner of tasks (n, 1)."""
+    targets = parameters[:, 0].astype(np.int64)
+    if ((targets < 0) | (targets >= len(COLORS))).any():
+        raise KeyError("targets must be corners 0 to 3")
+    return targets
+
+
+def heading_vectors(poses: NDArray[np.float64]) -> NDArray[np.float32]:
+    """(..., 2): where an agent at poses (..., 3) looks, in x and z: all that the model is told."""
+    headings = poses[..., 2]
+    return np.stack([np.cos(headings), -np.sin(headings)], axis=-1).astype(np.float32)
+
+
+def check_pose(pose: Any) -> NDArray[np.float64]:
+    """(3,) pose as floats.
+
+    Raises:
+        ValueError: it is no pose whose agent keeps clear of the walls.
+    """
+    result = np.asarray(pose, dtype=np.float64)
+    low, high = AGENT_RADIUS, ROOM_SIZE - AGENT_RADIUS
+    if result.shape != (3,) or not np.isfinite(result).all():
+        raise ValueError(f"pose must be three numbers (x, z, heading), not {pose}")
+    if not ((result[:2] >= low) & (result[:2] <= high)).all():
+        raise ValueError(f"pose {pose}: x and z must be between {low} and {high}")
+    return result
+
+
+gymnasium.register(
+    id="sad_hpc/Miniworld-v0",
+    entry_point="sad_hpc.tasks.miniworld.environment:MiniworldEnv",
+)

@@ -1,0 +1,111 @@
+"""Labels drawn twice for the same query states: how far they can be trusted, by random data alone.
+
+Two labels that are drawn independently agree where roll-outs tell the actions apart, and only by
+chance where they do not.  Query states are drawn uniformly and kept whether a roll-out found a
+reward or not, so that a rule which says nothing about most states is seen to do so.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.distill.bandits import distill_bandit_labels
+from sad_hpc.distill.labels import NO_LABEL, LabelRule
+from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
+from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import stream
+from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily
+
+SPLIT = 2
+"""Number of the random streams' split: neither training's nor test's."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Two independent labels of each of n query states; NO_LABEL where there is none."""
+
+    parameters: NDArray[Any]
+    """(n, p), of the tasks."""
+    query_states: NDArray[Any]
+    """(n, d)"""
+    first: NDArray[np.uint8]
+    """(n,)"""
+    second: NDArray[np.uint8]
+    """(n,)"""
+    transitions: float
+    """Spent on one label, on average."""
+
+    @property
+    def consensus(self) -> float:
+        """The share of query states in which both are there and agree."""
+        return float(((self.first == self.second) & (self.first != NO_LABEL)).mean())
+
+
+@functools.singledispatch
+def repeat_labels(family: TaskFamily, data: DataConfig, count: int) -> Repeats:
+    """`count` query states of training tasks, drawn uniformly, each labelled twice.
+
+    Raises:
+        TypeError: there is no such family.
+    """
+    raise TypeError(f"no labels of {type(family).__name__}")
+
+
+@repeat_labels.register
+def _bandit(family: BanditFamily, data: DataConfig, count: int) -> Repeats:
+    means = family.draw_means(count, np.random.default_rng(_stream(data, "tasks")))
+    policy, ties = _policy(family, data), data.tie_break == "random"
+    drawn = [
+        distill_bandit_labels(
+            means, family.sigma, policy, data.trust_horizon, ties, _stream(data, purpose)
+        )
+        for purpose in ("sad", "reference")
+    ]
+    (first, pulls), (second, more) = drawn
+    states = np.zeros((count, 1), np.uint8)
+    return Repeats(means, states, first, second, (pulls + more) / (2 * count))
+
+
+@repeat_labels.register
+def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
+    generator = np.random.default_rng(_stream(data, "tasks"))
+    variants = family.variants("train")
+    variants = variants[generator.permutation(len(variants))[:count]]
+    mdps = np.arange(count, dtype=np.int64) % len(variants)
+    queries = generator.integers(family.n_states, size=count).astype(np.uint16)
+    rule = LabelRule.of(data, family.sparse_reward)
+    distiller = make_distiller(family.mdps(variants), _policy(family, data), rule)
+    first, second = (
+        distiller.distill_at(mdps, queries, _stream(data, purpose))
+        for purpose in ("sad", "reference")
+    )
+    cost = (first.transitions + second.transitions) / (2 * count)
+    states = family.coordinates[queries]
+    return Repeats(variants[mdps], states, first.actions, second.actions, cost)
+
+
+@repeat_labels.register
+def _poses(family: Miniworld, data: DataConfig, count: int) -> Repeats:
+    parameters = family.parameters("train", 0, count)
+    targets, policy = parameters[:, 0].astype(np.int64), _policy(family, data)
+    queries, _ = sample_pose_actions(targets, policy, _stream(data, "tasks"))
+    rule = LabelRule.of(data, family.sparse_reward)
+    first, second = (
+        distill_pose_labels(targets, policy, rule, _stream(data, purpose), queries)
+        for purpose in ("sad", "reference")
+    )
+    cost = (first.transitions + second.transitions) / (2 * count)
+    return Repeats(parameters, queries, first.actions, second.actions, cost)
+
+
+def _stream(data: DataConfig, purpose: str) -> NDArray[np.uint64]:
+    return stream(data.seed, SPLIT, 0, purpose)
+
+
+def _policy(family: TaskFamily, data: DataConfig) -> NDArray[np.uint8]:
+    return policy_table(data.behavior_policy, family.n_actions)

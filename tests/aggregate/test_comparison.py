@@ -1,0 +1,207 @@
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sad_hpc.aggregate.comparison import column, comparison, comparisons, improvement
+from sad_hpc.aggregate.comparison_text import (
+    comparison_cells,
+    comparison_latex,
+    comparison_markdown,
+    write_comparisons,
+)
+from sad_hpc.aggregate.means import chance_notes, means_cells
+from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS
+from sad_hpc.aggregate.summary import COLUMNS
+from sad_hpc.aggregate.tables import NOT_COMPUTED
+from sad_hpc.errors import SadError
+
+PAPER_OFFLINE = r"""
+\emph{Gaussian Bandits} & $647.0\%$ & $508.9\%$ & $354.0\%$ & $-5.2\%$
+\emph{Bernoulli Bandits} & $553.4\%$ & $426.8\%$ & $289.5\%$ & $-18.7\%$
+\emph{Darkroom} & $2162.2\%$ & $2069.6\%$ & $149.3\%$ & $-1.3\%$
+\emph{Darkroom-Large} & $6325.5\%$ & $6389.9\%$ & $266.8\%$ & $-14.9\%$
+\emph{Miniworld} & $687.7\%$ & $684.2\%$ & $122.1\%$ & $-52.9\%$
+Average & $2075.2\%$ & $2015.9\%$ & $236.3\%$ & $-18.6\%$
+"""
+PAPER_ONLINE = r"""
+\emph{Gaussian Bandits} & $933.6\%$ & $942.5\%$ & $273.9\%$ & $-0.4\%$
+\emph{Bernoulli Bandits} & $846.8\%$ & $830.9\%$ & $313.9\%$ & $-0.2\%$
+\emph{Darkroom} & $3053.9\%$ & $2893.8\%$ & $41.7\%$ & $-3.4\%$
+\emph{Darkroom-Large} & $10626.9\%$ & $10221.8\%$ & $24.7\%$ & $-0.1\%$
+\emph{Miniworld} & $582.9\%$ & $580.1\%$ & $21.7\%$ & $-57.3\%$
+Average & $3208.8\%$ & $3093.8\%$ & $135.2\%$ & $-12.3\%$
+"""
+
+
+def summary(family, means, mode="offline", metric="return", subset="all"):
+    rows = [
+        dict.fromkeys(COLUMNS, 0.0)
+        | {"task_family": family, "method": method, "mode": mode}
+        | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean}
+        for method, mean in means.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def ours(table, environment, baseline):
+    row = table[table["environment"] == environment].iloc[0]
+    return row[column(baseline, "ours")]
+
+
+def test_methods_that_are_no_better_than_chance_are_named():
+    higher = summary("darkroom", {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 1.2, "random": 1.0})
+    lower = summary(
+        "gaussian_bandit", {"SAD": 0.01, "AD": 0.4, "DPT": 0.29, "DIT": 0.26, "random": 0.3},
+        metric="suboptimality",
+    )  # fmt: skip
+    [note] = chance_notes([higher, lower], "offline")
+    assert note.startswith(
+        "No better than random play: AD, DPT on Darkroom; AD, DPT on Gaussian Bandits. By how"
+    )
+    assert chance_notes([higher, lower], "online") == []
+    numbers = ["20.00 ± 0.00", "0.00 ± 0.00", "1.05 ± 0.00", "1.20 ± 0.00"]
+    others = [NOT_COMPUTED, "1.00 ± 0.00", NOT_COMPUTED]
+    assert means_cells([higher], "offline") == [["Darkroom (return)", *numbers, *others]]
+    assert means_cells([higher.assign(n_seeds=1)], "offline")[0][1] == "20.00"
+
+
+@pytest.mark.parametrize(("mode", "text"), [("offline", PAPER_OFFLINE), ("online", PAPER_ONLINE)])
+def test_paper_numbers_are_the_papers(mode, text):
+    table = comparison([], mode)
+    lines = text.strip().splitlines()
+    assert len(lines) == len(table)
+    for line, (_, row) in zip(lines, table.iterrows(), strict=True):
+        assert re.sub(r"\\emph\{(.*)\}", r"\1", line.split(" & ")[0]) == row["environment"]
+        printed = [float(number) for number in re.findall(r"\$(-?[\d.]+)\\%\$", line)]
+        assert printed == [row[column(baseline, "paper")] for baseline in BASELINES]
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_paper_averages_are_means_of_the_papers_rows(mode):
+    rows = [IMPROVEMENTS[mode][family] for family in FAMILY_NAMES]
+    assert np.mean(rows, axis=0) == pytest.approx(IMPROVEMENTS[mode][AVERAGE], abs=0.05)
+
+
+def test_improvement_follows_the_papers_definitions():
+    assert improvement("return", 30.0, 10.0) == pytest.approx(200.0)
+    assert improvement("return", 10.0, 20.0) == pytest.approx(-50.0)
+    assert improvement("regret", 10.0, 40.0) == pytest.approx(300.0)
+    assert improvement("suboptimality", 0.2, 0.1) == pytest.approx(-50.0)
+
+
+def test_improvement_over_nothing_is_infinite():
+    assert improvement("return", 5.0, 0.0) == math.inf
+    assert improvement("regret", 0.0, 5.0) == math.inf
+    assert improvement("return", 0.0, 0.0) == improvement("regret", 0.0, 0.0) == 0.0
+    table = comparison([summary("darkroom", {"SAD": 5.0, "DPT": 0.0})], "offline")
+    assert "∞ (paper 2069.6 %)" in comparison_markdown(table, "offline")
+    assert r"$\infty$ (paper $2069.6\%$)" in comparison_latex(table, "offline")
+
+
+def test_only_what_was_computed_is_filled():
+    table = comparison([summary("darkroom", {"SAD": 30.0, "DPT": 10.0})], "offline")
+    assert ours(table, "Darkroom", "DPT") == pytest.approx(200.0)
+    filled = table[[column(baseline, "ours") for baseline in BASELINES]].notna().to_numpy()
+    assert filled.sum() == 2  # the cell and the average of its column
+    assert comparison_cells(table)[2][1] == "– (paper 2162.2 %)"
+
+
+def test_average_is_over_the_rows_that_are_there_and_says_how_many():
+    summaries = [
+        summary("darkroom", {"SAD": 30.0, "DPT": 10.0, "DPT*": 40.0}),
+        summary("gaussian_bandit", {"SAD": 0.1, "DPT": 0.5}, metric="suboptimality"),
+    ]
+    table = comparison(summaries, "offline")
+    assert ours(table, AVERAGE, "DPT") == pytest.approx((200 + 400) / 2)
+    assert ours(table, AVERAGE, "DPT*") == pytest.approx(-25.0)
+    average = comparison_cells(table)[-1]
+    assert average[2] == "300.0 % (2 of 5 environments; paper 2015.9 %)"
+    assert average[4] == "-25.0 % (1 of 5 environments; paper -18.6 %)"
+    assert average[1] == "– (paper 2075.2 %)"
+
+
+def test_other_families_are_shown_but_not_averaged():
+    summaries = [
+        summary("darkroom_5x5", {"SAD": 9.0, "DPT": 1.0}),
+        summary("darkroom", {"SAD": 30.0, "DPT": 10.0}),
+    ]
+    table = comparison(summaries, "offline")
+    assert ours(table, "Darkroom 5x5", "DPT") == pytest.approx(800.0)
+    assert ours(table, AVERAGE, "DPT") == pytest.approx(200.0)
+    assert "800.0 % (paper –)" in comparison_markdown(table, "offline")
+
+
+def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
+    summaries = [
+        summary("darkroom", {"SAD": 30.0, "SAD, N_ep = 4": 40.0, "DPT": 10.0}),
+        summary("miniworld", {"SAD": 3.0, "DPT": 1.0}),
+    ]
+    table = comparisons(summaries, "offline")
+    assert ours(table, "Darkroom", "DPT") == pytest.approx(200.0)
+    assert ours(table, AVERAGE, "DPT") == pytest.approx(200.0)
+    assert list(table["environment"])[6:] == [
+        "Darkroom: SAD, N_ep = 4",
+        "Average: SAD, N_ep = 4",
+    ]
+    for environment in list(table["environment"])[6:]:
+        assert ours(table, environment, "DPT") == pytest.approx(300.0)
+    write_comparisons(tmp_path, summaries)
+    page = (tmp_path / "compare_offline.md").read_text()
+    assert "300.0 % (1 of 5 environments; paper –)" in page
+    assert "| Environment | SAD | SAD, N_ep = 4 |" in page
+    latex = (tmp_path / "compare_offline.tex").read_text()
+    assert latex.count("\\hline\nAverage") == 2
+
+
+def test_modes_and_subsets_are_kept_apart():
+    summaries = [
+        summary("darkroom", {"SAD": 30.0, "DPT": 10.0}),
+        summary("darkroom", {"SAD": 90.0, "DPT": 10.0}, subset="reward_seen"),
+        summary("darkroom", {"SAD": 20.0, "DPT": 10.0}, mode="online"),
+    ]
+    assert ours(comparison(summaries, "offline"), "Darkroom", "DPT") == pytest.approx(200.0)
+    assert ours(comparison(summaries, "online"), "Darkroom", "DPT") == pytest.approx(100.0)
+
+
+def test_two_results_for_one_cell_are_refused():
+    table = summary("darkroom", {"SAD": 30.0})
+    with pytest.raises(SadError, match="SAD on darkroom"):
+        comparison([table, table], "offline")
+
+
+def test_markdown_and_latex_say_what_the_csv_says(tmp_path):
+    means = {"SAD": 24.123, "AD": 1.5, "DPT": 0.0, "DIT": 11.7, "DPT*": 28.9}
+    summaries = [summary("darkroom", means), summary("miniworld", {"SAD": 3.0, "DIT": 7.0})]
+    write_comparisons(tmp_path, summaries, ["DPT* seed 3 is missing."])
+    table = pd.read_csv(tmp_path / "compare_offline.csv")
+    markdown, _, behind = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
+    assert "24.12 ± 0.00" in behind and "7.00 ± 0.00" in behind
+    latex = (tmp_path / "compare_offline.tex").read_text()
+    markdown_rows = [line for line in markdown.splitlines() if line.startswith("| ")][2:]
+    latex_rows = [line for line in latex.splitlines() if " & " in line][1:]
+    assert len(markdown_rows) == len(latex_rows) == len(table)
+    for (_, row), in_markdown, in_latex in zip(
+        table.iterrows(), markdown_rows, latex_rows, strict=True
+    ):
+        expected = []
+        for baseline in BASELINES:
+            expected += [row[column(baseline, "ours")], row[column(baseline, "paper")]]
+        assert _numbers(in_markdown, " %", "–") == _rounded(expected)
+        assert _numbers(in_latex.replace("$", "").replace(r"\infty", "∞"), r"\%", "--") == _rounded(
+            expected
+        )
+    assert latex.count("{") == latex.count("}")
+    assert r"DPT$^*$ seed 3 is missing." in latex
+    assert "DPT* seed 3 is missing." in markdown
+
+
+def _rounded(values):
+    return ["–" if math.isnan(v) else "∞" if math.isinf(v) else f"{v:.1f}" for v in values]
+
+
+def _numbers(line, percent, dash):
+    found = re.findall(rf"(-?\d+\.\d){re.escape(percent)}|({re.escape(dash)})|(∞)", line)
+    return [number or ("–" if gap else infinity) for number, gap, infinity in found]

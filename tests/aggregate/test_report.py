@@ -1,0 +1,178 @@
+"""The tables of all experiments, the page in a real browser, and results as a table."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sad_hpc import results
+from sad_hpc.aggregate import aggregate
+from sad_hpc.aggregate import report as overview
+from sad_hpc.aggregate.comparison import improvement
+from sad_hpc.cli import main
+from sad_hpc.errors import SadError
+from tests.conftest import ROOT
+
+from .synthetic import fill, level, make_run, write_result
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def add_experiment(folder: Path, name: str, missing=()) -> Path:
+    run = make_run(folder, name=name)
+    fill(run, skip=missing)
+    return aggregate(run, folder / "results", allow_missing=bool(missing))
+
+
+def add_bandit(folder: Path) -> Path:
+    """SAD loses 0.1 a pull, DPT 0.4, over 2 seeds and 5 pulls."""
+    run = make_run(folder, methods=["SAD", "DPT"], seeds=(0, 1), name="gaussian_bandit")
+    for method, seed in run.experiment.elements:
+        lost = np.full((8, 5), {"SAD": 0.1, "DPT": 0.4}[method])
+        write_result(
+            run,
+            method,
+            seed,
+            {"values": lost, "metric": "suboptimality", "axis": "context length"},
+            {"values": lost.cumsum(axis=1), "metric": "regret", "axis": "pull"},
+            family="gaussian_bandit",
+        )
+    return aggregate(run, folder / "results")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Darkroom, of which one seed is missing, and a bandit."""
+    folder = tmp_path_factory.mktemp("two families")
+    add_experiment(folder, "darkroom", missing=[("DPT", 2)])
+    add_bandit(folder)
+    overview(folder / "results")
+    return folder / "results"
+
+
+def test_each_family_has_its_row_from_its_own_experiment(two: Path):
+    table = pd.read_csv(two / "compare_offline.csv").set_index("environment")["SAD vs DPT ours (%)"]
+    assert table["Gaussian Bandits"] == pytest.approx(300)
+    sad, dpt = (
+        np.mean([level("SAD", s) for s in range(3)]),
+        np.mean([level("DPT", s) for s in (0, 1)]),
+    )
+    assert table["Darkroom"] == pytest.approx(improvement("return", sad, dpt))
+    assert table["Average"] == pytest.approx((table["Darkroom"] + 300) / 2)
+    assert np.isnan(table["Miniworld"])
+
+
+def test_a_missing_seed_is_named_in_tables_and_page(two: Path):
+    for name in ("compare_offline.md", "compare_online.tex", "report.html"):
+        text = (two / name).read_text()
+        assert "darkroom: INCOMPLETE" in text and "DPT seed 2" in text
+
+
+def test_the_experiment_named_after_the_family_is_taken(tmp_path: Path):
+    add_experiment(tmp_path, "quickstart")
+    overview(tmp_path / "results")
+    add_experiment(tmp_path, "trial")
+    with pytest.raises(SadError, match=r"quickstart.*trial.*none of them is named darkroom"):
+        overview(tmp_path / "results")
+    add_experiment(tmp_path, "darkroom")
+    page = overview(tmp_path / "results").read_text()
+    assert 'id="darkroom"' in page and 'id="trial"' not in page
+    assert "trial is not shown: darkroom stands for Darkroom" in page
+    assert "darkroom is not shown" not in page
+
+
+def test_what_an_experiment_says_cannot_become_html(tmp_path: Path):
+    folder = add_experiment(tmp_path, "darkroom")
+    origin = json.loads((folder / "provenance.json").read_text())
+    origin["command"] = ["sad-hpc", "<script>alert(1)</script>"]
+    (folder / "provenance.json").write_text(json.dumps(origin))
+    page = overview(tmp_path / "results").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "--results", str(tmp_path)]) == 1
+    assert "no finished experiment" in capsys.readouterr().err
+
+
+def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
+    """Pictures (decoded or not), links, rows and width of a page after layout."""
+    if CHROMIUM is None and os.environ.get("SAD_HPC_REQUIRE_BROWSER") != "1":
+        pytest.skip("no Chromium on the PATH")
+    probe = tmp_path / "probe.html"
+    script = """<script>window.onload = () => {
+      const images = [...document.images].map(i => i.complete && i.naturalWidth > 100);
+      const links = [...document.querySelectorAll('a')].map(a => a.getAttribute('href'));
+      const rows = document.querySelectorAll('tbody tr').length;
+      const wide = document.documentElement.scrollWidth <= window.innerWidth;
+      document.body.innerHTML = JSON.stringify({images, links, rows, wide});
+    }</script>"""
+    probe.write_text(page.read_text().replace("</body>", script + "</body>"))
+    shown = subprocess.run(
+        [
+            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+            "--no-first-run", "--disable-background-networking", "--disable-component-update",
+            "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1000,800",
+            "--virtual-time-budget=5000", "--dump-dom", probe.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+    return json.loads(shown[shown.index("<body>") + 6 : shown.index("</body>")])
+
+
+def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
+    found = shown_by_a_browser(two / "report.html", tmp_path)
+    assert found["images"] == [True] * 5  # three of Darkroom, two of the bandit
+    files = [link for link in found["links"] if not link.startswith("#")]
+    assert len(files) == (1 + 8) + (1 + 4)
+    assert all((two / link).is_file() for link in files)
+    assert {link[1:] for link in found["links"] if link.startswith("#")} == {
+        "comparison", "darkroom", "gaussian_bandit",
+    }  # fmt: skip
+    assert found["rows"] > 12 + 5
+    assert found["wide"], "the page scrolls sideways"
+
+
+def test_a_browser_shows_the_committed_page(tmp_path: Path):
+    committed = ROOT / "results"
+    experiments = {path.parent.name for path in committed.glob("*/summary.csv")}
+    found = shown_by_a_browser(committed / "report.html", tmp_path)
+    assert len(found["images"]) >= 2 * len(experiments) and all(found["images"])
+    files = [link for link in found["links"] if not link.startswith("#")]
+    assert {link.partition("/")[0] for link in files} == experiments
+    assert all((committed / link).is_file() for link in files)
+    assert found["wide"], "the page scrolls sideways"
+
+
+def test_load_gives_every_value_with_its_place(two: Path):
+    table = results.load(two / "gaussian_bandit")
+    assert len(table) == 2 * 2 * 2 * 8 * 5
+    online = table[(table["mode"] == "online") & (table["method"] == "DPT")]
+    assert np.allclose(online["value"], 0.4 * online["step"])
+    assert set(table["metric"]) == {"suboptimality", "regret"}
+    assert table["context_rewards"].isna().all()
+
+
+def test_load_agrees_with_the_summary(two: Path):
+    table = results.load(two / "darkroom")
+    headline = table[(table["mode"] == "offline") & (table["method"] == "SAD")]
+    summary = pd.read_csv(two / "darkroom/summary.csv")
+    for subset, chosen in (
+        ("all", headline),
+        ("reward_seen", headline.query("context_rewards > 0")),
+    ):
+        row = summary.query(f"method == 'SAD' and mode == 'offline' and subset == '{subset}'")
+        assert chosen.groupby("seed")["value"].mean().mean() == pytest.approx(row["mean"].item())
+
+
+def test_load_reads_one_file_and_names_an_empty_folder(two: Path, tmp_path: Path):
+    one = results.load(two / "darkroom/evaluations/dpt_star-seed1.h5")
+    assert set(one["method"]) == {"DPT*"} and set(one["seed"]) == {1}
+    with pytest.raises(SadError, match="results/darkroom"):
+        results.load(tmp_path)

@@ -1,0 +1,189 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import apply_overrides, differences, read_yaml, signature
+from sad_hpc.experiment.load import load_experiment, parse_experiment
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.darkroom import Darkroom
+from tests.conftest import ROOT, TINY
+
+CONFIGS = [
+    path
+    for folder in ("", "paper", "ablations")
+    for path in sorted((ROOT / "configs" / folder).glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_experiment_config_loads(path: Path):
+    assert load_experiment(path).name
+
+
+PAPER = {
+    "gaussian_bandit": (500, 320, 100_000, 100),
+    "bernoulli_bandit": (500, 320, 100_000, 100),
+    "darkroom": (49, 7, 24_010, 100),
+    "darkroom_large": (100, 10, 100_000, 100),
+    "miniworld": (50, 3, 40_000, 200),
+}
+"""Context horizon, trust horizon, tasks and epochs of the paper's table of environments."""
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_configs_have_the_numbers_of_its_tables(name: str):
+    experiment = load_experiment(ROOT / f"configs/paper/{name}.yaml")
+    data, pretrain, model = experiment.data, experiment.source.pretrain, experiment.source.model
+    found = (experiment.task.horizon, data.trust_horizon, data.tasks, pretrain.epochs)
+    assert found == PAPER[name]
+    assert set(experiment.methods) == {"AD", "DPT", "DIT", "DPT*", "SAD"}
+    assert (model.layers, model.heads, model.embedding, model.dropout) == (3, 3, 32, 0.1)
+    assert (pretrain.learning_rate, experiment.source.dit.weight) == (0.001, 500)
+    assert len(experiment.seeds) == 4
+    family = make_family(experiment.task)
+    assert family.n_actions == (4 if name == "miniworld" else 5)
+    shares = [family.n_tasks(split, data.tasks) / data.tasks for split in ("train", "test")]
+    assert shares == pytest.approx([0.8, 0.2], abs=0.005)  # 39 of 49 goals in the Darkroom
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("pretrain.epoch=3", ["pretrain.epoch", "epochs"]),
+        ("optimiser.lr=1", ["optimiser", "valid keys", "pretrain"]),
+        ("task.goal=1", ["task.goal", "train_goals"]),
+        ("methods=[SAD, BC]", ["BC", "SAD", "DPT*"]),
+        ("task.family=maze", ["maze", "darkroom"]),
+        ("task.horizon=0", ["task.horizon", "1"]),
+        ("data.trust_horizon=0", ["data.trust_horizon", "1"]),
+        ("task.train_goals=10", ["train_goals", "9"]),
+        ("task.train_goals=9", ["no goal for test"]),
+        ("data.behavior_policy=[0.5, 0.5]", ["behavior_policy", "5 actions"]),
+        ("data.behavior_policy=[0.5, 0.1, 0.1, 0.1, 0.1]", ["behavior_policy", "add up to 1"]),
+        ("task.family=[a]", ["task.family", "darkroom"]),
+        ("pretrain.epochs=many", ["pretrain.epochs", "integer"]),
+        ("pretrain.epochs=1.5", ["pretrain.epochs", "integer"]),
+        ("pretrain.precision=fp8", ["fp32", "bf16"]),
+        ("pretrain.batch_size=1000", ["batch_size", "holdout"]),
+        ("evaluate.tasks=1000", ["evaluate.tasks", "300"]),
+        ("evaluate.headline_episodes=4", ["headline_episodes"]),
+        ("seeds=[0, 0]", ["seeds", "repeats"]),
+        ("seeds=[-1]", ["seeds"]),
+        ("name=../evil", ["name"]),
+        ("nonsense", ["nonsense", "key.sub=value"]),
+        ("seeds.x=1", ["seeds"]),
+    ],
+)
+def test_a_wrong_override_is_named_in_one_line(override: str, words: list[str]):
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(TINY, [override])
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "tiny.yaml" in message or "override" in message
+    for word in words:
+        assert word in message
+
+
+def test_an_empty_split_is_named():
+    with pytest.raises(ConfigError, match=r"data\.tasks=2 leaves the train split empty"):
+        load_experiment(TINY, ["data.tasks=2", "task.train_goals=1"])
+
+
+def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
+    many = ["data.tasks=1000000000"]
+    with pytest.raises(ConfigError, match="10,000,000 files") as error:
+        load_experiment(TINY, many)
+    way_out = str(error.value).rpartition(" ")[2]
+    assert load_experiment(TINY, [*many, way_out]).data.block_tasks == 65536
+
+
+def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match="nowhere"):
+        read_yaml(tmp_path / "nowhere.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1,\nb: }")
+    with pytest.raises(ConfigError, match=r"broken.*YAML"):
+        read_yaml(broken)
+    broken.write_text("- 1\n")
+    with pytest.raises(ConfigError, match="mapping"):
+        read_yaml(broken)
+
+
+def test_numbers_and_dates_mean_what_they_look_like(tmp_path: Path):
+    path = tmp_path / "x.yaml"
+    path.write_text("a: 1e-3\nb: 2024-01-01\nc: -2E+4\nd: 1e\n")
+    assert read_yaml(path) == {"a": 1e-3, "b": "2024-01-01", "c": -2e4, "d": "1e"}
+
+
+def test_yaml_cannot_make_objects(tmp_path: Path):
+    evil = tmp_path / "evil.yaml"
+    evil.write_text("name: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(ConfigError, match="YAML"):
+        read_yaml(evil)
+
+
+def test_a_required_key_is_named():
+    mapping = yaml.safe_load(TINY.read_text())
+    del mapping["data"]["trust_horizon"]
+    with pytest.raises(ConfigError, match=r"data\.trust_horizon.*missing"):
+        parse_experiment(mapping, "x")
+
+
+def test_overrides_are_read_as_yaml_and_leave_their_input_alone():
+    before = {"a": {"b": 1}}
+    after = apply_overrides(before, ["a.b=2e-3", "a.c=[1, x]", "d.e=true"])
+    assert after == {"a": {"b": 0.002, "c": [1, "x"]}, "d": {"e": True}}
+    assert before == {"a": {"b": 1}}
+
+
+def stage_signatures(*overrides: str) -> tuple[str, str, str]:
+    experiment = load_experiment(TINY, overrides)
+    return (
+        experiment.data_signature(),
+        experiment.pretrain_signature("SAD", 0),
+        experiment.evaluate_signature("SAD", 0),
+    )
+
+
+@pytest.mark.parametrize(
+    "override, changed",
+    [
+        ("data.seed=1", (True, True, True)),
+        ("task.split_seed=1", (True, True, True)),
+        ("data.block_tasks=50", (True, True, True)),
+        ("pretrain.batch_size=32", (False, True, True)),
+        ("model.heads=2", (False, True, True)),
+        ("evaluate.tasks=10", (False, False, True)),
+        ("data.schedule=static", (False, False, False)),
+        ("pretrain.checkpoint_minutes=1.0", (False, False, False)),
+        ("evaluate.batch_size=7", (False, False, False)),
+        ("seeds=[0]", (False, False, False)),
+        ("methods=[SAD]", (False, False, False)),
+    ],
+)
+def test_a_signature_changes_with_what_changes_the_result(override: str, changed: tuple):
+    before, after = stage_signatures(), stage_signatures(override)
+    assert tuple(a != b for a, b in zip(before, after, strict=True)) == changed
+
+
+def test_models_that_saw_rewards_on_another_scale_are_others(monkeypatch: pytest.MonkeyPatch):
+    before = stage_signatures()
+    monkeypatch.setattr(Darkroom, "sparse_reward", False)
+    assert [a != b for a, b in zip(before, stage_signatures(), strict=True)] == [False, True, True]
+    assert "reward_scale" not in load_experiment(TINY).pretrain_config("SAD", 0)
+
+
+def test_a_signature_is_12_hex_digits_and_ignores_the_order_of_keys():
+    one, other = signature("s", {"a": 1, "b": 2}), signature("s", {"b": 2, "a": 1})
+    assert one == other
+    assert len(one) == 12
+    int(one, 16)
+    assert signature("t", {"a": 1, "b": 2}) != one
+    assert signature("s", {"a": 1, "b": 2}, ["0" * 12]) != one
+    assert signature("s", {"a": 1, "b": 2}, revision=1) != one
+
+
+def test_differences_name_the_key_and_both_values():
+    assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b: 1 -> 3"]

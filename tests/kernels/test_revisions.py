@@ -1,0 +1,39 @@
+"""The bytes of datasets: who changes them must say so, or runs would mix two kinds of blocks."""
+
+import hashlib
+
+import pytest
+
+from sad_hpc.distill import make_block
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.tasks import make_family
+from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.miniworld.family import MiniworldConfig
+from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
+
+DATA = DataConfig(tasks=400, trust_horizon=5, block_tasks=100)
+
+
+@pytest.mark.parametrize(
+    ("config", "revision", "checksum"),
+    [
+        (DarkroomConfig(), 1, "f0b8fec7c134"),
+        (PermutedDarkroomConfig(), 1, "d6f7b4cffa6b"),
+        (GaussianBanditConfig(horizon=50), 0, "9a7bb72d2091"),
+        (BernoulliBanditConfig(horizon=50), 0, "5245d1ee5c4b"),
+        (MiniworldConfig(), 0, "ab3f58cec3ce"),
+    ],
+    ids=lambda value: getattr(value, "family", None),
+)
+def test_other_bytes_need_another_data_revision(config, revision: int, checksum: str):
+    """Of whole numbers alone: another processor may round other numbers differently."""
+    family = make_family(config)
+    arrays = make_block(family, DATA, "train", 1).arrays
+    digest = hashlib.blake2b(digest_size=6)
+    for name in sorted(arrays):
+        if arrays[name].dtype.kind in "iu":
+            digest.update(name.encode() + arrays[name].tobytes())
+    assert (family.data_revision, digest.hexdigest()) == (revision, checksum), (
+        "raise data_revision of this family, and write it and the new checksum here"
+    )

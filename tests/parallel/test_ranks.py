@@ -1,0 +1,191 @@
+"""MPI's start: what its ranks announce to the launcher."""
+
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from sad_hpc.errors import SadError
+from sad_hpc.parallel.meeting import meet
+from sad_hpc.parallel.ranks import MEETING_PORTS, NETMOD, Process, mpich_settings, torch_process
+from sad_hpc.storage.lock import held
+from sad_hpc.storage.run import StageFolder
+from tests.conftest import TINY
+
+BIN = Path(sys.executable).parent
+
+SLURM_LINE = 1024
+"""Characters of a PMI line that Slurm's mpi/pmi2 reads."""
+
+
+def announced(**variables: str) -> list[str]:
+    """The lines with which two ranks, each as if on a node of its own, announce themselves."""
+    code = "from sad_hpc.parallel.ranks import world; assert world().allreduce(1) == 2"
+    command = [BIN / "mpiexec", "-verbose", "-n", "2", sys.executable, "-c", code]
+    environment = {name: value for name, value in os.environ.items() if name != NETMOD}
+    environment |= {"MPIR_CVAR_NOLOCAL": "1", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"cmd=put .*", done.stdout + done.stderr)
+
+
+def test_ranks_announce_themselves_in_lines_that_slurm_can_read() -> None:
+    lines = announced()
+    assert len(lines) >= 2
+    assert max(map(len, lines)) < SLURM_LINE / 4
+
+
+def test_the_users_choice_of_a_network_stands() -> None:
+    assert max(map(len, announced(**{NETMOD: "ucx"}))) > SLURM_LINE / 4
+
+
+@pytest.mark.parametrize(
+    "library, expected",
+    [
+        ("MPICH Version: 5.0.2\nMPICH Device:\tch4:ucx ofi\n", {NETMOD: "ofi"}),
+        ("MPICH Version: 4.2\nMPICH Device:\tch4:ofi\n", {NETMOD: "ofi"}),
+        ("MPICH Version: 4.2\nMPICH Device:\tch4:ucx\n", {}),
+        ("MPICH Version: 3.4\nMPICH Device:\tch3:nemesis\n", {}),
+        ("Open MPI v5.0.3, package: ofi", {}),
+    ],
+)
+def test_ofi_is_chosen_only_where_mpich_has_it(library: str, expected: dict[str, str]) -> None:
+    assert mpich_settings(library, {}) == expected
+    assert mpich_settings(library, {NETMOD: "ucx"}) == {}
+
+
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """What a process exports for its ranks must not reach other tests."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
+def pretend_a_local_job(number: int, ranks: int, rank: int = 0) -> None:
+    os.environ.pop("MASTER_PORT", None)
+    os.environ["SUBMITIT_EXECUTOR"] = "local"
+    job = {"JOB_ID": number, "NTASKS": ranks, "JOB_NUM_NODES": 1, "NODEID": 0}
+    for name, value in (job | {"GLOBALID": rank, "LOCALID": rank}).items():
+        os.environ[f"SUBMITIT_LOCAL_{name}"] = str(value)
+
+
+def test_ranks_meet_where_no_outgoing_connection_can_be(environment: None) -> None:
+    """Any of those may be in use, and a job that is given one fails for it."""
+    limits = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    met = set()
+    for number in range(100, 120):
+        ports = set()
+        for rank in range(2):
+            pretend_a_local_job(number, 2, rank)
+            assert torch_process().rank == rank
+            ports.add(int(os.environ["MASTER_PORT"]))
+        assert len(ports) == 1, "all ranks of a job"
+        met |= ports
+    assert len(met) > 17 and min(met) > 1024 and max(met) < max(32768, int(limits[0]))
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(port)}
+        command = [BIN / "sad-hpc", "pretrain", TINY, "--runs", tmp_path]
+        done = subprocess.run(
+            command, env={**os.environ, **rank}, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert f"the ranks cannot meet at 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_process_alone_needs_nobody_at_its_port(environment: None) -> None:
+    os.environ |= {"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
+    start = time.monotonic()
+    meet(Process(0, 0, 1)).set("key", "value")
+    assert time.monotonic() - start < 1
+
+
+MEET = """
+import os, sys, time
+from datetime import timedelta
+from sad_hpc.parallel import meeting, preemption
+from sad_hpc.parallel.ranks import torch_process
+meeting.MEETING = timedelta(seconds=float(sys.argv[1]))
+with preemption.watched():
+    print("ready", flush=True)
+    start = time.monotonic()
+    try:
+        meeting.meet(torch_process())
+    except Exception as error:
+        print(f"{time.monotonic() - start} {type(error).__name__} {error}", flush=True)
+    os._exit(0)
+"""
+
+
+def one_of_two(rank: int, seconds: float, host: str = "127.0.0.1") -> "subprocess.Popen[str]":
+    """A rank whose other one never comes, and how long it waits for it."""
+    port = str(random.choice(MEETING_PORTS))
+    there = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}
+    process = subprocess.Popen(
+        [sys.executable, "-c", MEET, str(seconds)],
+        env=os.environ
+        | {name: str(value) for name, value in there.items()}
+        | {"MASTER_ADDR": host, "MASTER_PORT": port},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    "rank, host, words",
+    [
+        (0, "127.0.0.1", "SadError no rank 1 came to 127.0.0.1:"),
+        (1, "127.0.0.1", "SadError rank 0 does not answer at 127.0.0.1:"),
+        (1, "nowhere.invalid", "SadError rank 0 does not answer at nowhere.invalid:"),
+    ],
+)
+def test_a_rank_that_never_comes_is_named_in_time(rank: int, host: str, words: str) -> None:
+    out, _ = one_of_two(rank, 0.5, host).communicate(timeout=60)
+    assert words in out and float(out.split()[0]) < 10
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_ends_the_wait_for_others(rank: int) -> None:
+    process = one_of_two(rank, 600)
+    time.sleep(0.3)
+    process.terminate()
+    out, _ = process.communicate(timeout=30)
+    assert "Preempted" in out and float(out.split()[0]) < 5
+
+
+NUMBERS = ("RANK", "SLURM_NTASKS", "MASTER_PORT")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_none_is_named(environment: None, name: str) -> None:
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", name: "abc"}
+    with pytest.raises(SadError, match=f"{name}='abc'"):
+        torch_process()
+
+
+def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
+    os.environ |= dict.fromkeys([*NUMBERS, "SLURM_RESTART_COUNT"], "")
+    assert torch_process().world_size == 1 and int(os.environ["MASTER_PORT"]) > 0
+    folder = StageFolder("collect", tmp_path)
+    with held(tmp_path):
+        folder.heartbeat(1, 2, "blocks")
+    assert folder.progress is not None and folder.progress["requeued"] == 0
+    os.environ["SLURM_RESTART_COUNT"] = "abc"
+    with pytest.raises(SadError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
+        pass

@@ -1,0 +1,136 @@
+"""Numbers that are not finite: no training ends with them, and nobody uses what has them."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sad_hpc.aggregate.training import read_training
+from sad_hpc.errors import CheckpointError, DivergedError
+from sad_hpc.evaluate.element import evaluate
+from sad_hpc.model.finite import RecentSteps, all_finite
+from sad_hpc.pretrain import stage as pretrain_module
+from sad_hpc.pretrain.checkpoint import Checkpoints
+from sad_hpc.pretrain.stage import Trainer, pretrain
+from sad_hpc.storage.run import Run
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.faults
+
+BIN = Path(sys.executable).parent
+NUMBERS = st.floats(width=32) | st.floats(-1e3, 1e3, width=32)
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=4), max_size=4))
+def test_one_entry_that_is_not_finite_is_found(rows: list[list[float]]) -> None:
+    expected = all(math.isfinite(entry) for row in rows for entry in row)
+    assert all_finite(map(torch.tensor, rows)) == expected
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=6))
+def test_losses_and_norms_are_looked_at_together(steps: list[tuple[float, float]]) -> None:
+    recent = RecentSteps(torch.device("cpu"))
+    for loss, norm in steps:
+        recent.add(torch.tensor(loss), torch.tensor(norm))
+    assert recent.are_finite() == all(map(math.isfinite, sum(steps, ())))
+    recent.add(torch.tensor(3.0), torch.tensor(1.0))
+    assert recent.are_finite() and recent.last_loss == 3.0, "the next ones are judged alone"
+
+
+@pytest.fixture
+def run(tiny_run: Run, tmp_path: Path) -> Run:
+    run = Run(tiny_run.experiment, tmp_path)
+    run.path.mkdir(parents=True)
+    (run.path / "data").symlink_to(tiny_run.path / "data")
+    return run
+
+
+def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:
+    stage = [BIN / "sad-hpc", "pretrain", TINY, "pretrain.learning_rate=1e6"]
+    done = subprocess.run(
+        [BIN / "mpiexec", "-n", "2", *stage, "--runs", run.runs, "--method", "SAD", "--seed", "0"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert done.stderr.count("has diverged: at step 8 and a learning rate of 1e+06") == 2
+    (folder,) = (run.path / "checkpoints").iterdir()
+    assert not (folder / "done.json").exists() and not (folder / "weights.pt").exists()
+    assert not (folder / "state").exists()
+
+
+Step = tuple[torch.Tensor, torch.Tensor]
+
+
+def poisoned(number: int, what: str) -> Callable[..., Step]:
+    """`take_step` whose `number`-th step has a loss, gradient or weight that is not finite."""
+    real, taken = pretrain_module.take_step, []
+
+    def take_step(engine, examples, rate) -> Step:
+        loss, norm = real(engine, examples, rate)
+        taken.append(rate)
+        if len(taken) == number and what == "weights":
+            next(engine.module.parameters()).data[0] = math.inf
+        elif len(taken) == number:
+            return (loss * math.nan, norm) if what == "loss" else (loss, norm * math.inf)
+        return loss, norm
+
+    return take_step
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient", "weights"])
+def test_the_last_finite_checkpoint_stays(
+    run: Run, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 steps an epoch: the one after the first epoch is saved, the one of the bad step is not."""
+    monkeypatch.setattr(pretrain_module, "take_step", poisoned(11, what))
+    with pytest.raises(DivergedError, match=r"at step 16 .*last finite loss: 1"):
+        pretrain(run, "SAD", 0)
+    folder = run.checkpoint("SAD", 0)
+    assert folder.done is None
+    listed = json.loads((folder.path / "state/checkpoints.json").read_text())
+    assert [entry["tag"] for entry in listed] == ["step-00000008"]
+    monkeypatch.undo()
+    pretrain(run, "SAD", 0)
+    assert folder.done is not None and math.isfinite(folder.done["holdout_loss"])
+
+
+def test_a_checkpoint_that_is_not_finite_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Checkpoints.save
+
+    def spoil(self: Checkpoints, engine, position) -> None:
+        next(engine.module.parameters()).data[0] = math.nan
+        save(self, engine, position)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", spoil)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(run, "SAD", 0)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="weights that are not finite"):
+        pretrain(run, "SAD", 0)
+
+
+def test_models_and_metrics_that_are_not_finite_are_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of older versions, which called such a training complete."""
+    monkeypatch.setattr(pretrain_module, "take_step", poisoned(16, "weights"))
+    monkeypatch.setattr(pretrain_module, "all_finite", lambda tensors: True)
+    monkeypatch.setattr(Trainer, "_measure", lambda self: (math.nan, 0.0, 1.0))
+    pretrain(run, "SAD", 0)
+    assert run.checkpoint("SAD", 0).done is not None
+    with pytest.raises(CheckpointError, match="weights that are not finite"):
+        evaluate(run, "SAD", 0)
+    with pytest.raises(DivergedError, match=r"SAD seed 0 has diverged: .*metrics.jsonl"):
+        read_training(run, [("SAD", 0)])

@@ -1,0 +1,86 @@
+"""Which folders are safe from other users."""
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sad_hpc.errors import SadError
+from sad_hpc.storage.ownership import TRUSTED, check_ownership
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch):
+    """Makes a folder another user's."""
+
+    def give(folder: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    return give
+
+
+@given(
+    modes=st.lists(st.sampled_from([0o700, 0o755, 0o775, 0o2770, 0o777, 0o1777]), min_size=1,
+                   max_size=4),
+    missing=st.integers(0, 2),
+)  # fmt: skip
+@settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_the_way_may_be_writable_by_all_with_a_sticky_bit_and_the_folder_not_at_all(
+    modes: list[int], missing: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("way")
+    for mode in modes:
+        folder = folder / "x"
+        folder.mkdir()
+        folder.chmod(mode)
+    target = folder.joinpath(*["missing"] * missing)
+    if 0o777 in modes or (modes[-1] == 0o1777 and not missing):
+        with pytest.raises(SadError, match=r"writable by everyone \(d.*chmod o-w .*--runs"):
+            check_ownership(target)
+    else:
+        check_ownership(target)
+
+
+@pytest.mark.parametrize("below", [".", "mine", "mine/missing"])
+def test_what_belongs_to_another_is_refused_on_the_whole_way(
+    below: str, tmp_path: Path, give_away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs/mine").mkdir(parents=True)
+    give_away(tmp_path / "theirs")
+    folder = tmp_path / "theirs" / below
+    with pytest.raises(SadError, match=rf"belongs to (\w+), .*--runs.*{TRUSTED}=\1 ") as refusal:
+        check_ownership(folder)
+    owner = str(refusal.value).split(f"{TRUSTED}=")[1].split()[0]
+    monkeypatch.setenv(TRUSTED, f"somebody, {owner}")
+    check_ownership(folder)
+
+
+def test_a_link_is_as_foreign_as_whoever_made_it_and_as_what_it_leads_to(
+    tmp_path: Path, give_away
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    check_ownership(tmp_path / "link/run")
+    give_away(tmp_path / "mine")
+    with pytest.raises(SadError, match="belongs to"):
+        check_ownership(tmp_path / "link/run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a link away needs root")
+def test_a_strangers_link_to_a_folder_of_mine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    os.lchown(tmp_path / "link", pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(SadError, match="link belongs to nobody"):
+        check_ownership(tmp_path / "link/run")

@@ -1,0 +1,132 @@
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.launch.graph import graph
+from sad_hpc.launch.queue import QueueEntry
+from sad_hpc.launch.records import load_records, save_records
+from sad_hpc.launch.state import step_states
+from sad_hpc.launch.watch import _last
+from sad_hpc.storage.files import atomic_path, read_json, write_json
+from sad_hpc.storage.lock import HEARTBEAT
+from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.run import Run, StageFolder, provenance
+from tests.conftest import TINY
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path):
+    path = tmp_path / "file"
+    write_json(path, 1)
+    with pytest.raises(KeyError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise KeyError
+    assert read_json(path) == 1
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_torn_json_reads_as_missing(tmp_path: Path):
+    (tmp_path / "x").write_text('{"a": ')
+    assert read_json(tmp_path / "x") is None
+
+
+def test_a_folder_of_another_config_is_refused_with_the_difference(tmp_path: Path):
+    folder = StageFolder("collect", tmp_path / "f")
+    folder.prepare({"seed": 0})
+    folder.prepare({"seed": 0})
+    with pytest.raises(SadError, match="seed: 0 -> 1"):
+        folder.prepare({"seed": 1})
+
+
+def test_markers_and_heartbeats_round_trip(tmp_path: Path):
+    folder = StageFolder("collect", tmp_path)
+    assert folder.done is None and folder.progress is None
+    folder.heartbeat(3, 7, "blocks")
+    folder.complete(digest="abc")
+    assert folder.done is not None and folder.done["digest"] == "abc"
+    assert folder.progress is not None and folder.progress["done"] == 3
+    assert folder.progress["pid"] == os.getpid()
+
+
+def test_provenance_names_commit_and_libraries():
+    content = json.loads(json.dumps(provenance()))
+    assert content["libraries"]["torch"].startswith("2.")
+    assert set(content) >= {"commit", "dirty", "host", "python", "time"}
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SadError, match="cannot write"):
+        StageFolder("collect", tmp_path / "file" / "below").prepare({})
+
+
+def test_a_heartbeat_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StageFolder("collect", tmp_path / "f")
+    (folder.path / HEARTBEAT).mkdir(parents=True)
+    with Progress(folder, 2, "blocks", seconds=0) as progress:
+        progress.update(1)
+    assert "no heartbeat: cannot write" in capsys.readouterr().err
+
+
+def test_no_stage_writes_where_another_user_could(tmp_path: Path):
+    run = Run(load_experiment(TINY), tmp_path)
+    run.path.mkdir()
+    run.path.chmod(0o777)
+    with pytest.raises(SadError, match="writable by everyone"), run.writing(run.data(), {}):
+        pass
+    assert not [path for path in run.path.rglob("*") if path.is_file()]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["outputs", "done", "total", "time", "x"]), inner),
+    max_leaves=8,
+)
+BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1}
+RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n", "done_before": 0}
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=30)
+@given(st.data())
+def test_json_of_wrong_types_counts_as_absent(data: st.DataObject):
+    run = Run(load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"]), Path(tempfile.mkdtemp()))
+    step = graph(run)[0]
+
+    def some(good: dict) -> object:
+        """Anything, or what is right but for one value."""
+        keys = st.sampled_from(sorted(good))
+        return data.draw(JSON | st.builds(lambda key, value: {**good, key: value}, keys, JSON))
+
+    try:
+        step.folder.path.mkdir(parents=True)
+        write_json(step.folder.path / "done.json", some({"finished": 1.0, "outputs": {}}))
+        write_json(step.folder.path / "progress.json", some(BEAT))
+        write_json(run.path / "jobs.json", {step.title: some(RECORD)})
+        write_json(run.path / ".slurm.json", some({"asked": 0.0, "jobs": {}, "error": ""}))
+        records = load_records(run)
+        assert all(isinstance(record.id, str) for record in records.values())
+        for jobs in (None, {}, {"5": QueueEntry("RUNNING")}, {"5": QueueEntry("FAILED")}):
+            assert step_states([step], records, jobs)[0].text
+        _last(run)
+        save_records(run, {})
+        write_json(run.path / "jobs.json", some(RECORD))
+        load_records(run)
+    finally:
+        shutil.rmtree(run.runs)
+
+
+def test_a_marker_says_nothing_if_its_outputs_are_no_table(tmp_path: Path):
+    folder = StageFolder("collect", tmp_path)
+    for marker in ([], {}, "x", {"outputs": []}, {"outputs": {"a": "b"}}):
+        write_json(tmp_path / "done.json", marker)
+        assert folder.done is None
