@@ -21,13 +21,13 @@ class DataConfig(Section):
     tasks: int = Field(ge=2)
     """Number of tasks (the paper's "# of environments"), training and test together."""
     seed: int = Field(0, ge=0)
-    trust_horizon: int = Field(ge=1)
+    trust_horizon: int = Field(ge=1, le=10_000_000)
     """N: the length of a label roll-out (Algorithms 3, 5), or pulls per arm (Algorithm 2).
 
     In a file also `auto`: N and N_ep are chosen by random data alone, such that independent labels
     agree in a share `trustworthiness` of all query states (see `distill.choose`).
     """
-    episodes_per_action: int = Field(1, ge=1)
+    episodes_per_action: int = Field(1, ge=1, le=10**12)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
     score: Literal["mean", "best"] = later("mean")
     """Of an action's N_ep roll-outs: the mean of their discounted returns, or the best.
@@ -46,7 +46,7 @@ class DataConfig(Section):
     chosen: dict[str, float] | None = transient(None)
     """Of `trust_horizon: auto`, written by itself: consensus asked for and reached, rules that were
     tried, and the transitions that this took."""
-    source_steps: int = later(0, ge=0)
+    source_steps: int = later(0, ge=0, le=10**12)
     """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
     roll-outs of the behavior policy."""
     block_tasks: int = Field(2048, ge=1)
@@ -58,10 +58,10 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """The transformer, the same for every method."""
 
-    layers: int = Field(3, ge=1)
-    heads: int = Field(3, ge=1)
-    embedding: int = Field(32, ge=1)
-    head_dim: int | None = Field(None, ge=1)
+    layers: int = Field(3, ge=1, le=1000)
+    heads: int = Field(3, ge=1, le=1000)
+    embedding: int = Field(32, ge=1, le=100_000)
+    head_dim: int | None = Field(None, ge=1, le=10_000)
     """Width of a head; by default embedding / heads rounded up to a multiple of 8."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """On embeddings and residual branches."""
@@ -108,7 +108,7 @@ class EvaluateConfig(Section):
 
     tasks: int = Field(200, ge=1)
     seed: int = Field(0, ge=0)
-    online_episodes: int = Field(40, ge=1)
+    online_episodes: int = Field(40, ge=1, le=100_000)
     headline_episodes: int = Field(10, ge=1)
     """The mean of the last so many online episodes is the number in the tables."""
     chunk_tasks: int = Field(100, ge=1)
@@ -144,7 +144,7 @@ class Experiment(Section, Generic[TaskT]):
     """Further rows of the tables: methods with other settings (see `variants`)."""
     sweep: dict[str, list[Any]] = {}
     """Values by dotted key: every combination is a row, instead of the methods themselves."""
-    seeds: list[int] = Field([0, 1, 2, 3], min_length=1)
+    seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Training seeds; each (method, seed) is one pretraining job and one array element."""
     model: ModelConfig = ModelConfig()
     dit: DITConfig = DITConfig()
