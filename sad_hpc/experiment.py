@@ -1,5 +1,6 @@
 """An experiment: the sections of a config file, one a stage, and the signature of each stage."""
 
+import functools
 import json
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -185,13 +186,19 @@ class Experiment(Section, Generic[TaskT]):
         """The experiment that trains the models: this one, or `pretrained`."""
         return cast("Experiment[Any]", self.pretrained or self)
 
-    @property
+    @functools.cached_property
     def rows(self) -> dict[str, Variant]:
         """What the tables compare, by name: methods or a sweep's points, and variants."""
         rows = {method: Variant(method, {}) for method in self.methods}
         if self.sweep:
             rows = sweep_variants(self.sweep, self.methods)
         return rows | {name: named_variant(name, each) for name, each in self.variants.items()}
+
+    def __copy__(self) -> "Experiment[TaskT]":
+        """Without its rows, which are others once a copy's sections have been replaced."""
+        copy = super().__copy__()
+        copy.__dict__.pop("rows", None)
+        return copy
 
     @property
     def elements(self) -> list[tuple[str, int]]:

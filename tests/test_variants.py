@@ -24,6 +24,7 @@ from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld import MiniworldConfig
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
+from sad_hpc.variants import sweep_variants
 from tests.conftest import ROOT, TINY
 
 MANY = "data.episodes_per_action"
@@ -80,6 +81,19 @@ def test_rows_with_other_numbers_of_tasks_have_the_same_first_test_tasks(config:
     for name, values in many.arrays.items():
         if name.startswith(("tasks/", "context/", "episodes/")):
             assert np.array_equal(few.arrays[name], values[: len(few.arrays[name])]), name
+
+
+def test_a_sweeps_points_are_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls: list[object] = []
+
+    def counted(sweep, methods):
+        calls.append(sweep)
+        return sweep_variants(sweep, methods)
+
+    monkeypatch.setattr("sad_hpc.experiment.sweep_variants", counted)
+    points = f"sweep={{data.trust_horizon: {list(range(1, 101))}}}"
+    graph(Run(load_experiment(TINY, [points, "methods=[SAD]", "seeds=[0]"]), tmp_path))
+    assert len(calls) <= 2
 
 
 def test_shared_stages_are_one_step(tmp_path: Path):
@@ -140,6 +154,10 @@ def test_the_other_experiments_variants_are_evaluated():
         ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
         ("sweep={model.heads: []}", "no values"),
         ("sweep={model.heads: [1, 1]}", "repeats"),
+        (
+            f"sweep={{model.heads: {list(range(1, 80))}, model.layers: {list(range(1, 80))}}}",
+            "12,482 rows are too many",
+        ),
         ("sweep={heads: [1]}", "'heads'"),
         ("sweep={data.behavior_policy: [uniform]}", "behavior_policy"),
         ("sweep={model.heads: [[1], [2]]}", "numbers, words or null"),
