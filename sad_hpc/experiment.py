@@ -94,6 +94,18 @@ class PretrainConfig(Section):
     log_seconds: float = transient(10.0, gt=0)
     """Time between progress lines in a log."""
 
+    def check_ranks(self, ranks: int) -> None:
+        """The global batch must divide over the ranks.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if self.batch_size % ranks:
+            raise ConfigError(
+                f"pretrain.batch_size={self.batch_size} does not divide over {ranks} ranks "
+                "(cluster.pretrain.tasks): change one of them"
+            )
+
 
 class DITConfig(Section):
     """The Decision Importance Transformer's loss weight."""

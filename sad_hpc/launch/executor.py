@@ -186,7 +186,7 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         timeout_min=NO_LIMIT_MINUTES,
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.tasks,
-        visible_gpus=_visible_gpus(resources.gpus * resources.tasks),
+        visible_gpus=visible_gpus(resources.gpus * resources.tasks),
         stderr_to_stdout=True,
         setup=cluster.setup,
     )
@@ -210,8 +210,12 @@ def find_mpiexec() -> str:
     return found
 
 
-def _visible_gpus(wanted: int) -> tuple[int, ...]:
-    """The GPUs that the user left visible; () means all."""
+def visible_gpus(wanted: int) -> tuple[int, ...]:
+    """The GPUs that the user left visible; () means all.
+
+    Raises:
+        SadError: they are fewer than wanted.
+    """
     numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if not all(number.strip().isdigit() for number in numbers):
         return ()
