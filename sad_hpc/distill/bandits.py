@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
 from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import best_action
-from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -24,11 +23,6 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
     draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt", "dpt_star"))
     count, policy, streams = draw.count, draw.policy, draw.streams
     horizon = family.config.horizon
-    if len(set(policy)) < family.n_actions:
-        raise ConfigError(
-            f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 would "
-            "play for ever"
-        )
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
     rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))

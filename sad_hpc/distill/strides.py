@@ -20,13 +20,10 @@ from sad_hpc.kernels.random import (
     high_product,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.tasks.base import STEP_BITS, TabularMDPs
 
 TABLE_ENTRIES = 2**18
 """Of all MDPs' strides: 1 MiB, so that they stay in the second level of caches."""
-
-STEP_BITS = 24
-"""An entry is the table's row to go on from, and above these bits the number of steps taken."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,17 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.config import differences, resolved
 from sad_hpc.experiment.experiment import TRAINING, Experiment
-from sad_hpc.tasks import TabularFamily, TaskConfig
-from sad_hpc.tasks.base import family_class
+from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig
+from sad_hpc.tasks.base import STEP_BITS, family_class
 
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
 
 MAX_BLOCKS = 20_000
 """HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
+
+MAX_TRANSITIONS = 2**30
+"""In the contexts of a block, which a rank holds in memory: 8 GB and more."""
 
 
 def check_experiment(experiment: Experiment[TaskConfig], source: str) -> None:
@@ -97,9 +100,19 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
             f"{experiment.task.family} has {family.n_actions} actions"
         )
     try:
-        policy_table(policy, family.n_actions)
+        table = policy_table(policy, family.n_actions)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+    if isinstance(family, BanditFamily) and len(set(table)) < family.n_actions:
+        raise ConfigError(
+            f"{source}: data.behavior_policy={policy} never pulls some arm: Algorithm 2 would play "
+            "for ever"
+        )
+    if isinstance(family, TabularFamily) and (family.n_states + 1) * len(table) > 2**STEP_BITS:
+        raise ConfigError(
+            f"{source}: data.behavior_policy takes a table of {len(table):,} entries, too many for "
+            f"{family.n_states:,} states: use fractions with smaller denominators, such as 0.125"
+        )
     if data.score == "best" and not family.sparse_reward:
         raise ConfigError(
             f"{source}: data.score=best is for sparse rewards: the luckiest roll-out of "
@@ -122,6 +135,13 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
         raise ConfigError(
             f"{source}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
             f"files, too many for the view of them all: set data.block_tasks={enough}"
+        )
+    transitions = min(data.tasks, data.block_tasks) * experiment.task.horizon
+    if transitions > MAX_TRANSITIONS:
+        raise ConfigError(
+            f"{source}: data.block_tasks={data.block_tasks} of task.horizon="
+            f"{experiment.task.horizon} are {transitions:,} transitions, too many for a rank's "
+            "memory: lower one of them"
         )
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:

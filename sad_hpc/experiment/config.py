@@ -8,15 +8,14 @@ signature that names a stage's output folder.
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import plain_yaml
 
 SCHEMA_VERSION = 1
 """Raised when the meaning of a config or of a stage's output changes: old folders are redone."""
@@ -25,7 +24,18 @@ SCHEMA_VERSION = 1
 class Section(BaseModel):
     """Base of every config section: immutable, strict, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _check_size(cls, value: Any) -> Any:
+        """Kernels and files count in 64 bits."""
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) >= 2**63:
+                raise ValueError("is too large")
+        return value
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -41,22 +51,6 @@ def later(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"later": True}, **constraints)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-3 (no dot) as a string and 2024-01-01 as a date; nobody here means that."""
-
-    yaml_implicit_resolvers = {
-        first: [entry for entry in entries if entry[0] != "tag:yaml.org,2002:timestamp"]
-        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
@@ -64,12 +58,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, is not YAML, or holds no mapping.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        with path.open(encoding="utf-8") as file:
+            content = plain_yaml.parse(file.read(plain_yaml.MAX_CHARACTERS + 1))
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not valid YAML: {reason}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(content).__name__}")
     return content
@@ -85,7 +79,7 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
     for override in overrides:
         path, separator, text = override.partition("=")
         keys = path.strip().split(".")
-        if not separator or not all(keys):
+        if not separator or not all(keys) or len(keys) > plain_yaml.MAX_DEPTH:
             raise ConfigError(f"override {override!r} is not of the form key.sub=value")
         section = result
         for key in keys[:-1]:
@@ -98,9 +92,9 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
 
 def _read_value(override: str, text: str) -> Any:
     try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not valid YAML") from error
+        return plain_yaml.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
 
 
 def build(section: type[SectionT], mapping: Mapping[str, Any], source: str) -> SectionT:

@@ -1,5 +1,6 @@
 """An experiment: the sections of a config file, one a stage, and the signature of each stage."""
 
+import functools
 import json
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -29,13 +30,13 @@ class DataConfig(Section):
     tasks: int = Field(ge=2)
     """Number of tasks (the paper's "# of environments"), training and test together."""
     seed: int = Field(0, ge=0)
-    trust_horizon: int = Field(ge=1)
+    trust_horizon: int = Field(ge=1, le=10_000_000)
     """N: the length of a label roll-out (Algorithms 3, 5), or pulls per arm (Algorithm 2).
 
     In a file also `auto`: N and N_ep are chosen by random data alone, such that independent labels
     agree in a share `trustworthiness` of all query states (see `distill.choose`).
     """
-    episodes_per_action: int = Field(1, ge=1)
+    episodes_per_action: int = Field(1, ge=1, le=10**12)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
     score: Literal["mean", "best"] = later("mean")
     """Of an action's N_ep roll-outs: the mean of their discounted returns, or the best.
@@ -54,7 +55,7 @@ class DataConfig(Section):
     chosen: dict[str, float] | None = transient(None)
     """Of `trust_horizon: auto`, written by itself: consensus asked for and reached, rules that were
     tried, and the transitions that this took."""
-    source_steps: int = later(0, ge=0)
+    source_steps: int = later(0, ge=0, le=10**12)
     """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
     roll-outs of the behavior policy."""
     block_tasks: int = Field(2048, ge=1)
@@ -66,10 +67,10 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """The transformer, the same for every method."""
 
-    layers: int = Field(3, ge=1)
-    heads: int = Field(3, ge=1)
-    embedding: int = Field(32, ge=1)
-    head_dim: int | None = Field(None, ge=1)
+    layers: int = Field(3, ge=1, le=1000)
+    heads: int = Field(3, ge=1, le=1000)
+    embedding: int = Field(32, ge=1, le=100_000)
+    head_dim: int | None = Field(None, ge=1, le=10_000)
     """Width of a head; by default embedding / heads rounded up to a multiple of 8."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """On embeddings and residual branches."""
@@ -101,6 +102,18 @@ class PretrainConfig(Section):
     log_seconds: float = transient(10.0, gt=0)
     """Time between progress lines in a log."""
 
+    def check_ranks(self, ranks: int) -> None:
+        """The global batch must divide over the ranks.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if self.batch_size % ranks:
+            raise ConfigError(
+                f"pretrain.batch_size={self.batch_size} does not divide over {ranks} ranks "
+                "(cluster.pretrain.tasks): change one of them"
+            )
+
 
 class DITConfig(Section):
     """The Decision Importance Transformer's loss weight."""
@@ -116,7 +129,7 @@ class EvaluateConfig(Section):
 
     tasks: int = Field(200, ge=1)
     seed: int = Field(0, ge=0)
-    online_episodes: int = Field(40, ge=1)
+    online_episodes: int = Field(40, ge=1, le=100_000)
     headline_episodes: int = Field(10, ge=1)
     """The mean of the last so many online episodes is the number in the tables."""
     chunk_tasks: int = Field(100, ge=1)
@@ -152,7 +165,7 @@ class Experiment(Section, Generic[TaskT]):
     """Further rows of the tables: methods with other settings (see `variants`)."""
     sweep: dict[str, list[Any]] = {}
     """Values by dotted key: every combination is a row, instead of the methods themselves."""
-    seeds: list[int] = Field([0, 1, 2, 3], min_length=1)
+    seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Training seeds; each (method, seed) is one pretraining job and one array element."""
     model: ModelConfig = ModelConfig()
     dit: DITConfig = DITConfig()
@@ -193,13 +206,19 @@ class Experiment(Section, Generic[TaskT]):
         """The experiment that trains the models: this one, or `pretrained`."""
         return cast("Experiment[Any]", self.pretrained or self)
 
-    @property
+    @functools.cached_property
     def rows(self) -> dict[str, Variant]:
         """What the tables compare, by name: methods or a sweep's points, and variants."""
         rows = {method: Variant(method, {}) for method in self.methods}
         if self.sweep:
             rows = sweep_variants(self.sweep, self.methods)
         return rows | {name: named_variant(name, each) for name, each in self.variants.items()}
+
+    def __copy__(self) -> "Experiment[TaskT]":
+        """Without its rows, which are others once a copy's sections have been replaced."""
+        copy = super().__copy__()
+        copy.__dict__.pop("rows", None)
+        return copy
 
     @property
     def elements(self) -> list[tuple[str, int]]:

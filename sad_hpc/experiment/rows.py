@@ -9,6 +9,7 @@ sweep:                      # every combination, of every method of the config
 """
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ SETTINGS: dict[str, tuple[str, ...] | None] = {
 """What may differ between rows, by section (None: everything): others would change the test tasks
 or their contexts, and the rows would not compare.  With another number of tasks the first test
 tasks stay as they are; bandits with less than a block of them have other noise in the contexts."""
+
+MAX_ROWS = 10_000
+"""Each is a training: more of them are a mistake."""
 
 NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
 
@@ -85,6 +89,8 @@ def sweep_variants(
         ValueError: a key cannot be swept.
     """
     _check_keys("sweep", sweep)
+    if (rows := math.prod(map(len, [methods, *sweep.values()]))) > MAX_ROWS:
+        raise ValueError(f"sweep: {rows:,} rows are too many for one table; at most {MAX_ROWS:,}")
     for key, values in sweep.items():
         _check_swept(key, values)
     found = {}

@@ -196,7 +196,7 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
     executor.update_parameters(
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.tasks,
-        visible_gpus=_visible_gpus(resources.gpus * resources.tasks),
+        visible_gpus=visible_gpus(resources.gpus * resources.tasks),
         setup=cluster.setup,
     )
     with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():
@@ -219,8 +219,12 @@ def find_mpiexec() -> str:
     return found
 
 
-def _visible_gpus(wanted: int) -> tuple[int, ...]:
-    """The GPUs that the user left visible; () means all."""
+def visible_gpus(wanted: int) -> tuple[int, ...]:
+    """The GPUs that the user left visible; () means all.
+
+    Raises:
+        SadError: they are fewer than wanted.
+    """
     numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if not all(number.strip().isdigit() for number in numbers):
         return ()

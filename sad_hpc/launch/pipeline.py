@@ -16,6 +16,7 @@ from sad_hpc.launch.executor import (
     run_tag,
     settings_of,
     submission_environment,
+    visible_gpus,
 )
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.job import StageJob
@@ -75,6 +76,7 @@ def launch(
     arguments = command_line(run, config, overrides, results)
     _check_models(run)
     steps = graph(run)
+    _check_resources(steps, cluster)
     if dry_run:
         check_ownership(run.path)
         asked = cluster.executor == "slurm" and shutil.which("squeue")
@@ -126,6 +128,18 @@ def _check_models(run: Run) -> None:
             f"{source.path} lacks {', '.join(missing)}: launch that experiment first, with the "
             "same --runs and with the settings that 'pretrained' has here"
         )
+
+
+def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:
+    """What is missing must be possible with the cluster's settings: said before hours of work."""
+    for step in steps:
+        if step.complete:
+            continue
+        if cluster.executor == "local":
+            resources = cluster.resources(step.stage)
+            visible_gpus(resources.gpus * resources.tasks)
+        if step.stage == "pretrain":
+            step.run.experiment.pretrain.check_ranks(cluster.pretrain.tasks)
 
 
 def _check_nothing_is_queued(run: Run) -> None:

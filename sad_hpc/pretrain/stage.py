@@ -50,7 +50,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         )
     folder = run.checkpoint(method, seed)
     process = torch_process()
-    _check_batch(run.experiment.pretrain, process)
+    run.experiment.pretrain.check_ranks(process.world_size)
     join_process_group(process)
 
     with ExitStack() as stack:
@@ -61,14 +61,6 @@ def pretrain(run: Run, method: str, seed: int) -> None:
 
         if on_first_rank(begin):
             Trainer(run, method, seed, process).train()
-
-
-def _check_batch(config: PretrainConfig, process: Process) -> None:
-    if config.batch_size % process.world_size:
-        raise ConfigError(
-            f"pretrain.batch_size={config.batch_size} does not divide over "
-            f"{process.world_size} ranks: change one of them"
-        )
 
 
 def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import TaskConfig, TaskFamily, register
+from sad_hpc.tasks.base import Horizon, TaskConfig, TaskFamily, register
 
 TRAIN_SHARE = 0.8
 """The paper's training/test ratio."""
@@ -22,7 +22,7 @@ TRAIN_SHARE = 0.8
 class BanditConfig(TaskConfig):
     """What both kinds of bandit have."""
 
-    horizon: int = Field(500, ge=1)
+    horizon: Horizon = 500
     """T: pulls in a context, and in an episode."""
     arms: int = Field(5, ge=2, le=255)
 
@@ -31,7 +31,7 @@ class GaussianBanditConfig(BanditConfig):
     """`task` section of Gaussian bandits."""
 
     family: Literal["gaussian_bandit"] = "gaussian_bandit"
-    sigma: float = Field(0.3, gt=0)
+    sigma: float = Field(0.3, gt=0, le=1e6)
     """Standard deviation of every arm's reward."""
 
 

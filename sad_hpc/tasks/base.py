@@ -4,7 +4,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,24 @@ SPLITS = ("train", "test")
 TABLE_ENTRIES = 2**22
 """States x actions of all tasks whose tables are in memory at once."""
 
+STEP_BITS = 24
+"""An entry of `distill.strides` is the table's row to go on from, and above these bits the number
+of steps taken; rows are as many as states x entries of the behavior policy, or more."""
+
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
 transitions of the context, and does so within thousands of training steps instead of never."""
+
+
+Horizon = Annotated[int, Field(ge=1, le=100_000)]
+"""Attention over more transitions than that fits into no memory."""
 
 
 class TaskConfig(Section):
     """What every family's `task` section has; each family adds its own parameters."""
 
     family: str
-    horizon: int = Field(ge=1)
+    horizon: Horizon
     """T: transitions in a context, and steps in an episode."""
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskConfig, register
+from sad_hpc.tasks.base import Horizon, TabularFamily, TabularMDPs, TaskConfig, register
 
 MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], dtype=np.int64)
 
@@ -23,7 +23,7 @@ class DarkroomConfig(TaskConfig):
     family: Literal["darkroom"] = "darkroom"
     size: int = Field(7, ge=2, le=256)
     """Cells along each wall."""
-    horizon: int = Field(49, ge=1)
+    horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
     train_goals: int = Field(39, ge=1)
     """Goals seen in training; all the others are for test only."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskConfig, register
+from sad_hpc.tasks.base import Horizon, TabularFamily, TabularMDPs, TaskConfig, register
 from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
 
 N_PERMUTATIONS = factorial(len(MOVES))
@@ -25,7 +25,7 @@ class PermutedDarkroomConfig(TaskConfig):
     family: Literal["permuted_darkroom"] = "permuted_darkroom"
     size: int = Field(7, ge=2, le=256)
     """Cells along each wall."""
-    horizon: int = Field(49, ge=1)
+    horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
     train_permutations: int = Field(96, ge=1, lt=N_PERMUTATIONS)
     """Of the 120; all the others are for test only."""

@@ -7,9 +7,11 @@ from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from tests.conftest import ROOT
 
 UNIFORM = policy_table("uniform", 2)
 
@@ -124,7 +126,6 @@ def test_train_and_test_tasks_differ():
 
 
 def test_a_policy_that_never_pulls_an_arm_is_refused():
-    family = make_family(GaussianBanditConfig(horizon=5, arms=2))
-    data = DataConfig(tasks=100, trust_horizon=2, behavior_policy=[1.0, 0.0])
+    overrides = ["task.arms=2", "data.behavior_policy=[1.0, 0.0]"]
     with pytest.raises(ConfigError, match="never pulls"):
-        make_block(family, data, "train", 0)
+        load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml", overrides)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
         ("pretrain.batch_size=1000", ["batch_size", "holdout"]),
         ("evaluate.tasks=1000", ["evaluate.tasks", "300"]),
         ("evaluate.headline_episodes=4", ["headline_episodes"]),
+        ("pretrain.learning_rate=.inf", ["pretrain.learning_rate", "finite"]),
+        ("pretrain.weight_decay=1e400", ["pretrain.weight_decay", "finite"]),
+        ("data.return_threshold=.nan", ["data.return_threshold", "finite"]),
+        ("data.behavior_policy=[.nan, 0.5, 0.5, 0, 0]", ["data.behavior_policy"]),
+        ("data.behavior_policy=[.inf, 0.5, 0.5, 0, 0]", ["data.behavior_policy"]),
+        ("task.horizon=1" + 30 * "0", ["task.horizon", "100000"]),
+        ("pretrain.epochs=1" + 30 * "0", ["pretrain.epochs", "too large"]),
         ("seeds=[0, 0]", ["seeds", "repeats"]),
         ("seeds=[-1]", ["seeds"]),
         ("name=../evil", ["name"]),
@@ -99,6 +107,17 @@ def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
     assert load_experiment(TINY, [*many, way_out]).data.block_tasks == 65536
 
 
+def test_a_block_that_no_memory_holds_is_refused():
+    with pytest.raises(ConfigError, match=r"data\.block_tasks=1000000000 .*9,000,000,000 trans"):
+        load_experiment(TINY, ["data.tasks=1000000000000", "data.block_tasks=1000000000"])
+
+
+def test_a_policy_too_fine_for_the_states_is_refused():
+    fine = "data.behavior_policy=[0.996, 0.001, 0.001, 0.001, 0.001]"
+    with pytest.raises(ConfigError, match="1,000 entries, too many for 65,536 states"):
+        load_experiment(TINY, ["task.size=256", fine])
+
+
 def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="nowhere"):
         read_yaml(tmp_path / "nowhere.yaml")
@@ -122,6 +141,40 @@ def test_yaml_cannot_make_objects(tmp_path: Path):
     evil.write_text("name: !!python/object/apply:os.system ['true']\n")
     with pytest.raises(ConfigError, match="YAML"):
         read_yaml(evil)
+
+
+BOMB = "a: &a [1, 1]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"
+DEEP = 5000 * "["
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3: key 'a' is there twice"),
+        ("a:\n  b: {c: 1,\n    c: 1}\n", "line 3: key 'c' is there twice"),
+        (BOMB, "line 2: aliases"),
+        ("a: &a\n  b: *a\n", "line 2: aliases"),
+        ("a: !!binary aGk=\n", "line 1: tags"),
+        ("a: !!set {b, c}\n", "line 1: tags"),
+        ("a: !!int x\n", "line 1: tags"),
+        ("[a]: 1\n", "line 1: a key must be a word"),
+        (f"a: {DEEP}", "line 1: deeper than"),
+        ("a: 0x_\n", "base 16"),
+        (f"a: 0x{4000 * 'f'}\n", "digits"),
+        (f"a: {10**6 * 'long '}", "characters"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_no_config_needs_is_refused_in_a_file_and_in_an_override(
+    text: str, said: str, tmp_path: Path
+):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"x.yaml is not valid YAML: .*{re.escape(said)}") as one:
+        read_yaml(path)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        apply_overrides({}, [f"name={text}"])
+    assert len(str(one.value)) < 400 and "\n" not in str(one.value)
 
 
 def test_a_required_key_is_named():

@@ -15,6 +15,7 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.rows import sweep_variants
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.plan import batches, dependency
@@ -82,6 +83,19 @@ def test_rows_with_other_numbers_of_tasks_have_the_same_first_test_tasks(config:
             assert np.array_equal(few.arrays[name], values[: len(few.arrays[name])]), name
 
 
+def test_a_sweeps_points_are_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls: list[object] = []
+
+    def counted(sweep, methods):
+        calls.append(sweep)
+        return sweep_variants(sweep, methods)
+
+    monkeypatch.setattr("sad_hpc.experiment.experiment.sweep_variants", counted)
+    points = f"sweep={{data.trust_horizon: {list(range(1, 101))}}}"
+    graph(Run(load_experiment(TINY, [points, "methods=[SAD]", "seeds=[0]"]), tmp_path))
+    assert len(calls) <= 2
+
+
 def test_shared_stages_are_one_step(tmp_path: Path):
     run = Run(load_experiment(TINY, [SWEEP, "methods=[SAD]", "seeds=[0]"]), tmp_path)
     steps = graph(run)
@@ -140,6 +154,10 @@ def test_the_other_experiments_variants_are_evaluated():
         ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
         ("sweep={model.heads: []}", "no values"),
         ("sweep={model.heads: [1, 1]}", "repeats"),
+        (
+            f"sweep={{model.heads: {list(range(1, 80))}, model.layers: {list(range(1, 80))}}}",
+            "12,482 rows are too many",
+        ),
         ("sweep={heads: [1]}", "'heads'"),
         ("sweep={data.behavior_policy: [uniform]}", "behavior_policy"),
         ("sweep={model.heads: [[1], [2]]}", "numbers, words or null"),

@@ -65,6 +65,8 @@ def test_overrides() -> None:
         "evaluate.tasks=2",
         "collect.nodes=3",
         "collect.minutes=0",
+        "collect.memory_gb=.inf",
+        "collect.tasks=1" + 30 * "0",
         "collect.ranks=2",
     ],
 )

@@ -51,6 +51,24 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("pretrain.tasks=3", r"batch_size=64 does not divide over 3 ranks \(cluster.pretrain"),
+        ("evaluate.gpus=2", "2 GPUs are asked for"),
+    ],
+)
+def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
+    run: Run, stubs: None, override: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(SadError, match=said):
+        start(run, override)
+    assert not run.path.exists()
+    complete(*steps_of(run, "pretrain"), *steps_of(run, "evaluate"))
+    assert start(run, override) == 0
+
+
+@pytest.mark.parametrize(
     ("overrides", "at_once"),
     [([], 2), (["array_parallelism=9"], 4), (["array_parallelism=9", "pretrain.tasks=1"], 8),
      (["array_parallelism=9", "pretrain.tasks=3"], 2), (["pretrain.tasks=9"], 1),

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import TaskConfig, TaskFamily, register
+from sad_hpc.tasks.base import Horizon, TaskConfig, TaskFamily, register
 from sad_hpc.tasks.miniworld.geometry import AGENT_RADIUS, COLORS, ROOM_SIZE
 
 TURN_LEFT, TURN_RIGHT, FORWARD, STAY = range(4)
@@ -40,7 +40,7 @@ class MiniworldConfig(TaskConfig):
     """`task` section of Miniworld."""
 
     family: Literal["miniworld"] = "miniworld"
-    horizon: int = Field(50, ge=1)
+    horizon: Horizon = 50
     """T: transitions in a context, and steps in an episode."""
     image_size: int = Field(25, ge=13, le=256)
     """Pixels along each side of an image; at least as many as the image encoder needs."""

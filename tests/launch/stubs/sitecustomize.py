@@ -60,8 +60,8 @@ def aggregate(run, results: Path):
 
 
 for _name, _stage in {
-    "collect": collect,
-    "pretrain": pretrain,
+    "collect.stage": collect,
+    "pretrain.stage": pretrain,
     "evaluate.element": evaluate,
     "aggregate": aggregate,
 }.items():
