@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.interruption import finished
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
@@ -95,10 +96,11 @@ class Distiller(ABC):
 
         Raises:
             SadError: for some task no query state was good enough in a million tries.
+            Interrupted: it was told to stop.
         """
         query_states = np.empty(len(mdp_of_task), np.uint16)
         actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = self._fill(mdp_of_task, stream, False, query_states, actions)
+        transitions = finished(self._fill(mdp_of_task, stream, False, query_states, actions))
         if transitions < 0:
             raise hopeless(self.remedy)
         return Labels(query_states, actions, transitions)
@@ -109,9 +111,13 @@ class Distiller(ABC):
         query_states: NDArray[np.uint16],
         stream: NDArray[np.uint64],
     ) -> Labels:
-        """Labels of given query states (n,): NO_LABEL where one is not good enough."""
+        """Labels of given query states (n,): NO_LABEL where one is not good enough.
+
+        Raises:
+            Interrupted: it was told to stop.
+        """
         actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = self._fill(mdp_of_task, stream, True, query_states, actions)
+        transitions = finished(self._fill(mdp_of_task, stream, True, query_states, actions))
         return Labels(query_states, actions, transitions)
 
     @abstractmethod
@@ -125,7 +131,7 @@ class Distiller(ABC):
     ) -> int:
         """Fills actions and, unless they are given, query states (n,).
 
-        Returns the transitions spent, or -1 if no query state was good enough.
+        Returns the transitions spent, -1 if no query state was good enough, or LEFT.
         """
 
 

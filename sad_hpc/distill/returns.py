@@ -5,6 +5,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
+from sad_hpc.kernels.interruption import LEFT, STOP
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -49,6 +50,7 @@ class LargestReturn(Distiller):
             given,
             query_states,
             actions,
+            STOP,
         )
         return transitions
 
@@ -68,6 +70,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     given,
     query_states,
     labels,
+    stop,
 ):
     n_states, n_actions = np.uint64(tables.shape[1]), tables.shape[2]
     state_threshold = rejection_threshold(n_states)
@@ -89,6 +92,8 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
             for first_action in range(n_actions):
                 score = 0.0
                 for _ in range(episodes):
+                    if stop[0]:
+                        return LEFT
                     state = query
                     action = np.uint8(first_action)
                     for t in range(len(discounts)):

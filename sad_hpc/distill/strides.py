@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, Distiller, LabelRule, best_action
 from sad_hpc.errors import ConfigError
+from sad_hpc.kernels.interruption import LEFT, STOP
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -116,6 +117,7 @@ class FewestSteps(Distiller):
             given,
             query_states,
             actions,
+            STOP,
         )
         return transitions
 
@@ -136,6 +138,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     given,
     query_states,
     labels,
+    stop,
 ):
     n_states, n_actions = np.uint64(first.shape[1]), first.shape[2]
     state_threshold = rejection_threshold(n_states)
@@ -160,6 +163,8 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 scores[action] = 0
             limit = horizon
             for _ in range(episodes):
+                if stop[0]:
+                    return LEFT
                 # A roll-out of each action, all of them a stride further at a time.
                 for action in range(n_actions):
                     rows[action], taken[action] = first[mdp, query, action], 1
