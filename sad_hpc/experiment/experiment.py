@@ -75,8 +75,6 @@ class Experiment(Section, Generic[TaskT]):
 
     @model_validator(mode="after")
     def _check_rows(self) -> "Experiment[TaskT]":
-        points = sweep_variants(self.sweep, self.methods) if self.sweep else {}
-        check_distinct([*points, *self.variants])
         for row, variant in self.rows.items():
             _check_settings(row, variant)
         return self
@@ -97,7 +95,9 @@ class Experiment(Section, Generic[TaskT]):
         rows = {method: Variant(method, {}) for method in self.methods}
         if self.sweep:
             rows = sweep_variants(self.sweep, self.methods)
-        return rows | {name: named_variant(name, each) for name, each in self.variants.items()}
+        named = {name: named_variant(name, each) for name, each in self.variants.items()}
+        check_distinct([*rows, *named])
+        return rows | named
 
     def __copy__(self) -> "Experiment[TaskT]":
         """Without its rows, which are others once a copy's sections have been replaced."""
@@ -152,18 +152,15 @@ class Experiment(Section, Generic[TaskT]):
 
     def pretrain_config(self, method: str, seed: int) -> dict[str, Any]:
         """What decides a trained model, besides the dataset."""
-        config = {
+        return {
             "method": method,
             "seed": seed,
             "model": resolved(self.model),
             "pretrain": resolved(self.optimization(method)),
+            "reward_scale": self.family.reward_scale,
+            # What a method does not use must not train its models again.
+            **{name: resolved(getattr(self, name)) for name in METHODS[method].sections},
         }
-        # Only where it matters: what others do not have must not train them again.
-        for section in METHODS[method].sections:
-            config[section] = resolved(getattr(self, section))
-        if (scale := self.family.reward_scale) != 1:
-            config["reward_scale"] = scale
-        return config
 
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""
@@ -191,9 +188,7 @@ class Experiment(Section, Generic[TaskT]):
             for experiment, method in made.values()
             for seed in self.seeds
         ]
-        others = [row for row in made if row not in METHODS]
-        config = {"name": self.name, **({"rows": others} if others else {})}
-        return signature("aggregate", config, upstream)
+        return signature("aggregate", {"name": self.name, "rows": list(made)}, upstream)
 
 
 def _check_settings(row: str, variant: Variant) -> None:

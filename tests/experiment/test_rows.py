@@ -152,6 +152,7 @@ def test_the_other_experiments_variants_are_evaluated():
         ("variants={'SAD, x': {model.heads: 0}}", "model.heads"),
         ("variants={'SAD, x': {pretrain.holdout_tasks: 100000}}", "holdout_tasks"),
         ("variants={'SAD, x y': {model.heads: 1}, 'SAD, x_y': {model.heads: 2}}", "same files"),
+        ("variants={'SAD, .': {model.heads: 1}}", "same files"),
         ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
         ("sweep={model.heads: []}", "no values"),
         ("sweep={model.heads: [1, 1]}", "repeats"),
