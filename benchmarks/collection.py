@@ -9,8 +9,7 @@ from measure import REPEATS, Work, command, compare, report, timed
 
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
-from sad_hpc.tasks.base import SPLITS
+from sad_hpc.tasks.base import SPLITS, make_family
 
 HERE = Path(__file__).parent
 PAPER = HERE.parent / "configs/paper"

@@ -19,11 +19,11 @@ from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import ModelConfig
+from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Inputs, Transformer
-from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks.base import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
 TASKS = 8192
@@ -35,7 +35,7 @@ def bench_kernel_effects() -> None:
     """Look-ups of several steps, and several draws out of one random word."""
     family = make_family(ROOM)
     assert isinstance(family, Darkroom)
-    parameters, policy = family.variants("train"), policy_table("uniform", family.n_actions)
+    parameters, policy = family.distinct_tasks("train"), policy_table("uniform", family.n_actions)
     mdps, numbers = family.mdps(parameters), np.arange(TASKS, dtype=np.int64) % len(parameters)
     dynamics = Dynamics.of(family, mdps)
     rule = LabelRule(7, 1, 0.9, True, 1e-6, False)

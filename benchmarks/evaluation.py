@@ -16,10 +16,10 @@ from sad_hpc.evaluate.bandit_policies import play
 from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.transformer import Context, Inputs, Transformer
-from sad_hpc.tasks import TabularFamily, TabularMDPs, TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
 PAPER = Path(__file__).parent.parent / "configs/paper"

@@ -24,12 +24,14 @@ from sad_hpc.distill.block import Draw
 from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions
 from sad_hpc.distill.labels import LabelRule, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
-from sad_hpc.distill.tabular import block_variants, make_distiller
+from sad_hpc.distill.tabular import distinct_of_block, make_distiller
 from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.run import provenance
-from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig, make_family
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, make_family
 
 ROOT = Path(__file__).parent.parent
 HORIZONS = {"gaussian_bandit": (20, 80, 320, 1280), "darkroom": (3, 7, 15, 49)}
@@ -50,11 +52,11 @@ def tabular_parts(
     draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
-    variants, mdps = block_variants(family, "train", draw, rule)
-    begin = (variants.dynamics, mdps, policy, horizon, family.start_state)
+    tasks, mdps = distinct_of_block(family, "train", draw, rule)
+    begin = (tasks.dynamics, mdps, policy, horizon, family.start_state)
 
     def context() -> int:
-        sample_transitions(variants.dynamics, mdps, policy, horizon, streams["context"])
+        sample_transitions(tasks.dynamics, mdps, policy, horizon, streams["context"])
         return draw.count * horizon
 
     def episodes() -> int:
@@ -71,12 +73,12 @@ def tabular_parts(
 
     def oracle() -> int:
         states, _ = sample_state_actions(family.n_states, policy, draw.count, streams["dpt_star"])
-        optimal_labels(variants.optimal[mdps, states], np.random.default_rng(0))
+        optimal_labels(tasks.optimal[mdps, states], np.random.default_rng(0))
         return 0
 
     def labels(steps: int) -> Part:
         changed = LabelRule.of(data.model_copy(update={"trust_horizon": steps}), True)
-        distiller = make_distiller(family.mdps(variants.parameters), policy, changed)
+        distiller = make_distiller(family.mdps(tasks.parameters), policy, changed)
         return lambda: distiller.distill(mdps, streams["sad"]).transitions
 
     return {

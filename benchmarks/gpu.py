@@ -26,7 +26,7 @@ from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.stage import take_step
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 
 PAPER = Path(__file__).parent.parent / "configs/paper"
 TOY = ["pretrain.batch_size=4", "pretrain.precision=fp32"]

@@ -12,8 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill import make_block
-from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -22,7 +22,8 @@ from sad_hpc.kernels.random import (
     rejection_threshold,
     stream,
 )
-from sad_hpc.tasks import BanditFamily, make_family
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 
 PAPER = Path(__file__).parent.parent / "configs/paper"

@@ -6,14 +6,14 @@ import torch
 from measure import void
 from torch import Tensor
 
-from sad_hpc.experiment.experiment import ModelConfig, PretrainConfig
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.sections import ModelConfig, PretrainConfig
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import make_engine
 from sad_hpc.pretrain.examples import Batch, Examples
 from sad_hpc.pretrain.stage import action_loss, take_step
-from sad_hpc.tasks import TaskFamily
+from sad_hpc.tasks.base import TaskFamily
 
 BATCH = 64
 

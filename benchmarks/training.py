@@ -16,8 +16,8 @@ from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import join_process_group
-from sad_hpc.tasks import TaskFamily, make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 

@@ -17,7 +17,7 @@ from sad_hpc.collect.throughput import peak_memory
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import join_process_group, on_first_rank
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 
 PAPER = Path(__file__).parent.parent / "configs/paper"
 

@@ -18,12 +18,11 @@ from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, SadError
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
-from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.transformer import Context, Inputs, Transformer
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import Miniworld
-from sad_hpc.tasks.miniworld.family import MiniworldConfig, heading_vectors
+from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig, heading_vectors
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 from tests.conftest import ROOT

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS, family_name
+from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS, family_name
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.experiment.methods import BASELINES
 
 SCALES = {"ours": "ours (%)", "paper": "paper (%)", "count": "environments"}
 """What the CSV says about one comparison: three columns each."""

@@ -9,10 +9,11 @@ import pandas as pd
 
 from sad_hpc.aggregate.comparison import column, comparisons, contenders
 from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
-from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES
+from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
 from sad_hpc.evaluate.result import MODES
+from sad_hpc.experiment.methods import BASELINES
 from sad_hpc.storage.files import atomic_path
 
 

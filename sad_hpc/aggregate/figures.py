@@ -14,18 +14,12 @@ from numpy.typing import NDArray
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.training import Training
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import atomic_path
 
 Color = str | tuple[float, float, float, float]
 
-COLORS: dict[str, Color] = {
-    "SAD": "#0072B2",
-    "AD": "#E69F00",
-    "DPT": "#D55E00",
-    "DIT": "#009E73",
-    "DPT*": "#CC79A7",
-}
-"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+COLORS: dict[str, Color] = {method.name: method.color for method in METHODS.values()}
 OTHER_COLORS = colormaps["viridis"]
 """Of variants and points of a sweep, in their order."""
 REFERENCE_STYLES = {

@@ -10,20 +10,18 @@ from sad_hpc.dataset.verify import label_accuracy
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 
 COLUMNS = (
     "method",
     "label_accuracy",
     "context_transitions",
     "label_transitions",
-    "choice_transitions",
 )
 
 
 def label_table(run: Run) -> pd.DataFrame:
-    """COLUMNS of each row whose dataset is there; transitions are means over training tasks, but
-    those that `trust_horizon: auto` took are a sum.
+    """COLUMNS of each row whose dataset is there; transitions are means over training tasks.
 
     A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
     actions of the context itself: they cost nothing more, and have no accuracy here.
@@ -38,7 +36,7 @@ def label_table(run: Run) -> pd.DataFrame:
                 datasets[name] = _read(trained)
         except DatasetError:
             continue
-        rows.append(_row(row, method, *datasets[name]) | _choice(trained, method))
+        rows.append(_row(row, method, *datasets[name]))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -49,7 +47,6 @@ def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         "right labels",
         "transitions of a context",
         "of a label",
-        "of the choice of N, in all",
     ]
     rows = [
         [
@@ -57,7 +54,6 @@ def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
             "" if np.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
             f"{row.context_transitions:,.0f}",
             f"{row.label_transitions:,.0f}",
-            f"{row.choice_transitions:,.0f}" if row.choice_transitions else "",
         ]
         for row in table.itertuples()
     ]
@@ -68,13 +64,6 @@ def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
     return manifest, label_accuracy(folder, manifest, make_family(run.experiment.task))
-
-
-def _choice(run: Run, method: str) -> dict[str, float]:
-    """What `trust_horizon: auto` took, of which only SAD's labels make use."""
-    chosen = run.experiment.data.chosen or {}
-    used = METHODS[method].labels == "labels/sad"
-    return {"choice_transitions": chosen.get("transitions", 0.0) if used else 0.0}
 
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:

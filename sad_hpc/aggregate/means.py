@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from sad_hpc.aggregate.paper import BASELINES, family_name
+from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import mean_and_std, pick
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.experiment.methods import BASELINES
 
 COMPARED = ("SAD", *BASELINES)
 OTHERS = (*BASELINES, "random", "optimal")

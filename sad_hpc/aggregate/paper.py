@@ -1,4 +1,4 @@
-"""What the paper prints: names of task families, order of methods, and its comparison tables."""
+"""What the paper prints: names of task families, and its comparison tables."""
 
 FAMILY_NAMES = {
     "gaussian_bandit": "Gaussian Bandits",
@@ -8,9 +8,6 @@ FAMILY_NAMES = {
     "miniworld": "Miniworld",
 }
 """Task families in the order of the paper's tables."""
-
-BASELINES = ("AD", "DPT", "DIT", "DPT*")
-"""What SAD is compared with, in the order of the paper's columns; DPT* is the oracle."""
 
 AVERAGE = "Average"
 

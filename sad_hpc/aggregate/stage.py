@@ -21,12 +21,12 @@ from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
-from sad_hpc.experiment.experiment import TRAINING
+from sad_hpc.experiment.config import marked, training
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 
 MADE = {*FILES, "README.md", "offline.png", "online.png", "sweep.png"}
 """All that aggregate may make in a results folder; what else lies there is the user's."""
@@ -119,7 +119,8 @@ def _write_config(run: Run, folder: Path) -> None:
     write_json(folder / "config.json", config)
     if run.experiment.pretrained is not None:
         # Said once, where an override must reach it.
-        config = {key: value for key, value in config.items() if key not in TRAINING}
+        for key in marked(type(run.experiment), training):
+            del config[key]
     with atomic_path(folder / "config.yaml") as temporary:
         temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 

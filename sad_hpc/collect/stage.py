@@ -25,8 +25,7 @@ from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import world
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run, StageFolder
-from sad_hpc.tasks import TaskFamily, make_family
-from sad_hpc.tasks.base import SPLITS
+from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""

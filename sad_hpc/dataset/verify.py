@@ -10,8 +10,8 @@ from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined_digest
 from sad_hpc.distill.block import LABELS
 from sad_hpc.errors import DatasetError, SadError
-from sad_hpc.tasks import TaskFamily, make_family
-from sad_hpc.tasks.base import SPLITS, family_class
+from sad_hpc.experiment.families import family_class
+from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 
 
 def find_splits(path: Path) -> list[Path]:

@@ -4,8 +4,10 @@ from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.poses import pose_block
 from sad_hpc.distill.tabular import tabular_block
-from sad_hpc.experiment.experiment import DataConfig
-from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, TaskFamily
+from sad_hpc.tasks.miniworld.family import Miniworld
 
 
 def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> Block:

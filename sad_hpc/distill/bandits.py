@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
 from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import best_action
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_per_word,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import SPLITS, TaskFamily
 

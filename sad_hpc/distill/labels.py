@@ -20,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import finished
 from sad_hpc.kernels.random import high_product, next_word
 

@@ -11,7 +11,7 @@ from sad_hpc.distill.rollouts import (
     sample_pose_episodes,
     sample_pose_transitions,
 )
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 

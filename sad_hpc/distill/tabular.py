@@ -17,12 +17,12 @@ from sad_hpc.distill.labels import Distiller, LabelRule, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.returns import LargestReturn
 from sad_hpc.distill.strides import FewestSteps
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TabularMDPs
 
 
 @dataclass(frozen=True)
-class Variants:
+class DistinctTasks:
     """M distinct tasks, and all that the kernels look up of them."""
 
     parameters: NDArray[np.int16]
@@ -39,7 +39,7 @@ class Variants:
         parameters: NDArray[np.int16],
         policy: tuple[int, ...],
         rule: LabelRule,
-    ) -> "Variants":
+    ) -> "DistinctTasks":
         """The tables of tasks with these parameters."""
         mdps = family.mdps(parameters)
         return cls(
@@ -53,25 +53,25 @@ class Variants:
     @functools.lru_cache(maxsize=4)
     def of_split(
         cls, family: TabularFamily, split: str, policy: tuple[int, ...], rule: LabelRule
-    ) -> "Variants":
+    ) -> "DistinctTasks":
         """All distinct tasks of a split, remembered from block to block."""
-        return cls.of(family, family.variants(split), policy, rule)
+        return cls.of(family, family.distinct_tasks(split), policy, rule)
 
 
-def block_variants(
+def distinct_of_block(
     family: TabularFamily, split: str, draw: Draw, rule: LabelRule
-) -> tuple[Variants, NDArray[np.int64]]:
+) -> tuple[DistinctTasks, NDArray[np.int64]]:
     """A block's distinct tasks, and which of them each of its tasks is (n,).
 
     Where the tables of the whole split would take too much memory, they are made of the tasks of
     this block alone.
     """
     policy, every = tuple(draw.policy.tolist()), family.distinct[split]
-    numbers = family.variant_numbers(len(every), draw.first, draw.count)
+    numbers = family.distinct_numbers(len(every), draw.first, draw.count)
     if len(every) * family.n_states * family.n_actions <= TABLE_ENTRIES:
-        return Variants.of_split(family, split, policy, rule), numbers
+        return DistinctTasks.of_split(family, split, policy, rule), numbers
     distinct, number_of_task = np.unique(numbers, return_inverse=True)
-    return Variants.of(family, every[distinct], policy, rule), number_of_task.reshape(-1)
+    return DistinctTasks.of(family, every[distinct], policy, rule), number_of_task.reshape(-1)
 
 
 def make_distiller(mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> Distiller:
@@ -84,20 +84,20 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     count, policy, streams, horizon = draw.count, draw.policy, draw.streams, family.config.horizon
     rule = LabelRule.of(data, family.sparse_reward)
-    variants, mdp_of_task = block_variants(family, split, draw, rule)
+    tasks, mdp_of_task = distinct_of_block(family, split, draw, rule)
 
-    dynamics = variants.dynamics
+    dynamics = tasks.dynamics
     context = sample_transitions(dynamics, mdp_of_task, policy, horizon, streams["context"])
     begin = (dynamics, mdp_of_task, policy, horizon, family.start_state)
     if data.source_steps:
         episodes = sample_histories(*begin, data.source_steps, data.discount, streams["episodes"])
     else:
         episodes = sample_episodes(*begin, streams["episodes"])
-    sad = variants.distiller.distill(mdp_of_task, streams["sad"])
+    sad = tasks.distiller.distill(mdp_of_task, streams["sad"])
     dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
     star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])
     star_actions = optimal_labels(
-        variants.optimal[mdp_of_task, star_states], np.random.default_rng(streams["dpt_star"])
+        tasks.optimal[mdp_of_task, star_states], np.random.default_rng(streams["dpt_star"])
     )
 
     def query(states: NDArray[np.uint16]) -> NDArray[np.uint8]:
@@ -105,7 +105,7 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
 
     return Block.of(
         draw.first,
-        np.take(variants.parameters, mdp_of_task, axis=0),
+        np.take(tasks.parameters, mdp_of_task, axis=0),
         {"context": context, "episodes": episodes},
         {
             "sad": LabelArrays(query(sad.query_states), sad.actions, sad.transitions),

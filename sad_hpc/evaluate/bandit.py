@@ -19,10 +19,10 @@ from sad_hpc.evaluate.bandit_policies import (
 )
 from sad_hpc.evaluate.policy import greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
-from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.transformer import Cache, Context, Transformer
 from sad_hpc.pretrain.examples import CONTEXT_PARTS
-from sad_hpc.tasks import BanditFamily
+from sad_hpc.tasks.bandit import BanditFamily
 
 
 def evaluate_bandit(

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks import BanditFamily
+from sad_hpc.tasks.bandit import BanditFamily
 
 
 class BanditPolicy(Protocol):

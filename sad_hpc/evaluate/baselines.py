@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks import TabularMDPs
+from sad_hpc.tasks.base import TabularMDPs
 
 
 def optimal_returns(mdps: TabularMDPs, horizon: int, start_state: int) -> NDArray[np.float32]:

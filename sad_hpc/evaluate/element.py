@@ -16,12 +16,14 @@ from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
-from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.miniworld.family import Miniworld
 
 CHUNKS = "chunks"
 """Folder of the chunks' results, until all are there."""

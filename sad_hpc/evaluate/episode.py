@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.model.transformer import Context
-from sad_hpc.tasks import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 @dataclass(frozen=True)

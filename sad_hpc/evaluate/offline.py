@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from sad_hpc.evaluate.episode import play_episode
 from sad_hpc.evaluate.policy import ContextPolicy, greedy
 from sad_hpc.model.transformer import Context, Transformer
-from sad_hpc.tasks import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 def offline_returns(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
 from sad_hpc.evaluate.policy import ContextPolicy, sampled
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.tasks import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 def online_returns(

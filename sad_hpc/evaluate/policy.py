@@ -9,7 +9,7 @@ from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import TabularFamily, make_family
+from sad_hpc.tasks.base import TabularFamily, make_family
 
 
 def load_model(run: Run, method: str, seed: int) -> Transformer:

@@ -18,7 +18,7 @@ from sad_hpc.distill.rollouts import sample_pose_episodes
 from sad_hpc.evaluate.policy import greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Transformer

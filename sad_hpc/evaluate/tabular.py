@@ -11,10 +11,10 @@ from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.result import Measure, ModeResult
-from sad_hpc.experiment.experiment import EvaluateConfig
+from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.transformer import Context, Transformer
 from sad_hpc.pretrain.examples import CONTEXT_PARTS
-from sad_hpc.tasks import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 def evaluate_tabular(

@@ -1,16 +1,12 @@
-"""What must fit together across the sections of an experiment; `source` is named in errors."""
+"""What must fit together across the sections of an experiment; `where` is named in errors."""
 
 import math
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.config import differences, resolved
-from sad_hpc.experiment.experiment import TRAINING, Experiment
-from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig
-from sad_hpc.tasks.base import STEP_BITS, family_class
-
-SPLIT = {"train_goals", "train_permutations", "split_seed"}
-"""Keys of `task` that say which tasks are for training."""
+from sad_hpc.experiment.config import differences, marked, resolved, task_split, training
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.families import TaskConfig
 
 MAX_BLOCKS = 20_000
 """HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
@@ -19,144 +15,133 @@ MAX_TRANSITIONS = 2**30
 """In the contexts of a block, which a rank holds in memory: 8 GB and more."""
 
 
-def check_experiment(experiment: Experiment[TaskConfig], source: str) -> None:
+def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
     """Checks every row of the experiment's tables.
 
     Raises:
         ConfigError: one line with the key and the way out.
     """
-    _check_rows(experiment, source)
+    _check_rows(experiment, where)
     for row in experiment.rows:
-        _check_row(experiment.of_row(row)[0], source)
+        _check_row(experiment.of_row(row)[0], where)
 
 
-def _check_rows(experiment: Experiment[TaskConfig], source: str) -> None:
+def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
     """What is evaluated must be trained."""
     rows, trained = experiment.rows, experiment.source
     unknown = [row for row in rows if rows[row] != trained.rows.get(row)]
     # Of methods themselves there is more to say, see below.
     if unknown and (trained.sweep or set(unknown) - set(experiment.methods)):
         raise ConfigError(
-            f"{source}: rows {'; '.join(unknown)} are not {trained.name}'s, which trains "
+            f"{where}: rows {'; '.join(unknown)} are not {trained.name}'s, which trains "
             f"{'; '.join(trained.rows)}: leave variants and sweep to it"
         )
 
 
-def _check_row(experiment: Experiment[TaskConfig], source: str) -> None:
-    _check_data(experiment, source)
+def _check_row(experiment: Experiment[TaskConfig], where: str) -> None:
+    _check_data(experiment, where)
     if experiment.pretrained is None:
-        _check_training(experiment, source)
+        _check_training(experiment, where)
     else:
-        _check_pretrained(experiment, source)
+        _check_pretrained(experiment, where)
 
 
-def _check_pretrained(experiment: Experiment[TaskConfig], source: str) -> None:
+def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
     """The models of the other experiment must be usable, and must be what is said of them here."""
     trained = experiment.source
     for key in ("methods", "seeds"):
         if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
-            raise ConfigError(f"{source}: {key} {sorted(unknown)} are not among {trained.name}'s")
-    for key in TRAINING:
+            raise ConfigError(f"{where}: {key} {sorted(unknown)} are not among {trained.name}'s")
+    for key in marked(type(trained), training):
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):
             raise ConfigError(
-                f"{source}: {trained.name} decides {key} ({'; '.join(changed)}); "
+                f"{where}: {trained.name} decides {key} ({'; '.join(changed)}); "
                 f"set pretrained.{key} instead"
             )
-    own, others = (family_class(e.task.family)(e.task) for e in (experiment, trained))
+    own, others = experiment.family, trained.family
     for name in ("n_actions", "state_center", "state_scale", "image_size", "reward_scale"):
         if getattr(own, name) != getattr(others, name):
             raise ConfigError(
-                f"{source}: the models of {trained.name} have {name} {getattr(others, name)}, "
+                f"{where}: the models of {trained.name} have {name} {getattr(others, name)}, "
                 f"this task has {getattr(own, name)}"
             )
     if type(own) is type(others):
-        _check_split(experiment, source)
+        _check_split(experiment, where)
     if experiment.task.horizon != trained.task.horizon:
         raise ConfigError(
-            f"{source}: the models of {trained.name} have task.horizon={trained.task.horizon}, "
+            f"{where}: the models of {trained.name} have task.horizon={trained.task.horizon}, "
             f"not {experiment.task.horizon}"
         )
 
 
-def _check_split(experiment: Experiment[TaskConfig], source: str) -> None:
+def _check_split(experiment: Experiment[TaskConfig], where: str) -> None:
     """Of one family, no task that a model was trained on may be among the test tasks."""
-    task, trained = experiment.task.model_dump(), experiment.source.task.model_dump()
-    for key in SPLIT & set(task):
-        if task[key] != trained[key]:
+    for key in marked(type(experiment.task), task_split):
+        own, trained = (getattr(each.task, key) for each in (experiment, experiment.source))
+        if own != trained:
             raise ConfigError(
-                f"{source}: task.{key}={task[key]}, but {trained[key]} in {experiment.source.name}:"
-                " its models may have been trained on this one's test tasks"
+                f"{where}: task.{key}={own}, but {trained} in {experiment.source.name}: its models "
+                "may have been trained on this one's test tasks"
             )
 
 
-def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
+def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
     """What only shows when task, data and evaluation are seen together."""
-    family = family_class(experiment.task.family)(experiment.task)
+    family = experiment.family
     data, policy = experiment.data, experiment.data.behavior_policy
     if policy != "uniform" and len(policy) != family.n_actions:
         raise ConfigError(
-            f"{source}: data.behavior_policy has {len(policy)} probabilities, but "
+            f"{where}: data.behavior_policy has {len(policy)} probabilities, but "
             f"{experiment.task.family} has {family.n_actions} actions"
         )
     try:
-        table = policy_table(policy, family.n_actions)
+        policy_table(policy, family.n_actions)
+        family.check_data(data)
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    if isinstance(family, BanditFamily) and len(set(table)) < family.n_actions:
-        raise ConfigError(
-            f"{source}: data.behavior_policy={policy} never pulls some arm: Algorithm 2 would play "
-            "for ever"
-        )
-    if isinstance(family, TabularFamily) and (family.n_states + 1) * len(table) > 2**STEP_BITS:
-        raise ConfigError(
-            f"{source}: data.behavior_policy takes a table of {len(table):,} entries, too many for "
-            f"{family.n_states:,} states: use fractions with smaller denominators, such as 0.125"
-        )
+        raise ConfigError(f"{where}: {error}") from None
     if data.score == "best" and not family.sparse_reward:
         raise ConfigError(
-            f"{source}: data.score=best is for sparse rewards: the luckiest roll-out of "
+            f"{where}: data.score=best is for sparse rewards: the luckiest rollout of "
             f"{experiment.task.family} is not the best action's; use data.score=mean"
         )
-    if data.source_steps and not isinstance(family, TabularFamily):
-        raise ConfigError(f"{source}: data.source_steps is for tabular task families")
     if 0 < data.source_steps < experiment.task.horizon:
         raise ConfigError(
-            f"{source}: data.source_steps={data.source_steps} is less than "
+            f"{where}: data.source_steps={data.source_steps} is less than "
             f"task.horizon={experiment.task.horizon}"
         )
     for split in ("train", "test"):
         if family.n_tasks(split, data.tasks) < 1:
             raise ConfigError(
-                f"{source}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
+                f"{where}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
             )
     if (blocks := math.ceil(data.tasks / data.block_tasks)) > MAX_BLOCKS:
         enough = 2 ** math.ceil(math.log2(data.tasks / MAX_BLOCKS))
         raise ConfigError(
-            f"{source}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
+            f"{where}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
             f"files, too many for the view of them all: set data.block_tasks={enough}"
         )
     transitions = min(data.tasks, data.block_tasks) * experiment.task.horizon
     if transitions > MAX_TRANSITIONS:
         raise ConfigError(
-            f"{source}: data.block_tasks={data.block_tasks} of task.horizon="
+            f"{where}: data.block_tasks={data.block_tasks} of task.horizon="
             f"{experiment.task.horizon} are {transitions:,} transitions, too many for a rank's "
             "memory: lower one of them"
         )
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:
         raise ConfigError(
-            f"{source}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
+            f"{where}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
         )
 
 
-def _check_training(experiment: Experiment[TaskConfig], source: str) -> None:
+def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
     """The training tasks must fill a batch."""
-    family = family_class(experiment.task.family)(experiment.task)
+    family = experiment.family
     n_train = family.n_tasks("train", experiment.data.tasks)
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(
-            f"{source}: {n_train} training tasks less pretrain.holdout_tasks="
+            f"{where}: {n_train} training tasks less pretrain.holdout_tasks="
             f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
             f"pretrain.batch_size={experiment.pretrain.batch_size}"
         )

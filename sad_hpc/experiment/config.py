@@ -1,11 +1,12 @@
 """Strict configuration: sections with known keys, YAML files, dotted overrides, and signatures.
 
-A section is a pydantic model that refuses unknown keys and wrong types.  Fields declared with
-`transient()` cannot change a result (paths, logging, numbers of workers) and stay out of the
-signature that names a stage's output folder.
+A section is a pydantic model that refuses unknown keys and wrong types.  Fields are marked where
+they are declared: `transient()` ones cannot change a result (paths, logging, numbers of workers)
+and stay out of the signature that names a stage's output folder.
 """
 
 import difflib
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,14 +42,27 @@ class Section(BaseModel):
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
-def transient(default: Any, **constraints: Any) -> Any:
-    """A field that cannot change the result, and so is no part of the signature."""
-    return Field(default, json_schema_extra={"transient": True}, **constraints)
+def _marker(word: str, default: Any = ..., **constraints: Any) -> Any:
+    return Field(default, json_schema_extra={"mark": word}, **constraints)
 
 
-def later(default: Any, **constraints: Any) -> Any:
-    """A field that older outputs were made without: at its default it is no part of a signature."""
-    return Field(default, json_schema_extra={"later": True}, **constraints)
+transient = functools.partial(_marker, "transient")
+"""A field that cannot change the result, and so is no part of the signature."""
+row_setting = functools.partial(_marker, "row setting")
+"""A field that may differ between the rows of a table."""
+training = functools.partial(_marker, "training")
+"""A section of the experiment that decides a model's training; rows may differ in all of it."""
+task_split = functools.partial(_marker, "task split")
+"""A field of `task` that says which tasks are for training."""
+
+
+def marked(section: type[BaseModel], marker: functools.partial[Any]) -> tuple[str, ...]:
+    """The names of a section's fields that are declared with `marker`."""
+    return tuple(
+        name
+        for name, field in section.model_fields.items()
+        if field.json_schema_extra == {"mark": marker.args[0]}
+    )
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -97,16 +111,16 @@ def _read_value(override: str, text: str) -> Any:
         raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
 
 
-def build(section: type[SectionT], mapping: Mapping[str, Any], source: str) -> SectionT:
+def build(section: type[SectionT], mapping: Mapping[str, Any], where: str) -> SectionT:
     """`mapping` checked and turned into `section`.
 
     Raises:
-        ConfigError: one line that names the source, the first wrong key and the valid choices.
+        ConfigError: one line that names `where`, the first wrong key and the valid choices.
     """
     try:
         return section.model_validate(dict(mapping))
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_explain(section, error)}") from None
+        raise ConfigError(f"{where}: {_explain(section, error)}") from None
 
 
 def _explain(section: type[BaseModel], error: ValidationError) -> str:
@@ -136,19 +150,11 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
     return sorted(section.model_fields)
 
 
-def resolved(section: BaseModel, with_transient: bool = False) -> dict[str, Any]:
-    """A section as plain JSON values, without its transient fields unless asked for, and without
-    `later` ones at their default."""
-    values: dict[str, Any] = {}
-    for name, field in type(section).model_fields.items():
-        extra = field.json_schema_extra
-        if not with_transient and isinstance(extra, dict) and extra.get("transient"):
-            continue
-        value = getattr(section, name)
-        if isinstance(extra, dict) and extra.get("later") and value == field.default:
-            continue
-        values[name] = resolved(value, with_transient) if isinstance(value, BaseModel) else value
-    return json.loads(json.dumps(values))
+def resolved(section: BaseModel) -> dict[str, Any]:
+    """A section as plain JSON values, without its transient fields."""
+    kept = type(section).model_fields.keys() - set(marked(type(section), transient))
+    values = {name: getattr(section, name) for name in kept}
+    return json.loads(json.dumps(values, default=resolved))
 
 
 def signature(

@@ -17,29 +17,43 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Method:
-    """Where in a dataset file a method finds its training examples."""
+    """Where in a dataset file a method finds its training examples, and what else is its own."""
 
     name: str
     """As in the paper and in configs."""
     slug: str
     """For file names."""
+    color: str
+    """In figures: Okabe and Ito's palette, which colour-blind readers can tell apart."""
     context: str
-    """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (roll-outs)."""
+    """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (rollouts)."""
     labels: str | None
     """HDF5 group of query states and action labels; None: a transition of the context itself."""
     weight: Literal["all", "history", "return"] = "all"
     """all: the answer counts after every prefix of the context.
     history: only after the transitions before the query (AD).
     return: as `all`, times lambda x the query's discounted return-to-go (DIT)."""
+    sections: tuple[str, ...] = ()
+    """Of a config, besides `model` and `pretrain`: what else decides the training."""
+    loss_scale: str | None = None
+    """The key of a config by which the loss is larger than that of the other methods."""
+    baseline: bool = True
+    """Whether SAD is compared with it, in the order of the paper's columns."""
 
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("AD", "ad", "episodes", None, "history"),
-        Method("DPT", "dpt", "context", "labels/dpt"),
-        Method("DIT", "dit", "episodes", None, "return"),
-        Method("DPT*", "dpt_star", "context", "labels/dpt_star"),
-        Method("SAD", "sad", "context", "labels/sad"),
+        Method("AD", "ad", "#E69F00", "episodes", None, "history"),
+        Method("DPT", "dpt", "#D55E00", "context", "labels/dpt"),
+        Method(
+            "DIT", "dit", "#009E73", "episodes", None, "return",
+            sections=("dit",), loss_scale="dit.weight",
+        ),
+        Method("DPT*", "dpt_star", "#CC79A7", "context", "labels/dpt_star"),
+        Method("SAD", "sad", "#0072B2", "context", "labels/sad", baseline=False),
     )
-}
+}  # fmt: skip
+
+BASELINES = tuple(method.name for method in METHODS.values() if method.baseline)
+"""DPT* is the oracle."""

@@ -17,26 +17,6 @@ from typing import Any
 
 from sad_hpc.experiment.methods import METHODS
 
-SETTINGS: dict[str, tuple[str, ...] | None] = {
-    "data": (
-        "tasks",
-        "trust_horizon",
-        "episodes_per_action",
-        "score",
-        "discount",
-        "return_threshold",
-        "tie_break",
-        "source_steps",
-        "chosen",
-    ),
-    "model": None,
-    "dit": None,
-    "pretrain": None,
-}
-"""What may differ between rows, by section (None: everything): others would change the test tasks
-or their contexts, and the rows would not compare.  With another number of tasks the first test
-tasks stay as they are; bandits with less than a block of them have other noise in the contexts."""
-
 MAX_ROWS = 10_000
 """Each is a training: more of them are a mistake."""
 
@@ -68,7 +48,7 @@ def named_variant(name: str, values: Mapping[str, Any]) -> Variant:
     """The variant of a config's `variants` section; its name begins with its method's.
 
     Raises:
-        ValueError: its name or a key cannot be used.
+        ValueError: its name cannot be used, or it changes nothing.
     """
     method, comma, words = name.partition(",")
     if method not in METHODS or not comma or not NAME.fullmatch(words) or not words.strip():
@@ -76,7 +56,8 @@ def named_variant(name: str, values: Mapping[str, Any]) -> Variant:
             f"{name!r} is no name for a variant: begin with a method, then a comma and letters, "
             f"digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; methods: {', '.join(METHODS)}"
         )
-    _check_keys(name, values)
+    if not values:
+        raise ValueError(f"{name}: no setting differs")
     return Variant(method, values)
 
 
@@ -86,9 +67,8 @@ def sweep_variants(
     """Every combination of a sweep's values for every method, by names such as `SAD, N = 7`.
 
     Raises:
-        ValueError: a key cannot be swept.
+        ValueError: there are too many, or a key's values cannot be swept.
     """
-    _check_keys("sweep", sweep)
     if (rows := math.prod(map(len, [methods, *sweep.values()]))) > MAX_ROWS:
         raise ValueError(f"sweep: {rows:,} rows are too many for one table; at most {MAX_ROWS:,}")
     for key, values in sweep.items():
@@ -122,25 +102,10 @@ def check_distinct(rows: Sequence[str]) -> None:
         seen[slug(row)] = row
 
 
-def _check_keys(name: str, settings: Mapping[str, Any]) -> None:
-    for key in settings:
-        section, _, rest = str(key).partition(".")
-        if not rest or section not in SETTINGS or rest not in (SETTINGS[section] or (rest,)):
-            labels = ", ".join(f"data.{word}" for word in SETTINGS["data"] or ())
-            raise ValueError(
-                f"{name}: {key!r} cannot differ within a table; valid: {labels}, and all of model, "
-                "pretrain and dit"
-            )
-    if not settings:
-        raise ValueError(f"{name}: no setting differs")
-
-
 def _check_swept(key: str, values: Sequence[Any]) -> None:
     if not values:
         raise ValueError(f"sweep: {key} has no values")
     if any(isinstance(value, list | dict) for value in values):
         raise ValueError(f"sweep: values of {key} must be numbers, words or null")
-    if "auto" in values:
-        raise ValueError(f"sweep: {key} cannot be auto there; use a variant")
     if len(set(map(repr, values))) < len(values):
         raise ValueError(f"sweep: {key} repeats a value: {values}")

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sad_hpc.experiment.experiment import ModelConfig
+from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.image_encoder import IMAGE_FEATURES, ImageEncoder
-from sad_hpc.tasks import TaskFamily
+from sad_hpc.tasks.base import TaskFamily
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment.experiment import PretrainConfig
+from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel.meeting import MEETING, meet
 from sad_hpc.parallel.preemption import Preempted

@@ -11,7 +11,7 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
 from sad_hpc.model.transformer import Context
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import TaskFamily, make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 
 CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sad_hpc.errors import ConfigError, DivergedError
-from sad_hpc.experiment.experiment import PretrainConfig
+from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
@@ -29,7 +29,7 @@ from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.rank_sync import Agreement, Decision
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:

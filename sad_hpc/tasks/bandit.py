@@ -13,7 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import Horizon, TaskConfig, TaskFamily, register
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.base import TaskFamily
 
 TRAIN_SHARE = 0.8
 """The paper's training/test ratio."""
@@ -59,6 +63,15 @@ class BanditFamily(TaskFamily):
         train = round(total * TRAIN_SHARE)
         return train if split == "train" else total - train
 
+    def check_data(self, data: DataConfig) -> None:
+        """See TaskFamily."""
+        super().check_data(data)
+        if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
+            raise ConfigError(
+                f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 "
+                "would play for ever"
+            )
+
     @abstractmethod
     def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
         """(count, A): means of new tasks."""
@@ -94,7 +107,6 @@ class BanditFamily(TaskFamily):
         return [] if abs(residuals.mean()) < limit else [f"{group} has rewards of other arms"]
 
 
-@register("gaussian_bandit")
 class GaussianBandit(BanditFamily):
     """Means ~ U[0, 1], rewards ~ N(mean, sigma)."""
 
@@ -118,7 +130,6 @@ class GaussianBandit(BanditFamily):
         return float(self.config.sigma)
 
 
-@register("bernoulli_bandit")
 class BernoulliBandit(BanditFamily):
     """Means ~ Beta(1, 1), which is uniform; rewards are 1 with that chance, else 0."""
 

@@ -1,17 +1,18 @@
-"""What a task family is, and the registry that turns a config's `task` section into one."""
+"""What a task family is, and how a config's `task` section becomes one."""
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import Section
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.families import TaskConfig, family_class
+from sad_hpc.experiment.sections import DataConfig
 
 SPLITS = ("train", "test")
 
@@ -25,18 +26,6 @@ of steps taken; rows are as many as states x entries of the behavior policy, or 
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
 transitions of the context, and does so within thousands of training steps instead of never."""
-
-
-Horizon = Annotated[int, Field(ge=1, le=100_000)]
-"""Attention over more transitions than that fits into no memory."""
-
-
-class TaskConfig(Section):
-    """What every family's `task` section has; each family adds its own parameters."""
-
-    family: str
-    horizon: Horizon
-    """T: transitions in a context, and steps in an episode."""
 
 
 class TaskFamily(ABC):
@@ -78,6 +67,15 @@ class TaskFamily(ABC):
     def reward_scale(self) -> float:
         """Multiplied with rewards before the model sees them."""
         return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0
+
+    def check_data(self, data: DataConfig) -> None:
+        """Refuses what no data of this family can be made by.
+
+        Raises:
+            ConfigError: the key, its value and the way out.
+        """
+        if data.source_steps:
+            raise ConfigError("data.source_steps is for tabular task families")
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:
@@ -129,14 +127,23 @@ class TabularFamily(TaskFamily):
         """S, the number of states."""
         return len(self.coordinates)
 
+    def check_data(self, data: DataConfig) -> None:
+        """See TaskFamily."""
+        entries = len(policy_table(data.behavior_policy, self.n_actions))
+        if (self.n_states + 1) * entries > 2**STEP_BITS:
+            raise ConfigError(
+                f"data.behavior_policy takes a table of {entries:,} entries, too many for "
+                f"{self.n_states:,} states: use fractions with smaller denominators, such as 0.125"
+            )
+
     @abstractmethod
-    def variants(self, split: str) -> NDArray[np.int16]:
+    def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """(M, p): parameters of the distinct tasks of a split, which its tasks take in turn."""
 
     @functools.cached_property
     def distinct(self) -> dict[str, NDArray[np.int16]]:
-        """The variants of each split, made once: every block asks for them."""
-        return {split: self.variants(split) for split in SPLITS}
+        """The distinct tasks of each split, made once: every block asks for them."""
+        return {split: self.distinct_tasks(split) for split in SPLITS}
 
     def n_tasks(self, split: str, total: int) -> int:
         """Tasks are dealt to the splits in proportion to their distinct ones."""
@@ -145,11 +152,11 @@ class TabularFamily(TaskFamily):
 
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
-        variants = self.distinct[split]
-        return variants[self.variant_numbers(len(variants), first, count)]
+        distinct = self.distinct[split]
+        return distinct[self.distinct_numbers(len(distinct), first, count)]
 
-    def variant_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): which of the `distinct` variants tasks first .. first + count - 1 are."""
+    def distinct_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
+        """(count,): which of the `distinct` ones tasks first .. first + count - 1 are."""
         return np.arange(first, first + count) % distinct
 
     @abstractmethod
@@ -228,33 +235,7 @@ class TabularFamily(TaskFamily):
         return numbers
 
 
-FAMILIES: dict[str, type[TaskFamily]] = {}
-"""Families by the name that a config's `task.family` gives."""
-
-FamilyT = TypeVar("FamilyT", bound=type[TaskFamily])
-
-
-def register(name: str) -> Callable[[FamilyT], FamilyT]:
-    """Class decorator: `task.family: NAME` in a config means this family."""
-
-    def add(family: FamilyT) -> FamilyT:
-        FAMILIES[name] = family
-        return family
-
-    return add
-
-
-def family_class(name: Any) -> type[TaskFamily]:
-    """The registered family of that name.
-
-    Raises:
-        ConfigError: there is none; the message lists the valid names.
-    """
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ConfigError(f"task.family: unknown {name!r}; valid: {', '.join(sorted(FAMILIES))}")
-    return FAMILIES[name]
-
-
 def make_family(config: TaskConfig) -> TaskFamily:
     """The family that a `task` section describes."""
-    return family_class(config.family)(config)
+    family: TaskFamily = family_class(config.family)(config)
+    return family

@@ -12,7 +12,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sad_hpc.tasks.base import Horizon, TabularFamily, TabularMDPs, TaskConfig, register
+from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], dtype=np.int64)
 
@@ -25,9 +27,9 @@ class DarkroomConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
-    train_goals: int = Field(39, ge=1)
+    train_goals: int = task_split(39, ge=1)
     """Goals seen in training; all the others are for test only."""
-    split_seed: int = Field(0, ge=0)
+    split_seed: int = task_split(0, ge=0)
     """Seed of the permutation that deals the goals to training and test."""
 
     @model_validator(mode="after")
@@ -41,7 +43,6 @@ class DarkroomConfig(TaskConfig):
         return self
 
 
-@register("darkroom")
 class Darkroom(TabularFamily):
     """The family of rooms that differ in their goal; a task's parameters are its goal (x, y)."""
 
@@ -60,7 +61,7 @@ class Darkroom(TabularFamily):
         self.state_center = ((size - 1) / 2,) * 2
         self.state_scale = (4 / (size - 1),) * 2
 
-    def variants(self, split: str) -> NDArray[np.int16]:
+    def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """(M, 2): the goals of a split, from a seeded permutation of all of them."""
         permutation = np.random.default_rng(self.config.split_seed).permutation(self.n_states)
         chosen = np.split(permutation, [self.config.train_goals])[split == "test"]

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import Horizon, TabularFamily, TabularMDPs, TaskConfig, register
+from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
 
 N_PERMUTATIONS = factorial(len(MOVES))
@@ -27,13 +29,12 @@ class PermutedDarkroomConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
-    train_permutations: int = Field(96, ge=1, lt=N_PERMUTATIONS)
+    train_permutations: int = task_split(96, ge=1, lt=N_PERMUTATIONS)
     """Of the 120; all the others are for test only."""
-    split_seed: int = Field(0, ge=0)
+    split_seed: int = task_split(0, ge=0)
     """Seed of the order in which permutations are dealt to training and test."""
 
 
-@register("permuted_darkroom")
 class PermutedDarkroom(TabularFamily):
     """A task's parameters say which of Darkroom's moves each action makes."""
 
@@ -52,7 +53,7 @@ class PermutedDarkroom(TabularFamily):
         self.coordinates = self._room.coordinates
         self.state_center, self.state_scale = self._room.state_center, self._room.state_scale
 
-    def variants(self, split: str) -> NDArray[np.int16]:
+    def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """(M, 5): the permutations of a split."""
         every = np.array(list(permutations(range(self.n_actions))), np.int16)
         order = np.random.default_rng(self.config.split_seed).permutation(len(every))

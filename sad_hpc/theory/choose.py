@@ -1,7 +1,7 @@
-"""`data.trust_horizon: auto`: N and N_ep by random data alone.
+"""N and N_ep by random data alone.
 
 The consensus of two independent labels is the sum over actions of p^2, which is at most the share
-of the most frequent label: where that one is right (Assumption 2, and roll-outs long enough),
+of the most frequent label: where that one is right (Assumption 2, and rollouts long enough),
 labels are right at least as often.  The cheapest rule with the consensus asked for is taken.
 """
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from sad_hpc.distill.labels import NO_LABEL
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.experiment import DataConfig
-from sad_hpc.tasks import BanditFamily, TaskFamily
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.theory.repeats import Repeats, repeat_labels
 
 QUERY_STATES = 4000
@@ -23,7 +24,7 @@ HALVINGS = 4
 """N is the context's horizon, halved up to so many times; of bandits also doubled up to thrice."""
 
 EPISODES = tuple(4**power for power in range(7))
-"""N_ep of episodic tasks; a bandit's label has one roll-out."""
+"""N_ep of episodic tasks; a bandit's label has one rollout."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,6 @@ class Candidate:
     episodes_per_action: int
     """N_ep."""
     repeats: Repeats
-
-    def __str__(self) -> str:
-        return (
-            f"N = {self.trust_horizon:,}, N_ep = {self.episodes_per_action:,} by a consensus of "
-            f"{self.consensus:.3f}, {self.repeats.transitions:,.0f} transitions a label"
-        )
 
     @property
     def consensus(self) -> float:
@@ -66,30 +61,30 @@ class Candidate:
         return float(optimal.sum() / len(known))
 
 
-def choose(candidates: Sequence[Candidate], trustworthiness: float) -> Candidate:
+def choose(candidates: Sequence[Candidate], asked: float) -> Candidate:
     """The cheapest that reaches it; else the one that comes nearest."""
-    enough = [one for one in candidates if one.consensus >= trustworthiness]
+    enough = [one for one in candidates if one.consensus >= asked]
     if enough:
         return min(enough, key=lambda one: one.repeats.transitions)
     return max(candidates, key=lambda one: one.consensus)
 
 
 def candidates(
-    family: TaskFamily, data: DataConfig, trustworthiness: float, episodes: Sequence[int] = EPISODES
+    family: TaskFamily, data: DataConfig, asked: float, episodes: Sequence[int] = EPISODES
 ) -> list[Candidate]:
-    """Rules for a family: for each N more and more roll-outs, until they are enough or too many.
+    """Rules for a family: for each N more and more rollouts, until they are enough or too many.
 
     Args:
         family: of the tasks.
         data: everything else about labels.
-        trustworthiness: the consensus that is asked for, in (0, 1).
-        episodes: the N_ep to try, ascending; bandits have one roll-out.
+        asked: the consensus that is asked for, in (0, 1).
+        episodes: the N_ep to try, ascending; bandits have one rollout.
 
     Raises:
-        ConfigError: the trustworthiness is outside of (0, 1), or right labels differ at random.
+        ConfigError: `asked` is outside of (0, 1), or right labels differ at random.
     """
-    if not 0 < trustworthiness < 1:
-        raise ConfigError(f"trustworthiness={trustworthiness:g} must lie between 0 and 1")
+    if not 0 < asked < 1:
+        raise ConfigError(f"a consensus of {asked:g} is none: it must lie between 0 and 1")
     if data.score == "best" and data.tie_break == "random":
         raise ConfigError(
             "labels of data.score=best with data.tie_break=random may differ and both be right, so "
@@ -104,7 +99,7 @@ def candidates(
                 repeats=repeat_labels(family, data.model_copy(update=rule), QUERY_STATES), **rule
             )
             tried.append(one)
-            if one.consensus >= trustworthiness:
+            if one.consensus >= asked:
                 cheapest = min(cheapest, one.repeats.transitions)
             if one.repeats.transitions >= cheapest:
                 break

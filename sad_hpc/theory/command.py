@@ -3,13 +3,12 @@
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sad_hpc.experiment.experiment import DataConfig
-    from sad_hpc.tasks import BanditFamily
+    from sad_hpc.experiment.sections import DataConfig
+    from sad_hpc.tasks.bandit import BanditFamily
     from sad_hpc.theory.trust import Trust
 
 DELTA = 0.05
@@ -22,7 +21,7 @@ EXAMPLES = """examples:
   sad-hpc theory mdp --bound 1 --kappa 0.01 --gamma 0.9 --episodes 1000 --horizon 80
   sad-hpc theory config configs/darkroom.yaml data.trust_horizon=10
   sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
-  sad-hpc theory horizon configs/darkroom.yaml --trustworthiness 0.85
+  sad-hpc theory horizon configs/darkroom.yaml --agreement 0.85
   sad-hpc theory labels configs/darkroom.yaml
   sad-hpc theory paper"""
 
@@ -75,9 +74,10 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
     part.add_argument("--gamma", type=float, help="discount; the config's by default")
-    part = add("horizon", _horizon, "N and N_ep by random data alone, as `trust_horizon: auto`.")
+    part = add("horizon", _horizon, "N and N_ep by random data alone: two overrides to paste.")
     _add_config(part)
-    part.add_argument("--trustworthiness", type=float, help="consensus asked for; else auto's own")
+    text = "share of query states in which two labels shall agree (default: %(default)s)"
+    part.add_argument("--agreement", type=float, default=0.85, metavar="SHARE", help=text)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
 
 
@@ -116,7 +116,8 @@ def _mdp(options: argparse.Namespace) -> int:
 
 def _config(options: argparse.Namespace) -> int:
     from sad_hpc.experiment.load import load_experiment
-    from sad_hpc.tasks import BanditFamily, make_family
+    from sad_hpc.tasks.bandit import BanditFamily
+    from sad_hpc.tasks.base import make_family
     from sad_hpc.theory.trust import trust
 
     experiment = load_experiment(options.config, options.overrides)
@@ -207,13 +208,11 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.tables import plain_table
-    from sad_hpc.experiment.load import horizon_question
+    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.horizon import tried_rules, write_horizon
 
-    question = horizon_question(options.config, options.overrides)
-    if options.trustworthiness is not None:
-        question = replace(question, asked=options.trustworthiness)
-    table = tried_rules(question)
+    experiment = load_experiment(options.config, options.overrides)
+    table = tried_rules(experiment, options.agreement)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
     rows = [
         [
@@ -230,5 +229,9 @@ def _horizon(options: argparse.Namespace) -> int:
     print(plain_table(header, rows), end="")
     print("consensus chooses; whether labels are optimal is only shown")
     print(f"the trials took {table['trial_transitions'].sum():,.0f} transitions in all")
-    print(f"table: {write_horizon(question, table, options.results)}")
+    print(f"table: {write_horizon(experiment.name, table, options.results)}")
+    (chosen,) = table[table["chosen"]].itertuples()
+    if chosen.consensus < options.agreement:
+        print(f"no rule reaches a consensus of {options.agreement:g}; the nearest:")
+    print(f"data.trust_horizon={chosen.N} data.episodes_per_action={chosen.N_ep}")
     return 0

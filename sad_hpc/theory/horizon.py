@@ -1,29 +1,32 @@
-"""What `data.trust_horizon: auto` tries for a config, and beside it what it cannot know."""
+"""Rules for N and N_ep that are tried for a config, and beside them what the choice cannot know."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.summary import write_table
-from sad_hpc.experiment.load import HorizonQuestion
+from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.run import provenance
-from sad_hpc.tasks import make_family
-from sad_hpc.theory.choose import choose
+from sad_hpc.tasks.base import make_family
+from sad_hpc.theory.choose import candidates, choose
 
 
-def tried_rules(question: HorizonQuestion) -> pd.DataFrame:
+def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
     """One row a rule, in the order of the trials: `N`, `N_ep`, the `consensus` of two labels of a
     query state, the shares of query states with a label (`labelled`) and with an optimal one
     (`optimal`), the `transitions` that a label takes, those that the trial took
-    (`trial_transitions`), and whether it is `chosen`.
+    (`trial_transitions`), and whether it is `chosen` for the consensus
+    `asked`.  The experiment's own N and N_ep do not matter.
 
     Raises:
         ConfigError: see `candidates`.
     """
-    family, tried = make_family(question.experiment.task), question.candidates()
-    chosen = choose(tried, question.asked)
+    family = make_family(experiment.task)
+    tried = candidates(family, experiment.data, asked)
+    chosen = choose(tried, asked)
     rows = [
         {
             "N": one.trust_horizon,
@@ -40,13 +43,13 @@ def tried_rules(question: HorizonQuestion) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write_horizon(question: HorizonQuestion, table: pd.DataFrame, results: Path) -> Path:
-    """Writes `theory/horizon_<experiment>.csv` in a results folder, its origin beside it (`.json`).
+def write_horizon(name: str, table: pd.DataFrame, results: Path) -> Path:
+    """Writes `theory/horizon_<name>.csv` in a results folder, its origin beside it (`.json`).
 
     Returns:
         the table's file.
     """
-    path = results / "theory" / f"horizon_{question.experiment.name}.csv"
+    path = results / "theory" / f"horizon_{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_table(path, table)
     write_json(path.with_suffix(".json"), portable(provenance()))

@@ -23,7 +23,8 @@ from sad_hpc.aggregate.summary import write_table
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.run import provenance
-from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
 from sad_hpc.theory.choose import Candidate
 from sad_hpc.theory.repeats import repeat_labels
 
@@ -139,7 +140,7 @@ def _goals(family: TaskFamily) -> Sequence[NDArray[Any]]:
         return []
     last = family.coordinates.max(axis=0)
     goals = np.stack([last, last // 2]).astype(np.int16)
-    known = {tuple(goal) for split in ("train", "test") for goal in family.variants(split)}
+    known = {tuple(goal) for split in ("train", "test") for goal in family.distinct_tasks(split)}
     return [goal for goal in goals if tuple(goal) in known]
 
 

@@ -102,8 +102,8 @@ def _page() -> str:
         "## Other files\n\n"
         "- `labels_*.csv`, `labels_*.png`, `steps_*.png` (`sad-hpc theory labels CONFIG`): how\n"
         "  often labels are right against N and N_ep, and how far states are from a goal\n"
-        "- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): the rules that\n"
-        "  `trust_horizon: auto` tries, and the one that it takes\n"
+        "- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): rules for N and N_ep, and the one\n"
+        "  that random data alone choose\n"
         "\nTheir origin is in `labels_*.json` and `horizon_*.json`.\n"
     )
     page = text + markdown_table(header, rows) + "\n" + pictures + "\n".join(tables)

@@ -17,9 +17,11 @@ from sad_hpc.distill.labels import NO_LABEL, LabelRule
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import BanditFamily, Miniworld, TabularFamily, TaskFamily
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, TaskFamily
+from sad_hpc.tasks.miniworld.family import Miniworld
 
 SPLIT = 2
 """Number of the random streams' split: neither training's nor test's."""
@@ -74,19 +76,19 @@ def _bandit(family: BanditFamily, data: DataConfig, count: int) -> Repeats:
 @repeat_labels.register
 def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
     generator = np.random.default_rng(_stream(data, "tasks"))
-    variants = family.variants("train")
-    variants = variants[generator.permutation(len(variants))[:count]]
-    mdps = np.arange(count, dtype=np.int64) % len(variants)
+    tasks = family.distinct_tasks("train")
+    tasks = tasks[generator.permutation(len(tasks))[:count]]
+    mdps = np.arange(count, dtype=np.int64) % len(tasks)
     queries = generator.integers(family.n_states, size=count).astype(np.uint16)
     rule = LabelRule.of(data, family.sparse_reward)
-    distiller = make_distiller(family.mdps(variants), _policy(family, data), rule)
+    distiller = make_distiller(family.mdps(tasks), _policy(family, data), rule)
     first, second = (
         distiller.distill_at(mdps, queries, _stream(data, purpose))
         for purpose in ("sad", "reference")
     )
     cost = (first.transitions + second.transitions) / (2 * count)
     states = family.coordinates[queries]
-    return Repeats(variants[mdps], states, first.actions, second.actions, cost)
+    return Repeats(tasks[mdps], states, first.actions, second.actions, cost)
 
 
 @repeat_labels.register

@@ -11,9 +11,10 @@ from scipy import integrate
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig, Experiment
-from sad_hpc.tasks import BanditFamily, TabularFamily, TaskFamily, make_family
-from sad_hpc.tasks.base import SPLITS, TabularMDPs
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import SPLITS, TabularFamily, TabularMDPs, TaskFamily, make_family
 from sad_hpc.theory.bellman import (
     FINE_THRESHOLD,
     QTables,
@@ -76,7 +77,7 @@ def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, M
     if data.score == "best":
         return None, "it is about means of roll-outs, not about the best of them", None
     tabular = _tabular(family)
-    mdps, policy = tabular.mdps(tabular.variants("train")), _behavior_policy(tabular, data)
+    mdps, policy = tabular.mdps(tabular.distinct_tasks("train")), _behavior_policy(tabular, data)
     random = policy_q(mdps, policy, data.discount, FINE_THRESHOLD)
     if agreement(random, optimal_q(mdps, data.discount, FINE_THRESHOLD)).misled.any():
         return None, "the random policy's best actions are not all optimal (Assumption 2)", None
@@ -151,8 +152,8 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
     policy = _behavior_policy(family, experiment.data)
     misled, checked, unequal = [], 0, 0
     for split in SPLITS:
-        variants = family.variants(split)
-        mdps = family.mdps(variants)
+        tasks = family.distinct_tasks(split)
+        mdps = family.mdps(tasks)
         found = agreement(
             policy_q(mdps, policy, discount, FINE_THRESHOLD),
             optimal_q(mdps, discount, FINE_THRESHOLD),
@@ -160,7 +161,7 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
         checked, unequal = checked + found.misled.size, unequal + int(found.unequal.sum())
         for task, state in np.argwhere(found.misled):
             cell = family.coordinates[state].tolist()
-            misled.append((split, variants[task].tolist(), cell))
+            misled.append((split, tasks[task].tolist(), cell))
     return Assumption2(checked, unequal, misled)
 
 

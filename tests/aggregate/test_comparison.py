@@ -13,10 +13,11 @@ from sad_hpc.aggregate.comparison_text import (
     write_comparisons,
 )
 from sad_hpc.aggregate.means import chance_notes, means_cells
-from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS
+from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS
 from sad_hpc.aggregate.summary import COLUMNS
 from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.errors import SadError
+from sad_hpc.experiment.methods import BASELINES
 
 PAPER_OFFLINE = r"""
 \emph{Gaussian Bandits} & $647.0\%$ & $508.9\%$ & $354.0\%$ & $-5.2\%$

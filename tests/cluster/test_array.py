@@ -17,7 +17,7 @@ from sad_hpc.launch.wait import MOST_LOGS
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from tests.cluster.pipeline import Pipeline
 
 pytestmark = pytest.mark.cluster

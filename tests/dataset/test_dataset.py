@@ -17,7 +17,7 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import unsealed
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from tests.conftest import TINY
 
 
@@ -76,7 +76,7 @@ def test_tasks_are_numbered_and_goals_are_of_the_right_split(tiny_run: Run):
         columns = read_columns(folder, Manifest.load(folder), ["tasks/index", "tasks/parameters"])
         assert (columns["tasks/index"] == np.arange(count)).all()
         assert {tuple(p) for p in columns["tasks/parameters"]} == {
-            tuple(goal) for goal in family.variants(split)
+            tuple(goal) for goal in family.distinct_tasks(split)
         }
 
 

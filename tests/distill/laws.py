@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks import TabularMDPs
+from sad_hpc.tasks.base import TabularMDPs
 
 
 def hitting_step_law(

@@ -6,11 +6,11 @@ from sad_hpc.distill import make_block
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 from tests.conftest import ROOT
 
 UNIFORM = policy_table("uniform", 2)

@@ -5,7 +5,7 @@ from scipy import stats
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
 FAMILY = make_family(DarkroomConfig(size=4, horizon=16, train_goals=10))

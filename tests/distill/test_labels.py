@@ -10,9 +10,9 @@ from sad_hpc.distill.strides import STEP_BITS, Strides
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import TabularMDPs, make_family
+from sad_hpc.tasks.base import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from tests.distill.laws import algorithm_5_law, best_of, hitting_step_law, label_chances
 

@@ -11,10 +11,10 @@ from sad_hpc.evaluate.bandit_policies import (
     posterior_draws,
 )
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.transformer import Context, Inputs, Transformer
-from sad_hpc.tasks import BanditFamily, make_family
-from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.bandit import BanditFamily, BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 
 T, N = 12, 6
 

@@ -22,12 +22,12 @@ from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
 from sad_hpc.evaluate.result import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import EvaluateConfig, ModelConfig
+from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.transformer import Context, Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
 FAMILY = make_family(DarkroomConfig(size=4, horizon=10, train_goals=10))

@@ -1,13 +1,18 @@
 import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
 import yaml
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import families
 from sad_hpc.experiment.config import apply_overrides, differences, read_yaml, signature
+from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.load import load_experiment, parse_experiment
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY
 
@@ -118,6 +123,64 @@ def test_a_policy_too_fine_for_the_states_is_refused():
         load_experiment(TINY, ["task.size=256", fine])
 
 
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_base_is_the_file_with_what_differs(tmp_path: Path):
+    written(tmp_path, "tiny.yaml", TINY.read_text() + "variants: {'SAD, x': {model.heads: 1}}\n")
+    written(tmp_path, "inner/more.yaml", "base: ../tiny.yaml\nmodel: {heads: 2}\nseeds: [5]\n")
+    path = written(tmp_path, "last.yaml", "base: inner/more.yaml\nname: last\nmodel: {layers: 1}\n")
+    row = "variants={'SAD, x': {model.heads: 1}}"
+    given = ["name=last", "model.heads=2", "model.layers=1", "seeds=[5]", row]
+    assert load_experiment(path) == load_experiment(TINY, given)
+    assert load_experiment(path, ["model.heads=3"]).model.heads == 3
+    written(tmp_path, "inner/more.yaml", "base: ../tiny.yaml\nvariants: {}\n")
+    assert load_experiment(path, ["name=tiny"]) == load_experiment(TINY, ["model.layers=1"])
+    other = "variants: {'DPT, y': {model.heads: 2}}"
+    written(tmp_path, "inner/more.yaml", f"base: ../tiny.yaml\n{other}\n")
+    assert list(load_experiment(path).rows) == ["SAD", "DPT", "DPT, y"]
+
+
+@pytest.mark.parametrize("key", ["base", "pretrained"])
+def test_files_that_need_each_other_are_refused(key: str, tmp_path: Path):
+    path = written(tmp_path, "one.yaml", f"{key}: two.yaml\n")
+    written(tmp_path, "two.yaml", "base: one.yaml\n")
+    with pytest.raises(ConfigError, match=r"one\.yaml -> .*two\.yaml -> .*one\.yaml") as error:
+        load_experiment(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["base: nowhere.yaml", "base: [1]", "base: {name: x}"])
+def test_a_base_that_is_none_is_named(text: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml|x\.yaml: 'base' must be the path"):
+        load_experiment(written(tmp_path, "x.yaml", text))
+
+
+def test_every_family_is_found_by_its_name_and_another_package_may_add_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    own = entry_points(group=families.GROUP)
+    for name in own.names:
+        assert family_class(name).config_class.model_fields["family"].default == name
+    added = [*own, EntryPoint("maze", "tests.nowhere:Maze", families.GROUP)]
+    monkeypatch.setattr(families, "_families", lambda: EntryPoints(added))
+    with pytest.raises(ConfigError, match=r"valid: bernoulli_bandit, .*, maze, miniworld"):
+        family_class("house")
+    with pytest.raises(ConfigError, match=r"maze: cannot import tests\.nowhere:Maze"):
+        family_class("maze")
+
+
+def test_the_experiments_room_knows_no_family():
+    """Families are found by their entry points, when a config names one."""
+    code = "import sys, sad_hpc.experiment.load; print([m for m in sys.modules if '.tasks' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="nowhere"):
         read_yaml(tmp_path / "nowhere.yaml")
@@ -225,7 +288,6 @@ def test_models_that_saw_rewards_on_another_scale_are_others(monkeypatch: pytest
     before = stage_signatures()
     monkeypatch.setattr(Darkroom, "sparse_reward", False)
     assert [a != b for a, b in zip(before, stage_signatures(), strict=True)] == [False, True, True]
-    assert "reward_scale" not in load_experiment(TINY).pretrain_config("SAD", 0)
 
 
 def test_a_signature_is_12_hex_digits_and_ignores_the_order_of_keys():

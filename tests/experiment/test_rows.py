@@ -13,15 +13,16 @@ from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.rows import sweep_variants
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.plan import batches, dependency
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks import TaskConfig, make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
@@ -151,6 +152,7 @@ def test_the_other_experiments_variants_are_evaluated():
         ("variants={'SAD, x': {model.heads: 0}}", "model.heads"),
         ("variants={'SAD, x': {pretrain.holdout_tasks: 100000}}", "holdout_tasks"),
         ("variants={'SAD, x y': {model.heads: 1}, 'SAD, x_y': {model.heads: 2}}", "same files"),
+        ("variants={'SAD, .': {model.heads: 1}}", "same files"),
         ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
         ("sweep={model.heads: []}", "no values"),
         ("sweep={model.heads: [1, 1]}", "repeats"),
@@ -161,7 +163,7 @@ def test_the_other_experiments_variants_are_evaluated():
         ("sweep={heads: [1]}", "'heads'"),
         ("sweep={data.behavior_policy: [uniform]}", "behavior_policy"),
         ("sweep={model.heads: [[1], [2]]}", "numbers, words or null"),
-        ("sweep={data.trust_horizon: [3, auto]}", "use a variant"),
+        ("sweep={data.trust_horizon: [3, auto]}", "valid integer, not 'auto'"),
     ],
 )
 def test_impossible_rows_are_refused(override: str, said: str):

@@ -14,8 +14,8 @@ import sys
 import numpy as np
 from numba import njit
 from sad_hpc.distill import make_block
-from sad_hpc.experiment.experiment import DataConfig
-from sad_hpc.tasks import make_family
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
 make_block(make_family(DarkroomConfig()), DataConfig(tasks=98, trust_horizon=3), "train", 0)

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 
 from sad_hpc.distill import make_block
-from sad_hpc.experiment.experiment import DataConfig
-from sad_hpc.tasks import make_family
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2Model
 
-from sad_hpc.experiment.experiment import ModelConfig
+from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.transformer import Context, Inputs, Transformer, head_width
-from sad_hpc.tasks import make_family
 from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 

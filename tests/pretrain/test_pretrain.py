@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from sad_hpc.errors import CheckpointError
-from sad_hpc.experiment.experiment import PretrainConfig
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.engine import deepspeed_config
 from sad_hpc.pretrain.stage import action_loss, learning_rate

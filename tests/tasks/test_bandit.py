@@ -6,8 +6,8 @@ from scipy import stats
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import parse_experiment
-from sad_hpc.tasks import BanditFamily, make_family
-from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.bandit import BanditFamily, BernoulliBanditConfig, GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
 
 
 def family(kind: str) -> BanditFamily:

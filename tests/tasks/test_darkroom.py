@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
 
@@ -42,7 +42,7 @@ def test_episode_starts_in_the_corner_and_is_truncated_after_the_horizon():
 
 def test_optimal_actions_are_those_of_value_iteration():
     family = room(5, 10)
-    goals = family.variants("test")
+    goals = family.distinct_tasks("test")
     mdps = family.mdps(goals)
     values = np.zeros(mdps.rewards.shape[:2])
     task = np.arange(len(goals))[:, None, None]
@@ -56,7 +56,7 @@ def test_optimal_actions_are_those_of_value_iteration():
 @pytest.mark.parametrize("size, train_goals", [(7, 39), (10, 80)])
 def test_goals_are_split_without_overlap(size: int, train_goals: int):
     family = room(size, train_goals)
-    train, test = ({tuple(goal) for goal in family.variants(s)} for s in ("train", "test"))
+    train, test = ({tuple(goal) for goal in family.distinct_tasks(s)} for s in ("train", "test"))
     assert len(train) == train_goals
     assert not train & test
     assert train | test == {tuple(cell) for cell in family.coordinates.astype(int)}
@@ -65,7 +65,8 @@ def test_goals_are_split_without_overlap(size: int, train_goals: int):
 def test_another_split_seed_gives_another_split():
     other = make_family(DarkroomConfig(split_seed=1))
     assert isinstance(other, Darkroom)
-    assert {tuple(g) for g in other.variants("test")} != {tuple(g) for g in room().variants("test")}
+    ours, others = ({tuple(g) for g in each.distinct_tasks("test")} for each in (room(), other))
+    assert ours != others
 
 
 def test_tasks_of_the_paper_are_490_of_each_goal():

@@ -22,7 +22,7 @@ def open_room(
 ) -> subprocess.CompletedProcess[str]:
     code = f"""
 {before}
-import gymnasium, sad_hpc.tasks
+import gymnasium, sad_hpc.tasks.miniworld.family
 from sad_hpc.errors import SadError
 for _ in range(2):
     try:

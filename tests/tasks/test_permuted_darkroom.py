@@ -1,8 +1,8 @@
 import numpy as np
 
 from sad_hpc.distill import make_block
-from sad_hpc.experiment.experiment import DataConfig
-from sad_hpc.tasks import make_family
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import MOVES
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroom, PermutedDarkroomConfig
 
@@ -14,14 +14,14 @@ def room() -> PermutedDarkroom:
 
 
 def test_permutations_are_split_without_overlap():
-    train, test = ({tuple(p) for p in room().variants(split)} for split in ("train", "test"))
+    train, test = ({tuple(p) for p in room().distinct_tasks(split)} for split in ("train", "test"))
     assert (len(train), len(test)) == (96, 24)
     assert not train & test
 
 
 def test_an_action_makes_the_move_that_the_task_says():
     family = room()
-    tasks = family.variants("test")
+    tasks = family.distinct_tasks("test")
     mdps = family.mdps(tasks)
     for number, permutation in enumerate(tasks):
         for state, cell in enumerate(family.coordinates.astype(int)):
@@ -33,7 +33,7 @@ def test_an_action_makes_the_move_that_the_task_says():
 
 def test_optimal_actions_lead_nearer_to_the_corner_in_every_task():
     family = room()
-    tasks = family.variants("train")
+    tasks = family.distinct_tasks("train")
     mdps, optimal = family.mdps(tasks), family.optimal_actions(tasks)
     distance = 6 - family.coordinates.astype(int).sum(axis=1)
     after = distance[mdps.next_states]

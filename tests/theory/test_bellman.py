@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.tasks import TabularMDPs, make_family
+from sad_hpc.tasks.base import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.theory.bellman import (
     FINE_THRESHOLD,

@@ -10,12 +10,12 @@ from sad_hpc.distill.labels import NO_LABEL, LabelRule
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
 from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.load import horizon_question, load_experiment
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.theory.choose import Candidate, candidates, choose
 from sad_hpc.theory.repeats import Repeats, repeat_labels
-from tests.conftest import ROOT, TINY
+from tests.conftest import ROOT
 
 POLICY = np.arange(5, dtype=np.uint8)
 
@@ -78,7 +78,7 @@ def test_consensus_is_the_mean_of_squared_shares_and_below_the_right_labels_shar
     family, data = tiny("data.episodes_per_action=16")
     found = repeat_labels(family, data, 20_000)
     rule = LabelRule.of(data, family.sparse_reward)
-    parameters = family.variants("train")
+    parameters = family.distinct_tasks("train")
     distiller = make_distiller(family.mdps(parameters), POLICY, rule)
     pairs = [(mdp, state) for mdp in range(len(parameters)) for state in range(family.n_states)]
     mdps, states = (np.repeat(column, 2000) for column in np.array(pairs).T)
@@ -122,84 +122,16 @@ def test_two_that_never_agree_have_no_consensus():
     assert choose([cheap, dear], 0.9) is cheap
 
 
-def test_auto_in_a_config_becomes_numbers():
-    plain = load_experiment(TINY)
-    chosen = load_experiment(TINY, ["data.trust_horizon=auto", "data.trustworthiness=0.7"])
-    family = make_family(plain.task)
-    best = choose(candidates(family, plain.data, 0.7), 0.7)
-    assert (best.trust_horizon, best.episodes_per_action) == (
-        chosen.data.trust_horizon,
-        chosen.data.episodes_per_action,
-    )
-    row = "SAD, auto"
-    settings = "{data.trust_horizon: auto, data.trustworthiness: 0.7}"
-    beside = load_experiment(TINY, [f"variants={{'{row}': {settings}}}"])
-    assert beside.data == plain.data
-    assert beside.of_row(row)[0].data == chosen.data
-    told = chosen.data.chosen
-    assert told is not None and (told["asked"], told["consensus"]) == (0.7, best.consensus)
-    assert told["transitions"] > best.spent
-    assert beside.of_row(row)[0].data_signature() == chosen.data_signature()
-
-
-def test_what_is_given_beside_auto_stays():
-    both = load_experiment(TINY, ["data.trust_horizon=auto", "data.episodes_per_action=4"])
-    assert both.data.episodes_per_action == 4 and both.data.trust_horizon > 1
-    other = "variants={'DPT, auto': {data.trust_horizon: auto, model.heads: 1}}"
-    own, method = load_experiment(TINY, [other]).of_row("DPT, auto")
-    assert method == "DPT" and own.model.heads == 1 and own.data.episodes_per_action > 4
-    numbers = ["data.trust_horizon=auto", "data.trustworthiness=0.5", "data.trust_horizon=2"]
-    assert load_experiment(TINY, numbers).data.trust_horizon == 2
-
-
-@pytest.mark.parametrize("given", [["data.trustworthiness=0.5"], ["data.episodes_per_action=4"]])
-def test_what_is_shown_of_a_choice_is_what_auto_chooses(given: list[str]):
-    overrides = ["data.trust_horizon=auto", *given]
-    question, loaded = horizon_question(TINY, overrides), load_experiment(TINY, overrides).data
-    best = choose(question.candidates(), question.asked)
-    assert (best.trust_horizon, best.episodes_per_action) == (
-        loaded.trust_horizon,
-        loaded.episodes_per_action,
-    )
-
-
-def test_a_variant_asks_for_what_the_experiment_asks():
-    variant = "variants={'SAD, auto': {data.trust_horizon: auto}}"
-    own, _ = load_experiment(TINY, [variant, "data.trustworthiness=0.6"]).of_row("SAD, auto")
-    assert own.data.chosen is not None and own.data.chosen["asked"] == 0.6
-
-
-def test_a_choice_is_told_of_rows_that_use_it_only():
-    """A row that sets another N by hand owes nothing to it."""
-    variants = "variants={'SAD, by hand': {data.trust_horizon: 2}, 'SAD, small': {model.heads: 1}}"
-    experiment = load_experiment(TINY, ["data.trust_horizon=auto", variants])
-    assert experiment.of_row("SAD, by hand")[0].data.chosen is None
-    assert experiment.of_row("SAD, small")[0].data.chosen == experiment.data.chosen is not None
-
-
-def test_a_trustworthiness_without_effect_is_told(capsys: pytest.CaptureFixture[str]):
-    load_experiment(TINY, ["data.trustworthiness=0.6"])
-    assert "data.trustworthiness has no effect" in capsys.readouterr().err
-    by_hand = "{data.trust_horizon: 2, data.trustworthiness: 0.6}"
-    load_experiment(TINY, [f"variants={{'SAD, by hand': {by_hand}}}"])
-    assert "SAD, by hand: no N is auto" in capsys.readouterr().err
-    load_experiment(TINY, ["data.trust_horizon=auto", "data.trustworthiness=0.6"])
-    assert "no effect" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("horizon", ["auto", "3"])
-@pytest.mark.parametrize("asked", ["1.5", "0.0", "high", "1"])
-def test_a_trustworthiness_that_is_none_is_refused(asked: str, horizon: str):
-    with pytest.raises(ConfigError, match="trustworthiness"):
-        load_experiment(TINY, [f"data.trust_horizon={horizon}", f"data.trustworthiness={asked}"])
+@pytest.mark.parametrize("asked", [1.5, 1.0, 0.0])
+def test_a_consensus_that_is_none_is_refused(asked: float):
+    with pytest.raises(ConfigError, match=f"consensus of {asked:g} .*between 0 and 1"):
+        candidates(*tiny(), asked)
 
 
 def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
     with pytest.raises(ConfigError, match="score=best"):
-        load_experiment(
-            TINY, ["data.trust_horizon=auto", "data.score=best", "data.tie_break=random"]
-        )
-    assert load_experiment(TINY, ["data.trust_horizon=auto", "data.score=best"]).data.chosen
+        candidates(*tiny("data.score=best", "data.tie_break=random"), 0.5)
+    assert candidates(*tiny("data.score=best"), 0.5, episodes=(1,))
 
 
 def test_the_luckiest_arm_is_not_the_best():

@@ -1,4 +1,4 @@
-"""The table of what `trust_horizon: auto` tries."""
+"""The table of rules that are tried for a config, and the overrides of the one that is chosen."""
 
 from pathlib import Path
 
@@ -10,20 +10,29 @@ from sad_hpc.experiment.load import load_experiment
 from tests.conftest import TINY
 
 
-def test_the_table_has_the_rule_that_auto_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    given = ["--trustworthiness", "0.7", "--results", str(tmp_path)]
+@pytest.mark.parametrize("asked", [0.7, 0.999])
+def test_the_overrides_of_the_cheapest_rule_that_is_enough_are_printed(
+    asked: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    given = ["--agreement", str(asked), "--results", str(tmp_path)]
     assert main(["theory", "horizon", str(TINY), *given]) == 0
     said = capsys.readouterr().out
-    assert said.count("chosen") == 1
     table = pd.read_csv(tmp_path / "theory/horizon_tiny.csv")
-    chosen = table[table["chosen"]]
-    auto = ["data.trust_horizon=auto", "data.trustworthiness=0.7"]
-    data = load_experiment(TINY, auto).data
-    rule = (data.trust_horizon, data.episodes_per_action)
-    assert data.chosen["transitions"] == pytest.approx(table["trial_transitions"].sum())
-    assert f"took {data.chosen['transitions']:,.0f} transitions" in said
-    assert [tuple(row) for row in chosen[["N", "N_ep"]].to_numpy()] == [rule]
-    enough = table[table["consensus"] >= 0.7]
-    assert chosen["transitions"].item() == enough["transitions"].min()
+    (chosen,) = table[table["chosen"]].itertuples()
+    data = load_experiment(TINY, said.splitlines()[-1].split()).data
+    assert (data.trust_horizon, data.episodes_per_action) == (chosen.N, chosen.N_ep)
+    enough = table[table["consensus"] >= asked]
+    assert ("no rule reaches" in said) == enough.empty == (asked == 0.999)
+    best = table["consensus"].max() if enough.empty else enough["transitions"].min()
+    assert best == (chosen.consensus if enough.empty else chosen.transitions)
+    assert f"took {table['trial_transitions'].sum():,.0f} transitions" in said
     assert (table["consensus"] <= table["labelled"]).all()
     assert (table["optimal"] <= table["labelled"]).all()
+
+
+def test_the_configs_own_rule_does_not_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    said = []
+    for own in ("data.trust_horizon=1", "data.episodes_per_action=9"):
+        assert main(["theory", "horizon", str(TINY), own, "--results", str(tmp_path)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]

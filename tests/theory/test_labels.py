@@ -7,7 +7,7 @@ import pytest
 
 from sad_hpc.cli import main
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.theory.labels import label_curves, steps_to_go
 from tests.conftest import ROOT, TINY
 
@@ -22,7 +22,7 @@ def test_steps_are_those_of_a_walk_around_no_corner():
 def test_a_horizon_of_one_labels_the_goal_and_its_neighbours_and_is_never_wrong():
     curves = label_curves(load_experiment(TINY))
     family = make_family(load_experiment(TINY).task)
-    paid = family.mdps(family.variants("train")).rewards.max(axis=2)
+    paid = family.mdps(family.distinct_tasks("train")).rewards.max(axis=2)
     shortest = curves[curves["N"] == 1]
     assert (shortest["right"] == 1).all()
     assert shortest["labelled"].to_numpy() == pytest.approx(np.full(5, paid.mean()), abs=0.02)

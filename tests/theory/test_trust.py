@@ -6,7 +6,7 @@ import pytest
 from sad_hpc.cli import main
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.tasks import make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.theory.bellman import FINE_THRESHOLD, policy_q
 from sad_hpc.theory.bounds import BanditBound
 from sad_hpc.theory.trust import (
@@ -55,7 +55,7 @@ def test_theorem_2_is_silent_below_its_least_horizon_and_holds_above():
     silent = trust(experiment("darkroom", *small, "data.trust_horizon=2"))
     assert silent.promised is None and silent.measured > 0.5 and silent.labels == 20_000
     room = make_family(experiment("darkroom", *small).task)
-    mdps = room.mdps(room.variants("train"))
+    mdps = room.mdps(room.distinct_tasks("train"))
     least = mdp_bound(mdps, policy_q(mdps, np.full(5, 0.2), 0.5, FINE_THRESHOLD)).least_horizon
     longer = ("data.episodes_per_action=3000", f"data.trust_horizon={least + 4}")
     loud = trust(experiment("darkroom", *small, *longer))

@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.tasks.base import Horizon, TaskConfig, TaskFamily, register
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.miniworld.geometry import AGENT_RADIUS, COLORS, ROOM_SIZE
 
 TURN_LEFT, TURN_RIGHT, FORWARD, STAY = range(4)
@@ -46,7 +47,6 @@ class MiniworldConfig(TaskConfig):
     """Pixels along each side of an image; at least as many as the image encoder needs."""
 
 
-@register("miniworld")
 class Miniworld(TaskFamily):
     """The family of rooms that differ in their target; a task's parameter is its corner (0..3).
 

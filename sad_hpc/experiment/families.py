@@ -1,0 +1,49 @@
+"""Task families by name: entry points of the group `sad_hpc.tasks`, of this package or of another.
+
+This room knows of a family that it is a `sad_hpc.tasks.base.TaskFamily`, and imports none itself.
+"""
+
+import functools
+from importlib.metadata import EntryPoints, entry_points
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import Section
+
+GROUP = "sad_hpc.tasks"
+
+Horizon = Annotated[int, Field(ge=1, le=100_000)]
+"""Attention over more transitions than that fits into no memory."""
+
+
+class TaskConfig(Section):
+    """What every family's `task` section has; each family adds its own parameters."""
+
+    family: str
+    horizon: Horizon
+    """T: transitions in a context, and steps in an episode."""
+
+
+def family_class(name: Any) -> type[Any]:
+    """The family that a config's `task.family` names.
+
+    Raises:
+        ConfigError: there is none, and the message lists the valid names; or it cannot be imported.
+    """
+    known = _families()
+    if not isinstance(name, str) or name not in known.names:
+        valid = ", ".join(sorted(known.names)) or f"none is installed (entry points {GROUP!r})"
+        raise ConfigError(f"task.family: unknown {name!r}; valid: {valid}")
+    try:
+        found: type[Any] = known[name].load()
+    except (ImportError, AttributeError) as error:
+        place = known[name].value
+        raise ConfigError(f"task.family={name}: cannot import {place}: {error}") from error
+    return found
+
+
+@functools.cache
+def _families() -> EntryPoints:
+    return entry_points(group=GROUP)

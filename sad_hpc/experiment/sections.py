@@ -1,0 +1,124 @@
+"""The sections of a config file that every experiment has, one a stage or a part of it."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import Section, row_setting, transient
+
+
+class DataConfig(Section):
+    """What `collect` makes: contexts and labels."""
+
+    tasks: int = row_setting(ge=2)
+    """Number of tasks (the paper's "# of environments"), training and test together."""
+    seed: int = Field(0, ge=0)
+    trust_horizon: int = row_setting(ge=1, le=10_000_000)
+    """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
+    episodes_per_action: int = row_setting(1, ge=1, le=10**12)
+    """N_ep of Theorem 2; 1 is the paper's algorithm."""
+    score: Literal["mean", "best"] = row_setting("mean")
+    """Of an action's N_ep rollouts: the mean of their discounted returns, or the best.
+
+    `best` is for tasks whose steps are certain and rewards sparse: with enough rollouts the label
+    is an action of a shortest way, whatever the random policy's own values prefer.
+    """
+    discount: float = row_setting(0.9, gt=0, lt=1)
+    """gamma of the label rollouts' returns."""
+    return_threshold: float = row_setting(1e-6)
+    """R of Algorithm 3; unused where rewards are sparse (Algorithm 5)."""
+    tie_break: Literal["lowest", "random"] = row_setting("lowest")
+    """Which of several equally good rollouts names SAD's label; the oracle's is always random."""
+    behavior_policy: Literal["uniform"] | list[float] = "uniform"
+    """One fixed distribution over actions, for contexts, episodes and label rollouts."""
+    source_steps: int = row_setting(0, ge=0, le=10**12)
+    """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
+    rollouts of the behavior policy."""
+    block_tasks: int = Field(2048, ge=1)
+    """Tasks in a block: the unit of sharding, of random streams and of resuming."""
+    schedule: Literal["dynamic", "static"] = transient("dynamic")
+    """How blocks are handed to MPI ranks; the data are the same."""
+
+
+class ModelConfig(Section):
+    """The transformer, the same for every method."""
+
+    layers: int = Field(3, ge=1, le=1000)
+    heads: int = Field(3, ge=1, le=1000)
+    embedding: int = Field(32, ge=1, le=100_000)
+    head_dim: int | None = Field(None, ge=1, le=10_000)
+    """Width of a head; by default embedding / heads rounded up to a multiple of 8."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """On embeddings and residual branches."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Above 0 it switches off fused attention, which costs a factor of 4 at T = 500 on a CPU."""
+    initialization: Literal["scaled", "gpt2"] = "scaled"
+    """scaled: N(0, 1 / fan_in); gpt2: N(0, 0.02), too small for width 32."""
+
+
+class PretrainConfig(Section):
+    """The optimisation."""
+
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(64, ge=1)
+    """Global: contexts in a step, over all ranks."""
+    learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    """cosine: the learning rate falls to 0 over the whole training, which ends its jitter."""
+    weight_decay: float = Field(1e-4, ge=0)
+    gradient_clipping: float = Field(1.0, ge=0)
+    """Largest gradient norm; 0 switches it off."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 on a GPU, fp32 on a CPU."""
+    zero_stage: Literal[0, 1, 2] = 0
+    holdout_tasks: int = Field(1024, ge=1)
+    """Training tasks that are kept out of training, to measure loss and label accuracy on."""
+    checkpoint_minutes: float = transient(5.0, ge=0)
+    """Time between checkpoints; one is also made at the end of every epoch."""
+    log_seconds: float = transient(10.0, gt=0)
+    """Time between progress lines in a log."""
+
+    def check_ranks(self, ranks: int) -> None:
+        """The global batch must divide over the ranks.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if self.batch_size % ranks:
+            raise ConfigError(
+                f"pretrain.batch_size={self.batch_size} does not divide over {ranks} ranks "
+                "(cluster.pretrain.tasks): change one of them"
+            )
+
+
+class DITConfig(Section):
+    """The Decision Importance Transformer's loss weight."""
+
+    weight: float = Field(500.0, gt=0)
+    """lambda."""
+    discount: float = Field(0.99, gt=0, le=1)
+    """gamma of the return-to-go."""
+
+
+class EvaluateConfig(Section):
+    """Offline and online evaluation on test tasks."""
+
+    tasks: int = Field(200, ge=1)
+    seed: int = Field(0, ge=0)
+    online_episodes: int = Field(40, ge=1, le=100_000)
+    headline_episodes: int = Field(10, ge=1)
+    """The mean of the last so many online episodes is the number in the tables."""
+    chunk_tasks: int = Field(100, ge=1)
+    """Tasks that are evaluated and saved together, with random numbers of their own."""
+    batch_size: int = transient(512, ge=1)
+    """Sequences in one forward pass."""
+
+    @model_validator(mode="after")
+    def _check_episodes(self) -> "EvaluateConfig":
+        if self.headline_episodes > self.online_episodes:
+            raise ValueError(
+                f"evaluate.headline_episodes={self.headline_episodes} exceeds "
+                f"evaluate.online_episodes={self.online_episodes}"
+            )
+        return self
