@@ -9,7 +9,7 @@
 # It goes on from the last checkpoint: submit it again after a time limit.
 #
 #SBATCH --job-name=pretrain
-#SBATCH --ntasks=2
+#SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=3G
 #SBATCH --time=04:00:00

@@ -29,15 +29,15 @@ class Resources(Section):
     """What one job of a stage gets."""
 
     nodes: int | None = Field(None, ge=1)
-    """null: as few as Slurm needs to fit the tasks."""
-    tasks: int = Field(1, ge=1)
-    """Processes: MPI ranks of collect, data-parallel ranks of pretrain."""
-    cpus_per_task: int = Field(1, ge=1)
-    """CPUs, and threads, of each process."""
+    """null: as few as Slurm needs to fit the ranks."""
+    ranks: int = Field(1, ge=1)
+    """MPI ranks of collect, data-parallel ranks of pretrain."""
+    cpus_per_rank: int = Field(1, ge=1)
+    """CPUs, and threads, of each rank."""
     gpus: int = Field(0, ge=0)
-    """GPUs of each process."""
+    """GPUs of each rank."""
     memory_gb: float | None = Field(None, gt=0)
-    """Memory of each process; null: what the cluster gives by default."""
+    """Memory of each rank; null: what the cluster gives by default."""
     minutes: int = Field(1440, ge=2)
     """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
 
@@ -62,8 +62,8 @@ class ClusterConfig(Section):
     """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
     sbatch: dict[str, str | int | bool] = {}
     """More sbatch parameters of every job, such as `constraint: haswell`."""
-    collect: Resources = Resources(tasks=2)
-    pretrain: Resources = Resources(tasks=2)
+    collect: Resources = Resources(ranks=2)
+    pretrain: Resources = Resources()
     evaluate: Resources = Resources()
     aggregate: Resources = Resources()
 
@@ -93,19 +93,19 @@ class ClusterConfig(Section):
         return parameters
 
     @model_validator(mode="after")
-    def _check_single_processes(self) -> "ClusterConfig":
+    def _check_ranks_and_nodes(self) -> "ClusterConfig":
         for stage in ("evaluate", "aggregate"):
             resources = self.resources(stage)
-            if resources.tasks > 1 or (resources.nodes or 1) > 1:
+            if resources.ranks > 1 or (resources.nodes or 1) > 1:
                 raise ValueError(
-                    f"{stage} is one process on one node: {stage}.tasks and {stage}.nodes must be "
+                    f"{stage} is one rank on one node: {stage}.ranks and {stage}.nodes must be "
                     "1; array_parallelism says how many evaluations run at a time"
                 )
         for stage in ("collect", "pretrain"):
             resources = self.resources(stage)
-            if (resources.nodes or 1) > resources.tasks:
+            if (resources.nodes or 1) > resources.ranks:
                 raise ValueError(
-                    f"{stage}.nodes={resources.nodes} exceeds {stage}.tasks={resources.tasks}"
+                    f"{stage}.nodes={resources.nodes} exceeds {stage}.ranks={resources.ranks}"
                 )
         return self
 

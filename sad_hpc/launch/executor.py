@@ -41,7 +41,7 @@ def log_folder(run: Run, stage: str) -> Path:
 
 def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
     """What every process of a stage finds in its environment before Python starts."""
-    threads = str(cluster.resources(stage).cpus_per_task)
+    threads = str(cluster.resources(stage).cpus_per_rank)
     # LP_NUM_THREADS: Mesa's software renderer would start a thread a core in every rank.
     environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LP_NUM_THREADS": "1"}
     # `python -m` would import what lies in the working directory, before what is installed.
@@ -106,7 +106,7 @@ class StageExecutor(SlurmExecutor):
         return text
 
     def _num_tasks(self) -> int:
-        # Here submitit wants nodes x tasks a node; the number of tasks is in `ntasks`.
+        # Here submitit wants nodes x ranks a node; the number of ranks is in `ntasks`.
         return 1
 
 
@@ -135,13 +135,13 @@ def sbatch_parameters(
     resources = cluster.resources(stage)
     # Steps do not inherit cpus-per-task from the job since Slurm 22.05.  A rank that fails takes
     # the others down, which would wait for it in a collective.
-    srun = [f"--cpus-per-task={resources.cpus_per_task}", "--kill-on-bad-exit=1"]
+    srun = [f"--cpus-per-task={resources.cpus_per_rank}", "--kill-on-bad-exit=1"]
     srun.append(f"--mpi={cluster.mpi if stage == 'collect' else 'none'}")
     memory = resources.memory_gb
     if resources.gpus:
         # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
         srun.append("--gpu-bind=none")
-    additional: dict[str, Any] = {"ntasks": resources.tasks, **cluster.sbatch}
+    additional: dict[str, Any] = {"ntasks": resources.ranks, **cluster.sbatch}
     if "no-requeue" not in cluster.sbatch:
         additional["requeue"] = True  # also where a cluster's default is to let jobs go
     if dependency is not None:
@@ -154,11 +154,11 @@ def sbatch_parameters(
         "partition": cluster.partition,
         "account": cluster.account,
         "qos": cluster.qos,
-        "nodes": 1 if resources.tasks == 1 else resources.nodes,
-        "cpus_per_task": resources.cpus_per_task,
+        "nodes": 1 if resources.ranks == 1 else resources.nodes,
+        "cpus_per_task": resources.cpus_per_rank,
         "gpus_per_task": resources.gpus or None,
-        # A process's memory, however Slurm spreads the processes over nodes.
-        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_task)}M",
+        # A rank's memory, however Slurm spreads the ranks over nodes.
+        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_rank)}M",
         "time": resources.minutes,
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,
@@ -188,15 +188,15 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         SadError: collect needs mpiexec and there is none.
     """
     resources = cluster.resources(stage)
-    ranks = resources.tasks
+    ranks = resources.ranks
     work: StageJob | MpiJob = job
     if stage == "collect" and ranks > 1:
         work, ranks = MpiJob(job, ranks, find_mpiexec()), 1
     executor = RanksExecutor(folder=log_folder(run, stage))
     executor.update_parameters(
         tasks_per_node=ranks,
-        gpus_per_node=resources.gpus * resources.tasks,
-        visible_gpus=visible_gpus(resources.gpus * resources.tasks),
+        gpus_per_node=resources.gpus * resources.ranks,
+        visible_gpus=visible_gpus(resources.gpus * resources.ranks),
         setup=cluster.setup,
     )
     with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():
@@ -214,7 +214,7 @@ def find_mpiexec() -> str:
     if found is None:
         raise SadError(
             f"no mpiexec beside {sys.executable} nor on the PATH: pip install mpich, or use one "
-            "rank (cluster.collect.tasks=1)"
+            "rank (cluster.collect.ranks=1)"
         )
     return found
 
@@ -231,7 +231,7 @@ def visible_gpus(wanted: int) -> tuple[int, ...]:
     if wanted > len(numbers):
         raise SadError(
             f"{wanted} GPUs are asked for, but CUDA_VISIBLE_DEVICES shows {len(numbers)}; lower "
-            "tasks or gpus in the cluster settings"
+            "ranks or gpus in the cluster settings"
         )
     return tuple(int(number) for number in numbers)
 

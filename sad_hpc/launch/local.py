@@ -51,7 +51,7 @@ def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
     if stage == "evaluate":
         return cluster.array_parallelism
     if stage == "pretrain" and not resources.gpus:
-        room = len(os.sched_getaffinity(0)) // (resources.tasks * resources.cpus_per_task)
+        room = len(os.sched_getaffinity(0)) // (resources.ranks * resources.cpus_per_rank)
         return max(1, min(room, cluster.array_parallelism))
     return 1
 

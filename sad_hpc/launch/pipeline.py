@@ -33,12 +33,12 @@ from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.run import Run
 
 REFUSED = (
-    "see cluster.partition, account, qos, tasks, memory_gb and minutes (configs/cluster), and "
+    "see cluster.partition, account, qos, ranks, memory_gb and minutes (configs/cluster), and "
     "`sinfo`"
 )
 TOO_MANY = (
     "the account or QOS may not have so many jobs in the queue (MaxSubmitJobs), or so large ones: "
-    "launch again when some have ended, or see cluster.account, qos, nodes, tasks and minutes; "
+    "launch again when some have ended, or see cluster.account, qos, nodes, ranks and minutes; "
     "`sacctmgr show assoc,qos`"
 )
 
@@ -137,9 +137,9 @@ def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:
             continue
         if cluster.executor == "local":
             resources = cluster.resources(step.stage)
-            visible_gpus(resources.gpus * resources.tasks)
+            visible_gpus(resources.gpus * resources.ranks)
         if step.stage == "pretrain":
-            step.run.experiment.pretrain.check_ranks(cluster.pretrain.tasks)
+            step.run.experiment.pretrain.check_ranks(cluster.pretrain.ranks)
 
 
 def _check_nothing_is_queued(run: Run) -> None:

@@ -49,8 +49,8 @@ def write_scripts(
 
 def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
     """The same work by hand: submitit's local executor itself makes no scripts."""
-    tasks = cluster.resources(batch.stage).tasks
-    launcher = ["mpiexec", "-n", str(tasks)] if tasks > 1 else []
+    ranks = cluster.resources(batch.stage).ranks
+    launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     exports = job_environment(cluster, batch.stage).items()
     lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
     lines += cluster.setup
