@@ -28,7 +28,7 @@ from sad_hpc.distill.tabular import block_variants, make_distiller
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig, make_family
 
 ROOT = Path(__file__).parent.parent

@@ -58,22 +58,15 @@ def submission_environment(extra: Mapping[str, str] | None = None) -> Iterator[N
 
     SLURM_CONF says which cluster to talk to and SBATCH_* are the user's own defaults: both stay.
     """
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name == "SLURM_CONF" or name.startswith("SBATCH_")
-    }
-    added = {**kept, **(extra or {})}
-    before = {name: os.environ.get(name) for name in added}
+    before = dict(os.environ)
+    kept = {k: v for k, v in before.items() if k == "SLURM_CONF" or k.startswith("SBATCH_")}
     with clean_env():
-        os.environ.update(added)
+        os.environ.update({**kept, **(extra or {})})
         try:
             yield
         finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+            os.environ.clear()
+            os.environ.update(before)
 
 
 class StageExecutor(SlurmExecutor):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from sad_hpc.launch.executor import start_locally
 from sad_hpc.launch.graph import STAGES, Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.records import JobRecord, load_records, save_records
-from sad_hpc.launch.state import duration, process_runs, progress_text
+from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
 
 POLL_SECONDS = 0.25
@@ -91,8 +90,7 @@ class LocalRunner:
 
     def _start(self, step: Step) -> None:
         before = load_records(self.run).get(step.title)
-        here = before and before.executor == "local" and before.host == socket.gethostname()
-        if before and here and process_runs(before):
+        if before and before.runs_here:
             raise SadError(
                 f"{step.name} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
