@@ -20,14 +20,12 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
+from sad_hpc.launch.srun import LATER, rank_environment, srun_options
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 
 SIGNAL_SECONDS = 120
 """How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
-
-LATER = 'trap "" USR2; exec "$0" "$@"'
-"""Until Python listens to the signal, it must not end the process."""
 
 
 def log_folder(run: Run, stage: str) -> Path:
@@ -40,12 +38,8 @@ def log_folder(run: Run, stage: str) -> Path:
 
 
 def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
-    """What every process of a stage finds in its environment before Python starts."""
-    threads = str(cluster.resources(stage).cpus_per_rank)
-    # LP_NUM_THREADS: Mesa's software renderer would start a thread a core in every rank.
-    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LP_NUM_THREADS": "1"}
-    # `python -m` would import what lies in the working directory, before what is installed.
-    environment["PYTHONSAFEPATH"] = "1"
+    """What every rank of a stage finds in its environment before Python starts."""
+    environment = rank_environment(cluster.resources(stage).cpus_per_rank)
     if cluster.hdf5_file_locking is not None:
         # HDF5 reads it once, when h5py is imported.
         environment["HDF5_USE_FILE_LOCKING"] = str(cluster.hdf5_file_locking).upper()
@@ -126,14 +120,7 @@ def sbatch_parameters(
 ) -> dict[str, Any]:
     """A stage's resources as parameters of submitit's SlurmExecutor."""
     resources = cluster.resources(stage)
-    # Steps do not inherit cpus-per-task from the job since Slurm 22.05.  A rank that fails takes
-    # the others down, which would wait for it in a collective.
-    srun = [f"--cpus-per-task={resources.cpus_per_rank}", "--kill-on-bad-exit=1"]
-    srun.append(f"--mpi={cluster.mpi if stage == 'collect' else 'none'}")
-    memory = resources.memory_gb
-    if resources.gpus:
-        # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
-        srun.append("--gpu-bind=none")
+    cpus, memory = resources.cpus_per_rank, resources.memory_gb
     additional: dict[str, Any] = {"ntasks": resources.ranks, **cluster.sbatch}
     if "no-requeue" not in cluster.sbatch:
         additional["requeue"] = True  # also where a cluster's default is to let jobs go
@@ -148,16 +135,16 @@ def sbatch_parameters(
         "account": cluster.account,
         "qos": cluster.qos,
         "nodes": 1 if resources.ranks == 1 else resources.nodes,
-        "cpus_per_task": resources.cpus_per_rank,
+        "cpus_per_task": cpus,
         "gpus_per_task": resources.gpus or None,
         # A rank's memory, however Slurm spreads the ranks over nodes.
-        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_rank)}M",
+        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / cpus)}M",
         "time": resources.minutes,
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,
         "signal_delay_s": min(SIGNAL_SECONDS, 15 * resources.minutes),
         "setup": [*exports, *cluster.setup],
-        "srun_args": srun,
+        "srun_args": srun_options(stage, cpus, resources.gpus, cluster.mpi),
         "stderr_to_stdout": True,
         "wckey": None,
         "additional_parameters": additional,

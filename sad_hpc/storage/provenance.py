@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: version(name) for name in LIBRARIES},
     }
 
 
@@ -47,7 +47,8 @@ def _git_state() -> dict[str, Any]:
     return {"commit": commit and commit.strip(), "dirty": dirty}
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Of an installed package."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
