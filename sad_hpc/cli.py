@@ -121,8 +121,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     _add_config(add("collect", _collect, "Make the dataset (start it with mpiexec or srun)."))
     for name, run, text in (
-        ("pretrain", _pretrain, "Train the transformer of one (method, seed)."),
-        ("evaluate", _evaluate, "Evaluate the trained transformer of one (method, seed)."),
+        ("pretrain", _pretrain, "Train the transformer of one (row, seed)."),
+        ("evaluate", _evaluate, "Evaluate the trained transformer of one (row, seed)."),
     ):
         command = add(name, run, text)
         _add_config(command)
@@ -183,7 +183,7 @@ def _add_element(command: _Parser) -> None:
     command.add_argument("--method", help="such as SAD, or a row's name; all by default")
     command.add_argument("--seed", type=int, help="training seed; all of the config by default")
     command.add_argument(
-        "--element", type=int, metavar="K", help="K-th (method, seed), as in a Slurm array"
+        "--element", type=int, metavar="K", help="K-th (row, seed), as in a Slurm array"
     )
     command.add_argument(
         "--of", type=int, metavar="M", help="with --element K: K, K + M, K + 2 M, ..."

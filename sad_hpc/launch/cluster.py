@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
@@ -23,6 +23,12 @@ OWNED = (
     *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
 """sbatch parameters that the launcher itself sets or relies on."""
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!r} holds a line break or another control character")
+    return text
 
 
 class Resources(Section):
@@ -51,7 +57,7 @@ class ClusterConfig(Section):
     qos: str | None = Field(None, pattern=NAME)
     mpi: str = Field("pmi2", pattern=r"^[a-z][a-z0-9_]*$")
     """Of `srun --mpi=`; `srun --mpi=list` shows what a Slurm offers."""
-    setup: list[str] = []
+    setup: list[Annotated[str, AfterValidator(_one_line)]] = []
     """Shell lines that run in every job first, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
     """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
@@ -72,13 +78,6 @@ class ClusterConfig(Section):
         resources: Resources = getattr(self, stage)
         return resources
 
-    @field_validator("setup")
-    @classmethod
-    def _check_setup(cls, lines: list[str]) -> list[str]:
-        for line in lines:
-            _refuse_control_characters(line)
-        return lines
-
     @field_validator("sbatch")
     @classmethod
     def _check_sbatch(cls, parameters: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
@@ -89,30 +88,22 @@ class ClusterConfig(Section):
                 raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
             if value is False:
                 raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
-            _refuse_control_characters(str(value))
+            _one_line(str(value))
         return parameters
 
     @model_validator(mode="after")
     def _check_ranks_and_nodes(self) -> "ClusterConfig":
         for stage in ("evaluate", "aggregate"):
-            resources = self.resources(stage)
-            if resources.ranks > 1 or (resources.nodes or 1) > 1:
+            if self.resources(stage).ranks > 1:
                 raise ValueError(
-                    f"{stage} is one rank on one node: {stage}.ranks and {stage}.nodes must be "
-                    "1; array_parallelism says how many evaluations run at a time"
+                    f"{stage} is one rank: {stage}.ranks must be 1; array_parallelism says how "
+                    "many evaluations run at a time"
                 )
-        for stage in ("collect", "pretrain"):
-            resources = self.resources(stage)
-            if (resources.nodes or 1) > resources.ranks:
-                raise ValueError(
-                    f"{stage}.nodes={resources.nodes} exceeds {stage}.ranks={resources.ranks}"
-                )
+        for stage in ("collect", "pretrain", "evaluate", "aggregate"):
+            nodes, ranks = self.resources(stage).nodes or 1, self.resources(stage).ranks
+            if nodes > ranks:
+                raise ValueError(f"{stage}.nodes={nodes} exceeds {stage}.ranks={ranks}")
         return self
-
-
-def _refuse_control_characters(text: str) -> None:
-    if not text.isprintable():
-        raise ValueError(f"{text!r} holds a line break or another control character")
 
 
 def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.launch.srun import LATER, rank_environment, srun_options
+from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 
@@ -85,12 +85,8 @@ class StageExecutor(SlurmExecutor):
 
     def script(self, elements: int | None = None) -> str:
         """The text that is handed to sbatch; with `elements`, as a job array of so many."""
-        array = {} if elements is None else {"map_count": elements}
-        self.parameters.update(array)
-        text: str = self._make_submission_file_text(self._submitit_command_str, "")
-        for key in array:
-            del self.parameters[key]
-        return text
+        self.parameters["map_count"] = elements
+        return str(self._make_submission_file_text(self._submitit_command_str, ""))
 
     def _num_tasks(self) -> int:
         # Here submitit wants nodes x ranks a node; the number of ranks is in `ntasks`.
@@ -179,7 +175,9 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         visible_gpus=visible_gpus(resources.gpus * resources.ranks),
         setup=cluster.setup,
     )
-    with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():
+    # Ctrl-C is for the launcher, which then ends the job's processes; they inherit this.
+    ignored = handled(signal.SIGINT, by=signal.SIG_IGN)
+    with submission_environment(job_environment(cluster, stage)), ignored:
         return executor.submit(work)
 
 
@@ -214,16 +212,3 @@ def visible_gpus(wanted: int) -> tuple[int, ...]:
             "ranks or gpus in the cluster settings"
         )
     return tuple(int(number) for number in numbers)
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C is for the launcher, which then ends the job's processes; they inherit this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -11,7 +11,7 @@ from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally
 from sad_hpc.launch.plan import batches
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.scripts import command_line, write_scripts
+from sad_hpc.launch.scripts import write_scripts
 from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
@@ -51,7 +51,7 @@ def launch(
         SadError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
             that another user could change.
     """
-    arguments = command_line(run, config, overrides, results)
+    arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
     _check_models(run)
     steps = graph(run)
     _check_resources(steps, cluster)

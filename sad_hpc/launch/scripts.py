@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import StageExecutor, job_environment
@@ -62,8 +61,3 @@ def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[s
         commands.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
     lines += dict.fromkeys(commands)  # one collect makes all datasets
     return "\n".join(lines) + "\n"
-
-
-def command_line(run: Run, config: Path, overrides: Sequence[str], results: Path) -> list[str]:
-    """The arguments that name a run, the same for every command."""
-    return [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]

@@ -173,9 +173,10 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind
         reason = f"({entry.reason})" if entry.reason not in ("", "None") else ""
         kind = Kind.BLOCKED if entry.is_blocked else Kind.QUEUED
         return kind, _phrase(reason, _requeued(step, record, waiting=True))
+    began = entry.start or record.submitted
     if entry.is_active:
-        progress = _progress(step, entry.start or record.submitted, record)
-        return Kind.RUNNING, _phrase(progress, _requeued(step, record, waiting=False))
+        text = _progress(step, began, record)
+        return Kind.RUNNING, _phrase(text, _requeued(step, record, waiting=False))
     just_ended = entry.end is not None and time.time() - entry.end < SETTLING_SECONDS
     if entry.state == "COMPLETED":
         if just_ended:
@@ -184,8 +185,8 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind
     if entry.state in INTERRUPTED:
         # Slurm may be about to queue it again.
         return (Kind.QUEUED if just_ended else Kind.UNFINISHED), f"({entry.state})"
-    stopped = (step.folder.progress or {}).get("stopped", 0)
-    if entry.state == "FAILED" and stopped > (entry.start or record.submitted):
+    progress = step.folder.progress
+    if entry.state == "FAILED" and progress and progress["stopped"] > began:
         return Kind.UNFINISHED, "(stopped by a signal, and not queued again)"
     return Kind.FAILED, f"({entry.reason if entry.state == 'PENDING' else entry.state})"
 
@@ -217,7 +218,7 @@ def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:
     if not progress or progress["time"] < record.submitted:
         return ""
     # While it waits, its next start is one that the heartbeat does not know of.
-    times = progress.get("requeued", 0) + waiting
+    times = progress["requeued"] + waiting
     return f"requeued {times} time{'s' if times > 1 else ''}" if times else ""
 
 

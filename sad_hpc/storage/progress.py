@@ -29,9 +29,9 @@ class Progress:
         self._folder, self._total, self._unit, self._seconds = folder, total, unit, seconds
         self._done = self._first = done
         self._start = self._last = time.time()
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            self._bar = tqdm(total=total, initial=done, unit=unit, desc=folder.title)
+        self._bar: tqdm[Any] = tqdm(
+            total=total, initial=done, unit=unit, desc=folder.title, disable=None
+        )
         self._beat()
 
     def __enter__(self) -> "Progress":
@@ -43,16 +43,14 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
         if error is None:
             self._report("")
 
     def update(self, done: float, note: str = "") -> None:
         """Sets the units done so far; `note` is shown beside them."""
-        if self._bar is not None:
-            self._bar.update(done - self._done)
-            self._bar.set_postfix_str(note)
+        self._bar.update(done - self._done)
+        self._bar.set_postfix_str(note)
         self._done = done
         if time.time() - self._last >= self._seconds:
             self._report(note)
@@ -60,7 +58,7 @@ class Progress:
     def _report(self, note: str) -> None:
         self._last = time.time()
         self._beat()
-        if self._bar is None:
+        if self._bar.disable:
             beat = {"done": self._done, "total": self._total, "unit": self._unit}
             text = progress_text({**beat, "time": self._last}, self._start, self._first)
             line = ", ".join(part for part in (f"{self._folder.title}: {text}", note) if part)

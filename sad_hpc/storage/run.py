@@ -51,7 +51,8 @@ class _Heartbeat:
     time: float
     host: str
     pid: int
-    requeued: int = 0
+    requeued: int
+    """How often Slurm has started the job again."""
     stopped: float = 0
     """When a signal ended the work after it; 0 if none has."""
 
@@ -97,10 +98,8 @@ class StageFolder:
             marker = unsealed(stored or {})
         except ValueError:
             return None
-        sizes = typed(dict[str, int | None], marker.get("outputs", {}))
-        if not marker or sizes is None:
-            return None
-        intact = all(file_size(self.path / name) == size for name, size in sizes.items())
+        sizes = marker["outputs"].items()
+        intact = all(file_size(self.path / name) == size for name, size in sizes)
         return marker if intact else None
 
     def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
@@ -122,11 +121,9 @@ class StageFolder:
 
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
-        beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
-        beat |= {"host": socket.gethostname(), "pid": os.getpid()}
-        # Slurm counts how often it has started a job again.
-        beat |= {"requeued": environment_number("SLURM_RESTART_COUNT", 0)}
-        write_json(self.path / HEARTBEAT, beat)
+        host, requeued = socket.gethostname(), environment_number("SLURM_RESTART_COUNT", 0)
+        beat = _Heartbeat(done, total, unit, time.time(), host, os.getpid(), requeued)
+        write_json(self.path / HEARTBEAT, asdict(beat))
 
     def note_stop(self) -> None:
         """Tells `sad-hpc status` that a signal ended the work, where it can go on."""

@@ -97,7 +97,7 @@ JSON = st.recursive(
     | st.dictionaries(st.sampled_from(["outputs", "done", "total", "time", "x"]), inner),
     max_leaves=8,
 )
-BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1}
+BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1, "requeued": 0}
 RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n", "done_before": 0}
 
 
