@@ -29,7 +29,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TabularFamily, make_family
 

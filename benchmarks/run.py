@@ -15,7 +15,7 @@ from training import bench_training
 
 from sad_hpc.aggregate.tables import markdown_table
 from sad_hpc.storage.files import atomic_path
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 
 HERE = Path(__file__).parent
 

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
@@ -16,13 +16,22 @@ from sad_hpc.parallel.ranks import abort_other_ranks
 from sad_hpc.parallel.standard_streams import keep_streams_open
 from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import keep_others_from_writing
+from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
+
+GROUPS = {
+    "pipeline": ("launch", "status", "doctor"),
+    "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
+    "data and results": ("inspect", "verify", "report"),
+    "theory": ("theory",),
+}
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
     "pretrain": "sad-hpc pretrain configs/quickstart.yaml --method SAD --seed 0",
     "evaluate": "sad-hpc evaluate configs/quickstart.yaml --method SAD --seed 0",
     "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
+    "ranks": "sad-hpc ranks collect configs/darkroom.yaml",
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
     "status": "sad-hpc status runs/darkroom",
     "report": "sad-hpc report --results results",
@@ -91,17 +100,17 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="sad-hpc",
-        description="In-context RL from random policies: collect, pretrain, evaluate, tabulate.",
-        epilog="Try `sad-hpc COMMAND --help`, or start with "
-        "`sad-hpc launch configs/quickstart.yaml --cluster local`.",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        epilog="`sad-hpc COMMAND --help` says more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"sad-hpc {version('sad_hpc')}")
     parser.set_defaults(command=None)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", prog="sad-hpc", help=argparse.SUPPRESS)
 
     def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> _Parser:
         command = commands.add_parser(
             name,
-            help=text,
             description=text,
             epilog=f"example:\n  {EXAMPLES[name]}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -112,8 +121,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     _add_config(add("collect", _collect, "Make the dataset (start it with mpiexec or srun)."))
     for name, run, text in (
-        ("pretrain", _pretrain, "Train the transformer of one (method, seed)."),
-        ("evaluate", _evaluate, "Evaluate the trained transformer of one (method, seed)."),
+        ("pretrain", _pretrain, "Train the transformer of one (row, seed)."),
+        ("evaluate", _evaluate, "Evaluate the trained transformer of one (row, seed)."),
     ):
         command = add(name, run, text)
         _add_config(command)
@@ -123,6 +132,9 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--allow-missing", action="store_true", help="go on without evaluations that are missing"
     )
+    command = add("ranks", _ranks, "Start a stage in every rank of a Slurm job (slurm/*.sh).")
+    command.add_argument("stage", choices=GROUPS["stages"][:4], metavar="STAGE")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
     command = add("launch", _launch, "Run every stage that is not complete, through submitit.")
     _add_config(command)
     _add_cluster(command, "local")
@@ -141,7 +153,18 @@ def make_parser() -> argparse.ArgumentParser:
     _add_cluster(command, "local")
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
     add_theory(commands)
+    parser.description = _overview({name: c.description for name, c in commands.choices.items()})
     return parser
+
+
+def _overview(texts: Mapping[str, str | None]) -> str:
+    lines = [
+        "In-context RL from random policies: collect, pretrain, evaluate, tabulate.",
+        "\nexample:\n  sad-hpc launch configs/quickstart.yaml",
+    ]
+    for group, names in GROUPS.items():
+        lines += [f"\n{group}:", *(f"  {name:10} {texts[name]}" for name in names)]
+    return "\n".join(lines)
 
 
 _Parser = argparse.ArgumentParser
@@ -157,10 +180,10 @@ def _add_config(command: _Parser) -> None:
 
 
 def _add_element(command: _Parser) -> None:
-    command.add_argument("--method", help="such as SAD, or a variant's name; all by default")
+    command.add_argument("--method", help="such as SAD, or a row's name; all by default")
     command.add_argument("--seed", type=int, help="training seed; all of the config by default")
     command.add_argument(
-        "--element", type=int, metavar="K", help="K-th (method, seed), as in a Slurm array"
+        "--element", type=int, metavar="K", help="K-th (row, seed), as in a Slurm array"
     )
     command.add_argument(
         "--of", type=int, metavar="M", help="with --element K: K, K + M, K + 2 M, ..."
@@ -254,6 +277,12 @@ def _aggregate(options: argparse.Namespace) -> int:
     print(headline_table(folder))
     print(f"tables and figures: {folder}")
     return 0
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.srun import become_srun
+
+    become_srun(options.stage, options.arguments)
 
 
 def _launch(options: argparse.Namespace) -> int:

@@ -16,5 +16,4 @@ set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
-sad-hpc aggregate "$@"
+exec sad-hpc ranks aggregate "$@"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Collects a config's dataset (of a sweep: its datasets) with every task of this job as an MPI rank.  From the repository's root:
+# Collects a config's dataset (of a sweep: its datasets); --ntasks says with how many MPI ranks.
+# From the repository's root:
 #
 #   sbatch --ntasks=16 slurm/collect.sh configs/darkroom.yaml data.trust_horizon=10
 #
@@ -18,6 +19,4 @@ set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
-export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmi2} # what the MPICH wheel speaks
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK LP_NUM_THREADS=1
-srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 sad-hpc collect "$@"
+exec sad-hpc ranks collect "$@"

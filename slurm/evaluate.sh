@@ -1,5 +1,5 @@
 #!/bin/bash
-# Evaluates the trained models as a job array 0-M, whose jobs share all (method, seed)s and variants
+# Evaluates the trained models as a job array 0-M, whose jobs share all (row, seed)s
 # of the config, however many they are.  From the repository's root, after pretrain:
 #
 #   sbatch slurm/evaluate.sh configs/darkroom.yaml                  20 jobs, 4 at a time
@@ -14,16 +14,15 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=2G
 #SBATCH --time=02:00:00
-#SBATCH --signal=B:USR2@120
+#SBATCH --signal=USR2@120
 #SBATCH --output=%x-%A_%a.log
 set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK LP_NUM_THREADS=1
 jobs=$SLURM_ARRAY_TASK_COUNT
 if ((SLURM_ARRAY_TASK_MAX != jobs - 1)); then
     echo "sad-hpc: error: --array must be 0 to some number, all of them: they share the work" >&2
     exit 1
 fi
-exec sad-hpc evaluate "$@" --element "$SLURM_ARRAY_TASK_ID" --of "$jobs"
+exec sad-hpc ranks evaluate "$@" --element "$SLURM_ARRAY_TASK_ID" --of "$jobs"

@@ -19,7 +19,8 @@ from sad_hpc.aggregate.origin import portable  # noqa: E402
 from sad_hpc.collect.stage import collect  # noqa: E402 (the environment is read at import)
 from sad_hpc.experiment.load import load_experiment  # noqa: E402
 from sad_hpc.storage.files import write_json  # noqa: E402
-from sad_hpc.storage.run import Run, provenance  # noqa: E402
+from sad_hpc.storage.provenance import provenance  # noqa: E402
+from sad_hpc.storage.run import Run  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests/configs/tiny.yaml"

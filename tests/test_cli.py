@@ -1,4 +1,6 @@
 import io
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from sad_hpc.cli import EXAMPLES, main
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.launch.srun import srun_options
 from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY
 
@@ -33,6 +36,38 @@ def test_examples_name_files_that_exist(command: str):
 def test_no_command_prints_help(capsys):
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().out
+
+
+def test_help_lists_every_command_once_after_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    example, *groups = capsys.readouterr().out.split("\nexample:\n")[1].split(":\n  ")
+    assert example.startswith("  sad-hpc launch")
+    listed = re.findall(r"^  ([a-z]+) ", "\n".join(f"  {group}" for group in groups), re.M)
+    assert sorted(listed) == sorted([*EXAMPLES, "theory"])
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"sad-hpc \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_a_script_of_slurm_starts_ranks_as_the_launcher_does(tmp_path: Path, monkeypatch):
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"; echo $OMP_NUM_THREADS\n')
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    started = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3", "SLURM_GPUS_PER_TASK": "1"}
+    command = [BIN / "sad-hpc", "ranks", "pretrain", "x.yaml", "--method", "SAD", "a=1"]
+    told = subprocess.check_output(command, env=os.environ | started, text=True)
+    assert told.startswith(" ".join(srun_options("pretrain", 3, 1, "pmi2")))
+    assert told.endswith("sad-hpc pretrain x.yaml --method SAD a=1\n3\n")
+
+
+def test_ranks_outside_a_job_say_so(capsys):
+    assert main(["ranks", "collect", "x.yaml"]) == 1
+    assert "for Slurm's batch jobs" in capsys.readouterr().err
 
 
 def test_an_error_is_one_line_without_traceback(tmp_path: Path):

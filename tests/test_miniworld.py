@@ -317,7 +317,7 @@ def test_the_heading_that_the_model_is_told_is_the_environments():
 def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     copy = copy_of(run, tmp_path)
     folders = ["--runs", str(copy.runs), "--results", str(tmp_path / "results")]
-    assert main(["launch", str(TINY), *folders, "cluster.pretrain.tasks=1"]) == 0
+    assert main(["launch", str(TINY), *folders]) == 0
     summary = pd.read_csv(tmp_path / "results/tiny_miniworld/summary.csv")
     assert set(summary["task_family"]) == {"miniworld"}
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]

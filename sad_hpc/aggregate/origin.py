@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from sad_hpc.storage.files import read_json
-from sad_hpc.storage.run import Run, StageFolder, provenance
+from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.run import Run, StageFolder
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 Element = tuple[str, int]

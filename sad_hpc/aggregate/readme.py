@@ -123,7 +123,7 @@ def _regenerate_section(folder: Path, origin: dict[str, Any]) -> str:
     if shown.parent != Path("results"):  # the default
         arguments += f" --results {shown.parent}"
     ranks = training_ranks(origin)
-    as_then = "" if ranks is None else f" cluster.pretrain.tasks={ranks}"
+    as_then = "" if ranks in (None, 1) else f" cluster.pretrain.ranks={ranks}"
     launch, aggregate = f"sad-hpc launch {arguments}{as_then}", f"sad-hpc aggregate {arguments}"
     width = max(len(launch), len(aggregate))
     lines = [

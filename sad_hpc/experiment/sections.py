@@ -88,7 +88,7 @@ class PretrainConfig(Section):
         if self.batch_size % ranks:
             raise ConfigError(
                 f"pretrain.batch_size={self.batch_size} does not divide over {ranks} ranks "
-                "(cluster.pretrain.tasks): change one of them"
+                "(cluster.pretrain.ranks): change one of them"
             )
 
 

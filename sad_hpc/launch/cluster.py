@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
@@ -25,19 +25,25 @@ OWNED = (
 """sbatch parameters that the launcher itself sets or relies on."""
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!r} holds a line break or another control character")
+    return text
+
+
 class Resources(Section):
     """What one job of a stage gets."""
 
     nodes: int | None = Field(None, ge=1)
-    """null: as few as Slurm needs to fit the tasks."""
-    tasks: int = Field(1, ge=1)
-    """Processes: MPI ranks of collect, data-parallel ranks of pretrain."""
-    cpus_per_task: int = Field(1, ge=1)
-    """CPUs, and threads, of each process."""
+    """null: as few as Slurm needs to fit the ranks."""
+    ranks: int = Field(1, ge=1)
+    """MPI ranks of collect, data-parallel ranks of pretrain."""
+    cpus_per_rank: int = Field(1, ge=1)
+    """CPUs, and threads, of each rank."""
     gpus: int = Field(0, ge=0)
-    """GPUs of each process."""
+    """GPUs of each rank."""
     memory_gb: float | None = Field(None, gt=0)
-    """Memory of each process; null: what the cluster gives by default."""
+    """Memory of each rank; null: what the cluster gives by default."""
     minutes: int = Field(1440, ge=2)
     """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
 
@@ -51,7 +57,7 @@ class ClusterConfig(Section):
     qos: str | None = Field(None, pattern=NAME)
     mpi: str = Field("pmi2", pattern=r"^[a-z][a-z0-9_]*$")
     """Of `srun --mpi=`; `srun --mpi=list` shows what a Slurm offers."""
-    setup: list[str] = []
+    setup: list[Annotated[str, AfterValidator(_one_line)]] = []
     """Shell lines that run in every job first, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
     """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
@@ -62,8 +68,8 @@ class ClusterConfig(Section):
     """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
     sbatch: dict[str, str | int | bool] = {}
     """More sbatch parameters of every job, such as `constraint: haswell`."""
-    collect: Resources = Resources(tasks=2)
-    pretrain: Resources = Resources(tasks=2)
+    collect: Resources = Resources(ranks=2)
+    pretrain: Resources = Resources()
     evaluate: Resources = Resources()
     aggregate: Resources = Resources()
 
@@ -71,13 +77,6 @@ class ClusterConfig(Section):
         """What a job of `stage` gets."""
         resources: Resources = getattr(self, stage)
         return resources
-
-    @field_validator("setup")
-    @classmethod
-    def _check_setup(cls, lines: list[str]) -> list[str]:
-        for line in lines:
-            _refuse_control_characters(line)
-        return lines
 
     @field_validator("sbatch")
     @classmethod
@@ -89,30 +88,22 @@ class ClusterConfig(Section):
                 raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
             if value is False:
                 raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
-            _refuse_control_characters(str(value))
+            _one_line(str(value))
         return parameters
 
     @model_validator(mode="after")
-    def _check_single_processes(self) -> "ClusterConfig":
+    def _check_ranks_and_nodes(self) -> "ClusterConfig":
         for stage in ("evaluate", "aggregate"):
-            resources = self.resources(stage)
-            if resources.tasks > 1 or (resources.nodes or 1) > 1:
+            if self.resources(stage).ranks > 1:
                 raise ValueError(
-                    f"{stage} is one process on one node: {stage}.tasks and {stage}.nodes must be "
-                    "1; array_parallelism says how many evaluations run at a time"
+                    f"{stage} is one rank: {stage}.ranks must be 1; array_parallelism says how "
+                    "many evaluations run at a time"
                 )
-        for stage in ("collect", "pretrain"):
-            resources = self.resources(stage)
-            if (resources.nodes or 1) > resources.tasks:
-                raise ValueError(
-                    f"{stage}.nodes={resources.nodes} exceeds {stage}.tasks={resources.tasks}"
-                )
+        for stage in ("collect", "pretrain", "evaluate", "aggregate"):
+            nodes, ranks = self.resources(stage).nodes or 1, self.resources(stage).ranks
+            if nodes > ranks:
+                raise ValueError(f"{stage}.nodes={nodes} exceeds {stage}.ranks={ranks}")
         return self
-
-
-def _refuse_control_characters(text: str) -> None:
-    if not text.isprintable():
-        raise ValueError(f"{text!r} holds a line break or another control character")
 
 
 def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,13 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
+from sad_hpc.launch.srun import LATER, rank_environment, srun_options
+from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 
 SIGNAL_SECONDS = 120
 """How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
-
-LATER = 'trap "" USR2; exec "$0" "$@"'
-"""Until Python listens to the signal, it must not end the process."""
 
 
 def log_folder(run: Run, stage: str) -> Path:
@@ -40,12 +38,8 @@ def log_folder(run: Run, stage: str) -> Path:
 
 
 def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
-    """What every process of a stage finds in its environment before Python starts."""
-    threads = str(cluster.resources(stage).cpus_per_task)
-    # LP_NUM_THREADS: Mesa's software renderer would start a thread a core in every rank.
-    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LP_NUM_THREADS": "1"}
-    # `python -m` would import what lies in the working directory, before what is installed.
-    environment["PYTHONSAFEPATH"] = "1"
+    """What every rank of a stage finds in its environment before Python starts."""
+    environment = rank_environment(cluster.resources(stage).cpus_per_rank)
     if cluster.hdf5_file_locking is not None:
         # HDF5 reads it once, when h5py is imported.
         environment["HDF5_USE_FILE_LOCKING"] = str(cluster.hdf5_file_locking).upper()
@@ -58,22 +52,15 @@ def submission_environment(extra: Mapping[str, str] | None = None) -> Iterator[N
 
     SLURM_CONF says which cluster to talk to and SBATCH_* are the user's own defaults: both stay.
     """
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name == "SLURM_CONF" or name.startswith("SBATCH_")
-    }
-    added = {**kept, **(extra or {})}
-    before = {name: os.environ.get(name) for name in added}
+    before = dict(os.environ)
+    kept = {k: v for k, v in before.items() if k == "SLURM_CONF" or k.startswith("SBATCH_")}
     with clean_env():
-        os.environ.update(added)
+        os.environ.update({**kept, **(extra or {})})
         try:
             yield
         finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+            os.environ.clear()
+            os.environ.update(before)
 
 
 class StageExecutor(SlurmExecutor):
@@ -98,15 +85,11 @@ class StageExecutor(SlurmExecutor):
 
     def script(self, elements: int | None = None) -> str:
         """The text that is handed to sbatch; with `elements`, as a job array of so many."""
-        array = {} if elements is None else {"map_count": elements}
-        self.parameters.update(array)
-        text: str = self._make_submission_file_text(self._submitit_command_str, "")
-        for key in array:
-            del self.parameters[key]
-        return text
+        self.parameters["map_count"] = elements
+        return str(self._make_submission_file_text(self._submitit_command_str, ""))
 
     def _num_tasks(self) -> int:
-        # Here submitit wants nodes x tasks a node; the number of tasks is in `ntasks`.
+        # Here submitit wants nodes x ranks a node; the number of ranks is in `ntasks`.
         return 1
 
 
@@ -133,15 +116,8 @@ def sbatch_parameters(
 ) -> dict[str, Any]:
     """A stage's resources as parameters of submitit's SlurmExecutor."""
     resources = cluster.resources(stage)
-    # Steps do not inherit cpus-per-task from the job since Slurm 22.05.  A rank that fails takes
-    # the others down, which would wait for it in a collective.
-    srun = [f"--cpus-per-task={resources.cpus_per_task}", "--kill-on-bad-exit=1"]
-    srun.append(f"--mpi={cluster.mpi if stage == 'collect' else 'none'}")
-    memory = resources.memory_gb
-    if resources.gpus:
-        # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
-        srun.append("--gpu-bind=none")
-    additional: dict[str, Any] = {"ntasks": resources.tasks, **cluster.sbatch}
+    cpus, memory = resources.cpus_per_rank, resources.memory_gb
+    additional: dict[str, Any] = {"ntasks": resources.ranks, **cluster.sbatch}
     if "no-requeue" not in cluster.sbatch:
         additional["requeue"] = True  # also where a cluster's default is to let jobs go
     if dependency is not None:
@@ -154,17 +130,17 @@ def sbatch_parameters(
         "partition": cluster.partition,
         "account": cluster.account,
         "qos": cluster.qos,
-        "nodes": 1 if resources.tasks == 1 else resources.nodes,
-        "cpus_per_task": resources.cpus_per_task,
+        "nodes": 1 if resources.ranks == 1 else resources.nodes,
+        "cpus_per_task": cpus,
         "gpus_per_task": resources.gpus or None,
-        # A process's memory, however Slurm spreads the processes over nodes.
-        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_task)}M",
+        # A rank's memory, however Slurm spreads the ranks over nodes.
+        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / cpus)}M",
         "time": resources.minutes,
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,
         "signal_delay_s": min(SIGNAL_SECONDS, 15 * resources.minutes),
         "setup": [*exports, *cluster.setup],
-        "srun_args": srun,
+        "srun_args": srun_options(stage, cpus, resources.gpus, cluster.mpi),
         "stderr_to_stdout": True,
         "wckey": None,
         "additional_parameters": additional,
@@ -188,18 +164,20 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         SadError: collect needs mpiexec and there is none.
     """
     resources = cluster.resources(stage)
-    ranks = resources.tasks
+    ranks = resources.ranks
     work: StageJob | MpiJob = job
     if stage == "collect" and ranks > 1:
         work, ranks = MpiJob(job, ranks, find_mpiexec()), 1
     executor = RanksExecutor(folder=log_folder(run, stage))
     executor.update_parameters(
         tasks_per_node=ranks,
-        gpus_per_node=resources.gpus * resources.tasks,
-        visible_gpus=visible_gpus(resources.gpus * resources.tasks),
+        gpus_per_node=resources.gpus * resources.ranks,
+        visible_gpus=visible_gpus(resources.gpus * resources.ranks),
         setup=cluster.setup,
     )
-    with submission_environment(job_environment(cluster, stage)), _interrupts_ignored():
+    # Ctrl-C is for the launcher, which then ends the job's processes; they inherit this.
+    ignored = handled(signal.SIGINT, by=signal.SIG_IGN)
+    with submission_environment(job_environment(cluster, stage)), ignored:
         return executor.submit(work)
 
 
@@ -214,7 +192,7 @@ def find_mpiexec() -> str:
     if found is None:
         raise SadError(
             f"no mpiexec beside {sys.executable} nor on the PATH: pip install mpich, or use one "
-            "rank (cluster.collect.tasks=1)"
+            "rank (cluster.collect.ranks=1)"
         )
     return found
 
@@ -231,19 +209,6 @@ def visible_gpus(wanted: int) -> tuple[int, ...]:
     if wanted > len(numbers):
         raise SadError(
             f"{wanted} GPUs are asked for, but CUDA_VISIBLE_DEVICES shows {len(numbers)}; lower "
-            "tasks or gpus in the cluster settings"
+            "ranks or gpus in the cluster settings"
         )
     return tuple(int(number) for number in numbers)
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C is for the launcher, which then ends the job's processes; they inherit this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -18,7 +18,7 @@ from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import cause_of_death
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.queue import lets_this_job_run
+from sad_hpc.launch.slurm import lets_this_job_run
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step
@@ -148,10 +148,14 @@ class MpiJob:
     mpiexec: str
 
     def __call__(self) -> None:
-        """Runs all ranks to their end; their output goes where this process's output goes."""
+        """Runs all ranks to their end; their output goes where this process's output goes.
+
+        They find the job where submitit has pickled it: as an argument it may be too long for
+        Linux, which gives 128 KiB.
+        """
         pickle = str(JobEnvironment().paths.submitted_pickle)
         command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
-        code = subprocess.call([*command, "-m", "sad_hpc.launch", pickle])
+        code = subprocess.call([*command, "-m", __name__, pickle])
         if code in SIGNALS:  # what mpiexec ends with if a rank was killed
             print(f"{ERROR_PREFIX}a rank {cause_of_death(code)}", flush=True)
         if code != 0:
@@ -187,3 +191,7 @@ def _end_before_teardown(code: Any) -> None:
         # There is nothing left to be queued again, and submitit's handler would change the code.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)
+
+
+if __name__ == "__main__":  # one rank of an MpiJob
+    DelayedSubmission.load(sys.argv[1]).function.job()

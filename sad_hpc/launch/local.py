@@ -2,12 +2,9 @@
 
 import os
 import signal
-import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +18,8 @@ from sad_hpc.launch.executor import start_locally
 from sad_hpc.launch.graph import STAGES, Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.records import JobRecord, load_records, save_records
-from sad_hpc.launch.state import duration, process_runs, progress_text
+from sad_hpc.parallel.signals import handled
+from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
 
 POLL_SECONDS = 0.25
@@ -38,10 +36,14 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
         SadError: a step's job of an earlier launch still runs, or collect needs mpiexec.
     """
     runner = LocalRunner(run, cluster, results)
-    with _ended_by_signals(), runner.nothing_left_behind():
-        for stage in STAGES:
-            chosen = [step for step in steps if step.stage == stage]
-            runner.run_stage(chosen, jobs_at_once(cluster, stage))
+    # SIGTERM ends the launcher as Ctrl-C does: jobs first.
+    with handled(signal.SIGTERM, by=_exit):
+        try:
+            for stage in STAGES:
+                chosen = [step for step in steps if step.stage == stage]
+                runner.run_stage(chosen, jobs_at_once(cluster, stage))
+        finally:
+            runner.end()
     return all(step.complete for step in steps)
 
 
@@ -51,7 +53,7 @@ def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
     if stage == "evaluate":
         return cluster.array_parallelism
     if stage == "pretrain" and not resources.gpus:
-        room = len(os.sched_getaffinity(0)) // (resources.tasks * resources.cpus_per_task)
+        room = len(os.sched_getaffinity(0)) // (resources.ranks * resources.cpus_per_rank)
         return max(1, min(room, cluster.array_parallelism))
     return 1
 
@@ -91,8 +93,7 @@ class LocalRunner:
 
     def _start(self, step: Step) -> None:
         before = load_records(self.run).get(step.title)
-        here = before and before.executor == "local" and before.host == socket.gethostname()
-        if before and here and process_runs(before):
+        if before and before.runs_here:
             raise SadError(
                 f"{step.name} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
@@ -104,16 +105,12 @@ class LocalRunner:
         save_records(self.run, {step.title: record})
         _say(f"{step.name}: started, log {record.log}")
 
-    @contextmanager
-    def nothing_left_behind(self) -> Iterator[None]:
-        """Ends running jobs when the launcher is interrupted."""
-        try:
-            yield
-        finally:
-            for each in self.running:
-                each.end()
-            if self.running:
-                _say("ended; run the same command again to go on where this stopped")
+    def end(self) -> None:
+        """Ends what runs, if the launcher is interrupted."""
+        for each in self.running:
+            each.end()
+        if self.running:
+            _say("ended; run the same command again to go on where this stopped")
 
 
 class RunningStep:
@@ -122,17 +119,15 @@ class RunningStep:
     def __init__(self, step: Step, job: Any, record: JobRecord) -> None:
         self._step, self._job, self._record = step, job, record
         self._printed = time.monotonic()
-        self._bar: tqdm[Any] | None = None
-        if sys.stderr.isatty():
-            self._bar = tqdm(desc=step.name, leave=False, bar_format="{desc}: {bar}{postfix}")
+        shape = "{desc}: {bar}{postfix}"
+        self._bar: tqdm[Any] = tqdm(desc=step.name, leave=False, bar_format=shape, disable=None)
 
     def still_runs(self) -> bool:
         """Shows progress; once the job has ended, shows how and returns False."""
         if not self._job.done():
             self._show_progress()
             return True
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
         took = duration(time.time() - self._record.submitted)
         if self._step.complete:
             _say(f"{self._step.name}: complete after {took}")
@@ -143,8 +138,7 @@ class RunningStep:
 
     def end(self) -> None:
         """Kills the job's processes: each stage resumes from what it has on disk."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
         try:
             controller = psutil.Process(int(self._job.job_id))
             processes = [controller, *controller.children(recursive=True)]
@@ -159,29 +153,15 @@ class RunningStep:
         if not progress or progress["time"] < self._record.submitted:
             return
         text = progress_text(progress, self._record.submitted, self._record.done_before)
-        if self._bar is not None:
-            self._bar.total, self._bar.n = progress["total"], progress["done"]
-            self._bar.set_postfix_str(text)
-        elif text and time.monotonic() - self._printed >= LINE_SECONDS:
+        self._bar.total, self._bar.n = progress["total"], progress["done"]
+        self._bar.set_postfix_str(text)
+        if self._bar.disable and text and time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
             _say(f"{self._step.name}: {text}")
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Makes SIGTERM end the launcher as Ctrl-C does: jobs first."""
-
-    def end(number: int, _: Any) -> NoReturn:
-        sys.exit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _exit(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _say(text: str) -> None:

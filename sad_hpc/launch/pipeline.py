@@ -1,49 +1,27 @@
 """`sad-hpc launch`: runs every step of a run that is not complete, here or through Slurm."""
 
-import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.executor import (
-    StageExecutor,
-    log_folder,
-    run_tag,
-    settings_of,
-    submission_environment,
-    visible_gpus,
-)
+from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.local import run_locally
-from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
-from sad_hpc.launch.queue import LARGEST_ARRAY, QueueEntry, largest_array, squeue
-from sad_hpc.launch.records import JobRecord, load_records, save_records
-from sad_hpc.launch.scripts import command_line, write_scripts
-from sad_hpc.launch.state import BLOCKED_ADVICE
-from sad_hpc.launch.wait import wait_for_jobs
+from sad_hpc.launch.plan import batches
+from sad_hpc.launch.records import load_records
+from sad_hpc.launch.scripts import write_scripts
+from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
+from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
+from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.run import Run
 
-REFUSED = (
-    "see cluster.partition, account, qos, tasks, memory_gb and minutes (configs/cluster), and "
-    "`sinfo`"
-)
-TOO_MANY = (
-    "the account or QOS may not have so many jobs in the queue (MaxSubmitJobs), or so large ones: "
-    "launch again when some have ended, or see cluster.account, qos, nodes, tasks and minutes; "
-    "`sacctmgr show assoc,qos`"
-)
-
-ENDING_SECONDS = 120
-"""How long a cancelled job may take to end."""
+LOOK_SECONDS = 2.0
+"""Between two looks at completion markers, which cost the cluster nothing."""
 
 
 def launch(
@@ -73,21 +51,13 @@ def launch(
         SadError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
             that another user could change.
     """
-    arguments = command_line(run, config, overrides, results)
+    arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
     _check_models(run)
     steps = graph(run)
     _check_resources(steps, cluster)
     if dry_run:
         check_ownership(run.path)
-        asked = cluster.executor == "slurm" and shutil.which("squeue")
-        queue = squeue() if asked else {}
-        active = _active_jobs(run, steps, queue)
-        missing = missing_steps(steps, active.keys() - _outdated(run, steps, queue, cluster))
-        if steps[-1].complete and _tables_are_missing(run, results):
-            missing.append(steps[-1])
-        planned = batches(missing, largest_array() if asked else LARGEST_ARRAY)
-        write_scripts(run, planned, active, cluster, arguments)
-        _say_skipped(steps)
+        _print_scripts(run, steps, cluster, results, arguments)
         return 0
     # Two launchers of one run would both submit what is missing.
     with held(run.path):
@@ -99,7 +69,8 @@ def launch(
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results)
         else:
-            _submit_missing(run, steps, cluster, results)
+            _say_skipped(steps)
+            submit_missing(run, steps, cluster, results)
             succeeded = True
     if cluster.executor == "slurm":
         print(f"follow it: sad-hpc status {run.path}", flush=True)
@@ -109,6 +80,19 @@ def launch(
     if succeeded:
         _print_results(results / run.experiment.name)
     return 0 if succeeded else 1
+
+
+def _print_scripts(
+    run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, arguments: list[str]
+) -> None:
+    asks_slurm = cluster.executor == "slurm" and shutil.which("squeue") is not None
+    queued = QueuedSteps.of(run, steps, cluster, squeue() if asks_slurm else {})
+    missing = queued.missing(steps)
+    if steps[-1].complete and _tables_are_missing(run, results):
+        missing.append(steps[-1])
+    planned = batches(missing, largest_array() if asks_slurm else LARGEST_ARRAY)
+    write_scripts(run, planned, queued.active, cluster, arguments)
+    _say_skipped(steps)
 
 
 def _check_models(run: Run) -> None:
@@ -137,9 +121,9 @@ def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:
             continue
         if cluster.executor == "local":
             resources = cluster.resources(step.stage)
-            visible_gpus(resources.gpus * resources.tasks)
+            visible_gpus(resources.gpus * resources.ranks)
         if step.stage == "pretrain":
-            step.run.experiment.pretrain.check_ranks(cluster.pretrain.tasks)
+            step.run.experiment.pretrain.check_ranks(cluster.pretrain.ranks)
 
 
 def _check_nothing_is_queued(run: Run) -> None:
@@ -150,7 +134,7 @@ def _check_nothing_is_queued(run: Run) -> None:
         queue = squeue()
     except SadError:  # nobody answers: each folder has one writer in any case
         return
-    if jobs := _jobs_of(run, queue):
+    if jobs := jobs_of(run, queue):
         raise SadError(
             f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or "
             f"`scancel {' '.join(jobs)}`"
@@ -164,120 +148,44 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
     made = read_json(folder / "provenance.json") or {}
     if made.get("signature") != run.experiment.aggregate_signature():
         return True
-    files = made.get("files", {})  # none are named by tables of earlier versions
-    return any(file_size(folder / name) != size for name, size in files.items())
+    return any(file_size(folder / name) != size for name, size in made.get("files", {}).items())
 
 
-def _submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
-    """Submits the missing steps, and records each job as soon as it has an id."""
-    if shutil.which("sbatch") is None:
-        raise SadError(
-            "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
-            'on this machine with eval "$(slurm/dev_cluster.sh up)"'
-        )
-    _say_skipped(steps)
-    queue = squeue()
-    _cancel_unrecorded(run, queue)
-    active = _active_jobs(run, steps, queue)
-    outdated = _outdated(run, steps, queue, cluster)
-    missing = missing_steps(steps, active.keys() - outdated)
-    for title in sorted(outdated & active.keys()):
-        print(f"{title}: job {active[title]} is replaced, for its cluster settings have changed")
-    _cancel([active.pop(step.title) for step in missing if step.title in active])
-    for title, job in active.items():
-        blocked = f", blocked ({queue[job].reason})" if queue[job].is_blocked else ""
-        print(f"{title}: has job {job} already{blocked}")
-    if any(queue[job].is_blocked for job in active.values()):
-        print(BLOCKED_ADVICE)
-    ids = dict(active)
-    for batch in batches(missing, largest_array()):
-        after = dependency(batch, ids)
-        records = _submit(run, batch, after, cluster, results)
-        save_records(run, records)
-        for title, record in records.items():
-            ids[title] = record.id
-            print(f"{title}: job {record.id}{f' {after}' if after else ''}", flush=True)
+def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
+    """Prints a line for each change until no step is queued or running; whether all are complete.
 
-
-def _submit(
-    run: Run, batch: Batch, after: str | None, cluster: ClusterConfig, results: Path
-) -> dict[str, JobRecord]:
-    executor = StageExecutor(run, cluster, batch.stage, batch.name, after)
-    log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
-    try:
-        with submission_environment():
-            jobs = executor.submit_array([StageJob.of(run, step, results) for step in batch.steps])
-    except (FailedJobError, FailedSubmissionError) as error:
-        reason = " ".join(str(error).split())
-        way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
-        raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
-    settings = settings_of(cluster, batch.stage)
-    return {
-        step.title: JobRecord.of(step, job, "slurm", settings)
-        for step, job in zip(batch.steps, jobs, strict=True)
-    }
-
-
-def _active_jobs(run: Run, steps: list[Step], queue: dict[str, QueueEntry]) -> dict[str, str]:
-    """Ids of the jobs of earlier launches that are queued or running, by step title."""
-    records = {
-        title: record for title, record in load_records(run).items() if record.executor == "slurm"
-    }
-    wanted = {
-        step.title: records[step.title].id
-        for step in steps
-        if step.title in records and not step.complete
-    }
-    return {title: id for title, id in wanted.items() if id in queue and queue[id].is_active}
-
-
-def _outdated(
-    run: Run, steps: list[Step], queue: dict[str, QueueEntry], cluster: ClusterConfig
-) -> set[str]:
-    """Titles of steps whose jobs wait with other cluster settings than they would get now."""
-    queued = {
-        title: record
-        for title, record in load_records(run).items()
-        if record.settings and record.id in queue and queue[record.id].is_waiting
-    }
-    return {
-        step.title
-        for step in steps
-        if step.title in queued and queued[step.title].settings != settings_of(cluster, step.stage)
-    }
-
-
-def _jobs_of(run: Run, queue: dict[str, QueueEntry]) -> list[str]:
-    """Ids of this run's jobs that have not ended, recorded or not."""
-    tag = run_tag(run)
-    return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
-
-
-def _cancel_unrecorded(run: Run, queue: dict[str, QueueEntry]) -> None:
-    """Ends jobs of this run that jobs.json does not know.
-
-    Their launcher died between sbatch and the record of it: beside the job that now follows they
-    would be a second writer, and their dependents wait for nobody.
+    Why jobs wait in the queue is said once for all that share the reason.
+    Steps that failed are reported with the last lines of their logs, when all others have ended.
+    As long as Slurm has not answered at all, no job is taken for lost.
     """
-    recorded = {record.id for record in load_records(run).values()}
-    lost = [job for job in _jobs_of(run, queue) if job not in recorded]
-    if not lost:
-        return
-    print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
-    _cancel(lost)
-
-
-def _cancel(ids: list[str]) -> None:
-    """Ends jobs, and waits until they have ended."""
-    if not ids:
-        return
-    subprocess.run(["scancel", *ids], check=False)
-    for _ in range(ENDING_SECONDS):
-        # One that runs still has its block or step to finish, and holds its folder meanwhile.
-        queue = squeue()
-        if not any(job in queue and queue[job].is_alive for job in ids):
-            return
-        time.sleep(1)
+    records = load_records(run)
+    shown: dict[str, Kind] = {}
+    heard = {"queued", "queued (Dependency)"}
+    jobs: dict[str, QueueEntry] | None = None
+    silence = ""
+    while True:
+        answer = ask(run, steps, records)
+        if answer.error and answer.error != silence:
+            # slurmctld may be restarting; the jobs go on.
+            _say(f"still waiting, although {answer.error}")
+        silence = answer.error
+        jobs = jobs if silence else answer.jobs
+        states = step_states(steps, records, jobs)
+        for state in states:
+            kind = Kind.QUEUED if state.kind == Kind.BLOCKED else state.kind
+            is_new_reason = kind == Kind.QUEUED and state.text not in heard
+            if is_new_reason or shown.get(state.step.title, Kind.QUEUED) != kind:
+                _say(f"{state.step.name}: {state.text}")
+            if is_new_reason:
+                heard.add(state.text)
+                if state.kind == Kind.BLOCKED:
+                    _say(BLOCKED_ADVICE)
+            shown[state.step.title] = kind
+        if not any(state.kind in ACTIVE for state in states):
+            break
+        time.sleep(LOOK_SECONDS)
+    print_failures(states)
+    return all(state.kind == Kind.COMPLETE for state in states)
 
 
 def _say_skipped(steps: list[Step]) -> None:
@@ -291,3 +199,8 @@ def _print_results(folder: Path) -> None:
 
     print(headline_table(folder))
     print(f"tables and figures: {folder}")
+
+
+def _say(text: str) -> None:
+    """Prints a line with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

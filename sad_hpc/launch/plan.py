@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.launch.graph import Step
-from sad_hpc.launch.queue import LARGEST_ARRAY
+from sad_hpc.launch.slurm import LARGEST_ARRAY
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sad_hpc.errors import ERROR_PREFIX
 from sad_hpc.launch.graph import Step
 from sad_hpc.storage.files import read_json, typed, write_json
@@ -26,7 +28,7 @@ class JobRecord:
     done_before: float
     """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
     settings: str = ""
-    """Of `settings_of`, where Slurm has the job; empty in older records."""
+    """Of `settings_of`, where Slurm has the job."""
 
     @classmethod
     def of(cls, step: Step, job: Any, executor: str, settings: str = "") -> "JobRecord":
@@ -41,6 +43,23 @@ class JobRecord:
             done_before=progress["done"] if progress else 0,
             settings=settings,
         )
+
+    @property
+    def is_local(self) -> bool:
+        """A process of this machine, not a job of Slurm."""
+        return self.executor == "local" and self.host == socket.gethostname()
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether its process, and not a later one of the same number, is alive."""
+        if not self.is_local:
+            return False
+        try:
+            process = psutil.Process(int(self.id))
+            alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            return alive and process.create_time() <= self.submitted + 1
+        except psutil.NoSuchProcess:
+            return False
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the log that tells of the failure: a rank's that reports one, or rank 0's."""

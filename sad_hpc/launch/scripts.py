@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import StageExecutor, job_environment
@@ -49,8 +48,8 @@ def write_scripts(
 
 def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
     """The same work by hand: submitit's local executor itself makes no scripts."""
-    tasks = cluster.resources(batch.stage).tasks
-    launcher = ["mpiexec", "-n", str(tasks)] if tasks > 1 else []
+    ranks = cluster.resources(batch.stage).ranks
+    launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     exports = job_environment(cluster, batch.stage).items()
     lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
     lines += cluster.setup
@@ -62,8 +61,3 @@ def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[s
         commands.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
     lines += dict.fromkeys(commands)  # one collect makes all datasets
     return "\n".join(lines) + "\n"
-
-
-def command_line(run: Run, config: Path, overrides: Sequence[str], results: Path) -> list[str]:
-    """The arguments that name a run, the same for every command."""
-    return [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]

@@ -1,18 +1,76 @@
-"""`sad-hpc status RUN`: each step's state, progress, job and log."""
+"""`sad-hpc status RUN`: the state of each step, its job and its log.
+
+States come from markers and heartbeats on disk first, from Slurm second.
+"""
 
 import os
+import socket
+import time
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from sad_hpc.errors import SadError
-from sad_hpc.experiment.load import parse_experiment
-from sad_hpc.launch.graph import graph
-from sad_hpc.launch.records import load_records
-from sad_hpc.launch.state import BLOCKED_ADVICE, ENDED_BADLY, StepState, step_states
-from sad_hpc.launch.wait import print_failures
-from sad_hpc.launch.watch import ask
-from sad_hpc.storage.files import read_json
+import psutil
+
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.records import JobRecord, load_records
+from sad_hpc.launch.slurm import QueueEntry, ask
+from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
+
+FRESH_SECONDS = 120.0
+"""A heartbeat younger than this means that somebody works on the step."""
+SETTLING_SECONDS = 60.0
+"""How long a job that Slurm calls completed may go without a visible marker, or a new job without
+being known to Slurm: network file systems and accounting lag behind."""
+
+INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+"""Slurm's words for an end that is not the job's own fault, and from which a launch goes on."""
+MOST_LOGS = 5
+"""So many failures are shown with their logs."""
+BLOCKED_ADVICE = (
+    "blocked jobs do not start as they were submitted (`scontrol show job ID` says more): launch "
+    "with cluster settings that fit, which replaces them"
+)
+
+
+class Kind(StrEnum):
+    """A step's state in a word, as it is printed."""
+
+    COMPLETE = "complete"
+    RUNNING = "running"
+    QUEUED = "queued"
+    BLOCKED = "blocked"
+    """In the queue, and not able to start before somebody changes something."""
+    SUBMITTED = "submitted"
+    """And Slurm does not say what has become of it."""
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+    """Ended through no fault of its own; a launch goes on from there."""
+    STUCK = "stuck"
+    """Waits for one that has ended badly."""
+    NOT_STARTED = "not started"
+
+
+ENDED_BADLY = (Kind.FAILED, Kind.UNFINISHED, Kind.STUCK)
+ACTIVE = (Kind.RUNNING, Kind.QUEUED, Kind.BLOCKED, Kind.SUBMITTED)
+
+
+@dataclass(frozen=True)
+class StepState:
+    """What `status` shows of a step."""
+
+    step: Step
+    kind: Kind
+    detail: str = ""
+    job: JobRecord | None = None
+
+    @property
+    def text(self) -> str:
+        """Kind and detail in one phrase."""
+        return f"{self.kind} {self.detail}".rstrip()
 
 
 def show_status(run_path: Path) -> int:
@@ -21,44 +79,24 @@ def show_status(run_path: Path) -> int:
     Raises:
         SadError: the folder is no run's, or it was renamed.
     """
-    run = load_run(run_path)
+    run = Run.of_folder(run_path)
     steps, records = graph(run), load_records(run)
     answer = ask(run, steps, records)
     states = step_states(steps, records, None if answer.error else answer.jobs)
-    print("\n".join(state_lines(states)))
+    _print_table(states)
     if answer.error:
         print(f"without Slurm's word: {answer.error}")
-    if any(state.kind == "blocked" for state in states):
+    if any(state.kind == Kind.BLOCKED for state in states):
         print(BLOCKED_ADVICE)
-    failed = [state for state in states if state.kind in ENDED_BADLY]
     print_failures(states)
-    if failed:
-        print("launch again to run what is missing; complete stages are kept")
-    return 1 if failed else 0
+    if not any(state.kind in ENDED_BADLY for state in states):
+        return 0
+    print("launch again to run what is missing; complete stages are kept")
+    return 1
 
 
-def load_run(run_path: Path) -> Run:
-    """The run of a folder, by the config that was stored in it.
-
-    Raises:
-        SadError: the folder is no run's, or it was renamed.
-    """
-    stored = read_json(run_path / "config.json")
-    if not isinstance(stored, dict):
-        raise SadError(
-            f"{run_path} is no run's folder (it has no readable config.json); give one such as "
-            "runs/darkroom"
-        )
-    run = Run(parse_experiment(stored, str(run_path / "config.json")), run_path.absolute().parent)
-    if run.path.name != run_path.absolute().name:
-        raise SadError(
-            f"{run_path} holds the run {run.path.name!r}: rename the folder to {run.path.name}"
-        )
-    return run
-
-
-def state_lines(states: list[StepState]) -> list[str]:
-    """A table of steps and a last line that counts them."""
+def _print_table(states: list[StepState]) -> None:
+    """A line for each step, and a last one that counts them."""
     rows = [
         (
             state.step.name,
@@ -68,11 +106,135 @@ def state_lines(states: list[StepState]) -> list[str]:
         )
         for state in states
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]).rstrip()
-        for row in rows
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
     counts = Counter(state.kind for state in states)
     summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
-    return [*lines, f"{len(states)} steps: {summary}"]
+    print(f"{len(states)} steps: {summary}")
+
+
+def print_failures(states: list[StepState]) -> None:
+    """The last lines of the logs of steps that failed, of the first few if many have."""
+    failed = [state for state in states if state.kind in (Kind.FAILED, Kind.UNFINISHED)]
+    for state in failed[:MOST_LOGS]:
+        print(f"---- {state.step.name}: {state.text}", flush=True)
+        if state.job is not None:
+            print(state.job.log_tail(), flush=True)
+    if len(failed) > MOST_LOGS:
+        more = len(failed) - MOST_LOGS
+        print(f"---- and {more} more: sad-hpc status names their logs", flush=True)
+
+
+def step_states(
+    steps: list[Step], records: Mapping[str, JobRecord], jobs: Mapping[str, QueueEntry] | None
+) -> list[StepState]:
+    """The state of every step, in the order of work.
+
+    Args:
+        steps: of `graph(run)`.
+        records: of jobs.json.
+        jobs: what Slurm says, by job id; None if it does not answer.
+    """
+    states: dict[str, StepState] = {}
+    for step in steps:
+        record = records.get(step.title)
+        entry = (jobs or {}).get(record.id) if record and record.executor == "slurm" else None
+        kind, detail = _own_state(step, record, entry)
+        if kind == Kind.FAILED and jobs is None and record and record.executor == "slurm":
+            kind, detail = Kind.SUBMITTED, ""
+        if kind in (Kind.FAILED, Kind.UNFINISHED, Kind.NOT_STARTED, Kind.QUEUED):
+            upstream = [states[required.title] for required in step.requires]
+            broken = next((state for state in upstream if state.kind in ENDED_BADLY), None)
+            if broken is not None and not (entry and entry.is_active):
+                kind, detail = Kind.STUCK, f"behind {_root(broken)}"
+        states[step.title] = StepState(step, kind, detail, record)
+    return list(states.values())
+
+
+def _own_state(step: Step, record: JobRecord | None, entry: QueueEntry | None) -> tuple[Kind, str]:
+    """Kind and detail of a step, as if its requirements were all well."""
+    if step.complete:
+        return Kind.COMPLETE, ""
+    ended = entry.end if entry and not entry.is_active else None
+    if (record is None or ended is not None) and _beats(step, since=ended or 0):
+        # Somebody has started the stage by hand.
+        return Kind.RUNNING, _progress(step, time.time(), None)
+    if record is None:
+        stopped = _progress(step, time.time(), None)
+        return (Kind.FAILED, f"(stopped at {stopped})") if stopped else (Kind.NOT_STARTED, "")
+    if entry is not None:
+        return _slurm_state(step, record, entry)
+    return _recorded_state(step, record)
+
+
+def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind, str]:
+    if entry.is_waiting:
+        reason = f"({entry.reason})" if entry.reason not in ("", "None") else ""
+        kind = Kind.BLOCKED if entry.is_blocked else Kind.QUEUED
+        return kind, _phrase(reason, _requeued(step, record, waiting=True))
+    began = entry.start or record.submitted
+    if entry.is_active:
+        text = _progress(step, began, record)
+        return Kind.RUNNING, _phrase(text, _requeued(step, record, waiting=False))
+    just_ended = entry.end is not None and time.time() - entry.end < SETTLING_SECONDS
+    if entry.state == "COMPLETED":
+        if just_ended:
+            return Kind.RUNNING, "(finishing)"
+        return Kind.FAILED, "(no completion marker)"
+    if entry.state in INTERRUPTED:
+        # Slurm may be about to queue it again.
+        return (Kind.QUEUED if just_ended else Kind.UNFINISHED), f"({entry.state})"
+    progress = step.folder.progress
+    if entry.state == "FAILED" and progress and progress["stopped"] > began:
+        return Kind.UNFINISHED, "(stopped by a signal, and not queued again)"
+    return Kind.FAILED, f"({entry.reason if entry.state == 'PENDING' else entry.state})"
+
+
+def _recorded_state(step: Step, record: JobRecord) -> tuple[Kind, str]:
+    """Of a local job, or of a Slurm job that Slurm does not know (any more, or yet)."""
+    if record.runs_here or (not record.is_local and _beats(step, since=record.submitted)):
+        return Kind.RUNNING, _progress(step, record.submitted, record)
+    if record.is_local:
+        return Kind.FAILED, "(its process ended)"
+    if time.time() - record.submitted < SETTLING_SECONDS:
+        return Kind.QUEUED, ""
+    return Kind.FAILED, "(the job is gone)"
+
+
+def _progress(step: Step, since: float, record: JobRecord | None) -> str:
+    progress = step.folder.progress
+    if not progress or (record and progress["time"] < record.submitted):
+        return ""  # no heartbeat, or one of an earlier job
+    text = progress_text(progress, since, record.done_before if record else 0)
+    silent = time.time() - max(progress["time"], since)
+    lives = record is None or silent < FRESH_SECONDS
+    return text if lives else _phrase(text, f"no heartbeat for {duration(silent)}")
+
+
+def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:
+    """`requeued 2 times` of a job that has sent heartbeats, from the last of them."""
+    progress = step.folder.progress
+    if not progress or progress["time"] < record.submitted:
+        return ""
+    # While it waits, its next start is one that the heartbeat does not know of.
+    times = progress["requeued"] + waiting
+    return f"requeued {times} time{'s' if times > 1 else ''}" if times else ""
+
+
+def _phrase(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _beats(step: Step, since: float) -> bool:
+    """Whether a living process has sent a heartbeat after `since`, and lately."""
+    progress = step.folder.progress
+    if not progress or progress["time"] < max(since, time.time() - FRESH_SECONDS):
+        return False
+    elsewhere = progress["host"] != socket.gethostname()
+    return elsewhere or psutil.pid_exists(progress["pid"])
+
+
+def _root(state: StepState) -> str:
+    """The failure at the bottom of a stuck step."""
+    return state.detail.removeprefix("behind ") if state.kind == Kind.STUCK else state.step.title

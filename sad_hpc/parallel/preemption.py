@@ -7,10 +7,11 @@ do nothing else: saving takes all ranks, at the same step.
 """
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from sad_hpc.parallel.signals import handled
 
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM)
 
@@ -56,16 +57,11 @@ def check() -> None:
 @contextmanager
 def watched() -> Iterator[None]:
     """Within this block the signals are noted instead of ending the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     _received.clear()
-    before = {number: signal.signal(number, _note) for number in SIGNALS}
     try:
-        yield
+        with handled(*SIGNALS, by=_note):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         _received.clear()
 
 

@@ -153,18 +153,10 @@ def torch_process() -> Process:
         SadError: a variable that should say a number does not; or see `world`.
     """
     for name in ("MASTER_PORT", "SLURM_NTASKS"):
-        if environment_number(name, 0) == 0:  # submitit and torch read an empty one as a number
+        if environment_number(name, 0) == 0:  # torch reads an empty one as a number
             os.environ.pop(name, None)
-    if "SUBMITIT_EXECUTOR" in os.environ:
-        from submitit import JobEnvironment
-        from submitit.helpers import TorchDistributedEnvironment
-
-        environment = TorchDistributedEnvironment()
-        if "MASTER_PORT" not in os.environ:
-            environment.master_port = random.Random(JobEnvironment().job_id).choice(MEETING_PORTS)
-        environment.export(set_cuda_visible_devices=False, overwrite=True)
-        return Process(environment.rank, environment.local_rank, environment.world_size)
     read = _first_complete(
+        ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS"),
         ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
         # Set by srun only; a batch script has SLURM_PROCID=0 as well, and nobody to wait for.
@@ -177,11 +169,20 @@ def torch_process() -> Process:
         "LOCAL_RANK": str(process.local_rank),
         "WORLD_SIZE": str(process.world_size),
     }
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    # One that all of them can derive.
-    port = MEETING_PORTS[os.getppid() % len(MEETING_PORTS)]
+    host, port = _meeting_place()
+    os.environ.setdefault("MASTER_ADDR", host)
     os.environ.setdefault("MASTER_PORT", str(port))
     return process
+
+
+def _meeting_place() -> tuple[str, int]:
+    """The first node, and a port that differs between its jobs: all ranks can derive them."""
+    host, job = "127.0.0.1", os.environ.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getppid())
+    if "SLURM_STEP_NUM_TASKS" in os.environ:
+        from submitit.slurm.slurm import SlurmJobEnvironment
+
+        host, job = SlurmJobEnvironment().hostnames[0], os.environ["SLURM_JOB_ID"]
+    return host, random.Random(job).choice(MEETING_PORTS)
 
 
 def is_first_of_slurm_step() -> bool:

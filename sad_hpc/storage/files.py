@@ -153,12 +153,12 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(content: dict[str, Any]) -> dict[str, Any]:
-    """What was sealed; files from before there were seals pass.
+    """What was sealed.
 
     Raises:
         ValueError: it was altered since.
     """
     bare = {key: value for key, value in content.items() if key != "seal"}
-    if "seal" in content and sealed(bare) != content:
+    if sealed(bare) != content:
         raise ValueError("altered since it was written")
     return bare

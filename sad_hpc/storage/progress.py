@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -27,10 +28,10 @@ class Progress:
     ) -> None:
         self._folder, self._total, self._unit, self._seconds = folder, total, unit, seconds
         self._done = self._first = done
-        self._start = self._last = time.monotonic()
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            self._bar = tqdm(total=total, initial=done, unit=unit, desc=folder.title)
+        self._start = self._last = time.time()
+        self._bar: tqdm[Any] = tqdm(
+            total=total, initial=done, unit=unit, desc=folder.title, disable=None
+        )
         self._beat()
 
     def __enter__(self) -> "Progress":
@@ -42,32 +43,26 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
         if error is None:
             self._report("")
 
     def update(self, done: float, note: str = "") -> None:
         """Sets the units done so far; `note` is shown beside them."""
-        if self._bar is not None:
-            self._bar.update(done - self._done)
-            self._bar.set_postfix_str(note)
+        self._bar.update(done - self._done)
+        self._bar.set_postfix_str(note)
         self._done = done
-        if time.monotonic() - self._last >= self._seconds:
+        if time.time() - self._last >= self._seconds:
             self._report(note)
 
     def _report(self, note: str) -> None:
-        self._last = time.monotonic()
+        self._last = time.time()
         self._beat()
-        if self._bar is None:
-            elapsed = self._last - self._start
-            rate = (self._done - self._first) / max(elapsed, 1e-9)
-            left = (self._total - self._done) / rate if rate > 0 else float("inf")
-            line = (
-                f"{self._folder.title}: {self._done:,.6g}/{self._total:,.6g} {self._unit}, "
-                f"{elapsed:.0f} s, {_duration(left)} left"
-            )
-            print(f"{line}, {note}" if note else line, file=sys.stderr, flush=True)
+        if self._bar.disable:
+            beat = {"done": self._done, "total": self._total, "unit": self._unit}
+            text = progress_text({**beat, "time": self._last}, self._start, self._first)
+            line = ", ".join(part for part in (f"{self._folder.title}: {text}", note) if part)
+            print(line, file=sys.stderr, flush=True)
 
     def _beat(self) -> None:
         """The heartbeat is for `status` alone: a disk that fails for a moment ends no work."""
@@ -77,9 +72,27 @@ class Progress:
             print(f"no heartbeat: {error}", file=sys.stderr, flush=True)
 
 
-def _duration(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "unknown time"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+def progress_text(progress: Mapping[str, Any] | None, since: float, done_before: float) -> str:
+    """`45 % 900/2,000 blocks, 3 min left` of a heartbeat; empty without one.
+
+    Args:
+        progress: the heartbeat.
+        since: when the work started.
+        done_before: units of work that were finished by then.
+    """
+    if not progress or not progress["total"]:
+        return ""
+    done, total = progress["done"], progress["total"]
+    text = f"{100 * done / total:.0f} % {done:,.6g}/{total:,.6g} {progress['unit']}"
+    gained, elapsed = done - done_before, progress["time"] - since
+    if gained > 0 and elapsed > 0 and done < total:
+        text += f", {duration((total - done) * elapsed / gained)} left"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min` or `1 h 05 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

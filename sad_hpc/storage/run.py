@@ -1,4 +1,4 @@
-"""A run's folder on disk: paths, provenance, heartbeats and completion markers.
+"""A run's folder on disk: paths, heartbeats and completion markers.
 
     runs/<experiment>/
         config.json  provenance.json  jobs.json
@@ -13,21 +13,19 @@ Each stage folder holds `config.json` (what decides its content), `provenance.js
 
 import json
 import os
-import platform
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.config import differences
 from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parallel.ranks import environment_number
 from sad_hpc.storage.files import (
@@ -40,11 +38,7 @@ from sad_hpc.storage.files import (
     write_json,
 )
 from sad_hpc.storage.lock import HEARTBEAT, held
-
-LIBRARIES = (
-    "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
-    "torch",
-)  # fmt: skip
+from sad_hpc.storage.provenance import provenance
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,8 @@ class _Heartbeat:
     time: float
     host: str
     pid: int
-    requeued: int = 0
+    requeued: int
+    """How often Slurm has started the job again."""
     stopped: float = 0
     """When a signal ended the work after it; 0 if none has."""
 
@@ -103,10 +98,8 @@ class StageFolder:
             marker = unsealed(stored or {})
         except ValueError:
             return None
-        sizes = typed(dict[str, int | None], marker.get("outputs", {}))
-        if not marker or sizes is None:
-            return None
-        intact = all(file_size(self.path / name) == size for name, size in sizes.items())
+        sizes = marker["outputs"].items()
+        intact = all(file_size(self.path / name) == size for name, size in sizes)
         return marker if intact else None
 
     def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
@@ -128,11 +121,9 @@ class StageFolder:
 
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
-        beat = {"done": done, "total": total, "unit": unit, "time": time.time()}
-        beat |= {"host": socket.gethostname(), "pid": os.getpid()}
-        # Slurm counts how often it has started a job again.
-        beat |= {"requeued": environment_number("SLURM_RESTART_COUNT", 0)}
-        write_json(self.path / HEARTBEAT, beat)
+        host, requeued = socket.gethostname(), environment_number("SLURM_RESTART_COUNT", 0)
+        beat = _Heartbeat(done, total, unit, time.time(), host, os.getpid(), requeued)
+        write_json(self.path / HEARTBEAT, asdict(beat))
 
     def note_stop(self) -> None:
         """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
@@ -148,6 +139,26 @@ class Run:
     runs: Path = Path("runs")
     whole: Experiment[Any] | None = None
     """The experiment that the folder is of, where this is one row of its tables."""
+
+    @classmethod
+    def of_folder(cls, path: Path) -> "Run":
+        """The run of a folder, by the config that was stored in it.
+
+        Raises:
+            SadError: the folder is no run's, or it was renamed.
+        """
+        stored = read_json(path / "config.json")
+        if not isinstance(stored, dict):
+            raise SadError(
+                f"{path} is no run's folder (it has no readable config.json); give one such as "
+                "runs/darkroom"
+            )
+        run = cls(parse_experiment(stored, str(path / "config.json")), path.absolute().parent)
+        if run.path.name != path.absolute().name:
+            raise SadError(
+                f"{path} holds the run {run.path.name!r}: rename the folder to {run.path.name}"
+            )
+        return run
 
     def of_row(self, row: str) -> tuple["Run", str]:
         """The run in which a row's data and models are made, and the row's method."""
@@ -219,39 +230,3 @@ class Run:
     ) -> StageFolder:
         name = f"{METHODS[method].slug}-seed{seed}-{signature}"
         return StageFolder(stage, self.path / folder / name)
-
-
-def provenance() -> dict[str, Any]:
-    """Git commit, dirty flag, host, processor, Python and library versions."""
-    return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "argv": sys.argv,
-        **_git_state(),
-        "host": socket.gethostname(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
-    }
-
-
-def _git_state() -> dict[str, Any]:
-    def git(*arguments: str) -> str | None:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        try:
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError):
-            return None
-
-    commit = git("rev-parse", "HEAD")
-    # Of this package: tables that a run has just rewritten beside it do not count.
-    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
-    dirty = None if changes is None else changes != ""
-    return {"commit": commit and commit.strip(), "dirty": dirty}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

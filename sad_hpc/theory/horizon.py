@@ -9,7 +9,7 @@ from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.base import make_family
 from sad_hpc.theory.choose import candidates, choose
 

@@ -22,7 +22,7 @@ from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import atomic_path, write_json
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
 from sad_hpc.theory.choose import Candidate

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.tables import markdown_table
 from sad_hpc.storage.files import atomic_path, write_json
-from sad_hpc.storage.run import provenance
+from sad_hpc.storage.provenance import provenance
 from sad_hpc.theory.bellman import (
     QTables,
     agreement,

@@ -80,10 +80,10 @@ def test_the_command_shown_trains_on_as_many_ranks(run, tmp_path):
         folder.prepare({})
         folder.complete(ranks=2)
     page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
-    assert "config.yaml cluster.pretrain.tasks=2 " in page and "processors), 2 ranks |" in page
+    assert "config.yaml cluster.pretrain.ranks=2 " in page and "processors), 2 ranks |" in page
     folder.complete(ranks=1)  # of the last model alone: no command makes these tables again
     page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
-    assert "cluster.pretrain.tasks" not in page and "processors), 1 rank |" in page
+    assert "cluster.pretrain.ranks" not in page and "processors), 1 rank |" in page
 
 
 def test_curves_and_copies_give_the_same_means(run, tmp_path):

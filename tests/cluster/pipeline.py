@@ -50,6 +50,7 @@ class Pipeline:
     def launch(self, *options: str) -> "subprocess.Popen[str]":
         """A launcher in the background."""
         command = [str(SAD_HPC), "launch", str(TINY), *self.overrides, "--cluster", "slurm"]
+        command += ["cluster.pretrain.ranks=2"]
         command += ["--runs", str(self.folder / "runs"), "--results", str(self.results), *options]
         return subprocess.Popen(
             command,

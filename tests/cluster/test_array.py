@@ -13,7 +13,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.wait import MOST_LOGS
+from sad_hpc.launch.status import MOST_LOGS
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.storage.run import Run

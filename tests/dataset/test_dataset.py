@@ -15,7 +15,7 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import unsealed
+from sad_hpc.storage.files import sealed, unsealed
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from tests.conftest import TINY
@@ -128,7 +128,7 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
     shutil.copy(foreign / "shard-00000.h5", dataset / "shard-00000.h5")
     manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][0] = json.loads((foreign / "manifest.json").read_text())["shards"][0]
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
     assert "belongs to another dataset" in verify(dataset).faults[0]
 
 
@@ -140,7 +140,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
     content = (dataset / "shard-00000.h5").read_bytes()
     manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][0] |= {"bytes": len(content), "checksum": checksum(content)}
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
     assert "breaks the dynamics" in verify(dataset).faults[0]
 
 
@@ -168,7 +168,7 @@ def test_wrong_content_is_found_even_with_a_right_checksum(
     content = (dataset / "shard-00001.h5").read_bytes()
     manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][1] |= {"bytes": len(content), "checksum": checksum(content)}
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
     assert words in verify(dataset).faults[0]
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_manifest_is_one_line(dataset: Path, content: str):
 
 def test_another_format_version_is_refused(dataset: Path):
     manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
-    (dataset / "manifest.json").write_text(json.dumps(manifest | {"format_version": 99}))
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest | {"format_version": 99})))
     with pytest.raises(DatasetError, match="format version 99"):
         Manifest.load(dataset)
 

@@ -20,7 +20,7 @@ def test_local_file_shows_the_defaults() -> None:
 
 def test_local_needs_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sad_hpc.launch.cluster.FOLDER", tmp_path)
-    assert load_cluster("local", ["collect.tasks=3"]).collect.tasks == 3
+    assert load_cluster("local", ["collect.ranks=3"]).collect.ranks == 3
 
 
 def test_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_fits_four_nodes_of_one_cpu_with_a_waiting_driver() -> None:
     config = load_cluster("slurm", [])
     for stage in ("collect", "pretrain", "evaluate", "aggregate"):
         resources = config.resources(stage)
-        assert resources.tasks <= 3 and resources.cpus_per_task == 1 and resources.gpus == 0
+        assert resources.ranks <= 3 and resources.cpus_per_rank == 1 and resources.gpus == 0
 
 
 def test_unknown_name_lists_the_valid_ones() -> None:
@@ -62,12 +62,12 @@ def test_overrides() -> None:
         "sbatch.partition=x",
         "sbatch.exclusive=false",
         "sbatch={'a b': 1}",
-        "evaluate.tasks=2",
+        "evaluate.ranks=2",
         "collect.nodes=3",
         "collect.minutes=0",
         "collect.memory_gb=.inf",
-        "collect.tasks=1" + 30 * "0",
-        "collect.ranks=2",
+        "collect.ranks=1" + 30 * "0",
+        "collect.tasks=2",
     ],
 )
 def test_refused(override: str) -> None:

@@ -13,30 +13,30 @@ from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 
 def test_slurm_is_only_needed_by_slurm_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert doctor._slurm(needed=False).verdict == "skip"
-    check = doctor._slurm(needed=True)
-    assert check.verdict == "miss" and "dev_cluster.sh up" in check.detail
+    assert doctor._slurm(load_cluster("local", []))[0] == "skip"
+    verdict, detail = doctor._slurm(load_cluster("slurm", []))
+    assert verdict == "miss" and "dev_cluster.sh up" in detail
 
 
 def test_mpi_sees_two_ranks() -> None:
-    assert doctor._mpi().verdict == "ok"
+    assert doctor._mpi()[0] == "ok"
 
 
 def test_folder_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = tmp_path / "not" / "yet"
-    assert doctor._locking(runs, ClusterConfig()).verdict == "ok"
+    assert doctor._locking(runs, ClusterConfig())[0] == "ok"
     monkeypatch.setattr(doctor, "FREE_DISK_GIB", 10**9)
-    check = doctor._disk(runs)
-    assert check.verdict == "miss" and str(tmp_path) in check.detail
+    verdict, detail = doctor._disk(runs)
+    assert verdict == "miss" and str(tmp_path) in detail
     assert not runs.exists()
 
 
 def test_a_folder_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks")))
-    check = doctor._locking(tmp_path, load_cluster("slurm", []))
-    assert check.verdict == "miss" and "cluster.hdf5_file_locking=false" in check.detail
+    verdict, detail = doctor._locking(tmp_path, load_cluster("slurm", []))
+    assert verdict == "miss" and "cluster.hdf5_file_locking=false" in detail
     told = load_cluster("slurm", ["hdf5_file_locking=false"])
-    assert doctor._locking(tmp_path, told).verdict == "ok"
+    assert doctor._locking(tmp_path, told)[0] == "ok"
 
 
 @pytest.mark.parametrize("offered, verdict", [("none\n\tpmi2", "ok"), ("none\n\tpmix", "miss")])
@@ -47,17 +47,17 @@ def test_srun_must_offer_the_mpi_type(
     srun.write_text(f'#!/bin/sh\nprintf "MPI plugin types are...\n\t{offered}\n"\n')
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    check = doctor._slurm_mpi(load_cluster("slurm", []))
-    assert check.verdict == verdict and "pmi2" in check.detail
-    assert doctor._slurm_mpi(load_cluster("local", [])).verdict == "skip"
+    outcome = doctor._slurm_mpi(load_cluster("slurm", []))
+    assert outcome[0] == verdict and "pmi2" in outcome[1]
+    assert doctor._slurm_mpi(load_cluster("local", []))[0] == "skip"
 
 
 def test_exit_code_and_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name in ("_mpi", "_deepspeed", "_compiler", "_gl", "_shared_memory"):
-        monkeypatch.setattr(doctor, name, lambda: doctor.Check("it", "ok", "fine"))
-    monkeypatch.setattr(doctor, "_gpu", lambda cluster: doctor.Check("GPU", "miss", "buy one"))
+        monkeypatch.setattr(doctor, name, lambda: ("ok", "fine"))
+    monkeypatch.setattr(doctor, "_gpu", lambda cluster: ("miss", "buy one"))
     assert doctor.doctor(ClusterConfig(), tmp_path) == 1
     printed = capsys.readouterr().out
     assert "miss  GPU             buy one\n" in printed and "missing: GPU" in printed

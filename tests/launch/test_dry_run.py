@@ -24,9 +24,9 @@ def scripts(run: Run, cluster: str, overrides: list[str]) -> dict[str, str]:
 
 
 def test_resources_and_dependencies(run: Run) -> None:
-    overrides = ["partition=cpu", "account=lab", "collect.tasks=6", "collect.nodes=3", "mpi=pmix"]
+    overrides = ["partition=cpu", "account=lab", "collect.ranks=6", "collect.nodes=3", "mpi=pmix"]
     overrides += ["setup=[module load hdf5]", "hdf5_file_locking=false", "array_parallelism=2"]
-    overrides += ["sbatch.constraint=ib", "collect.cpus_per_task=2", "collect.memory_gb=3"]
+    overrides += ["sbatch.constraint=ib", "collect.cpus_per_rank=2", "collect.memory_gb=3"]
     text = scripts(run, "slurm", overrides)
     assert len(text) == 7
     for script in text.values():
@@ -53,12 +53,12 @@ def test_resources_and_dependencies(run: Run) -> None:
 
 
 def test_nodes_are_left_to_slurm(run: Run) -> None:
-    text = scripts(run, "slurm", [])
+    text = scripts(run, "slurm", ["pretrain.ranks=2"])
     assert "--nodes" not in text["collect"] and "--nodes" not in text["pretrain-sad-seed0"]
 
 
 def test_gpus(run: Run) -> None:
-    text = scripts(run, "slurm-gpu", ["pretrain.tasks=4"])
+    text = scripts(run, "slurm-gpu", ["pretrain.ranks=4"])
     assert "#SBATCH --gpus-per-task=1\n" in text["pretrain-sad-seed0"]
     assert "--gpu-bind=none" in text["pretrain-sad-seed0"]
     assert "--gpu" not in text["collect"]

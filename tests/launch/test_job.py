@@ -10,9 +10,9 @@ import pytest
 
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.queue import QueueEntry
 from sad_hpc.launch.records import JobRecord
-from sad_hpc.launch.state import step_states
+from sad_hpc.launch.slurm import QueueEntry
+from sad_hpc.launch.status import step_states
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm

@@ -36,7 +36,7 @@ def calls(run: Run) -> list[str]:
 
 def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixture[str]) -> None:
     complete(*steps_of(run, "pretrain")[1:], *steps_of(run, "evaluate")[2:])
-    assert start(run, "collect.cpus_per_task=3") == 0
+    assert start(run, "collect.cpus_per_rank=3", "pretrain.ranks=2") == 0
     assert calls(run)[:2] == ["collect ranks=2 threads=3", "pretrain SAD 0 ranks=2"]
     assert sorted(calls(run)[2:4]) == ["evaluate SAD 0", "evaluate SAD 1"]
     assert calls(run)[4:] == ["aggregate results"]
@@ -53,7 +53,7 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("pretrain.tasks=3", r"batch_size=64 does not divide over 3 ranks \(cluster.pretrain"),
+        ("pretrain.ranks=3", r"batch_size=64 does not divide over 3 ranks \(cluster.pretrain"),
         ("evaluate.gpus=2", "2 GPUs are asked for"),
     ],
 )
@@ -70,9 +70,9 @@ def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
 
 @pytest.mark.parametrize(
     ("overrides", "at_once"),
-    [([], 2), (["array_parallelism=9"], 4), (["array_parallelism=9", "pretrain.tasks=1"], 8),
-     (["array_parallelism=9", "pretrain.tasks=3"], 2), (["pretrain.tasks=9"], 1),
-     (["pretrain.tasks=1", "pretrain.cpus_per_task=5"], 1), (["pretrain.gpus=1"], 1)],
+    [([], 2), (["array_parallelism=9"], 8), (["array_parallelism=9", "pretrain.ranks=2"], 4),
+     (["array_parallelism=9", "pretrain.ranks=3"], 2), (["pretrain.ranks=9"], 1),
+     (["pretrain.cpus_per_rank=5"], 1), (["pretrain.gpus=1"], 1)],
 )  # fmt: skip
 def test_trainings_share_the_cores(
     overrides: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +143,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     complete(*steps_of(run, "collect"), *steps_of(run, "pretrain")[1:])
     monkeypatch.setenv("STUB_KILLED", str(ranks - 1))
     started = time.monotonic()
-    assert start(run, f"pretrain.tasks={ranks}") == 1
+    assert start(run, f"pretrain.ranks={ranks}") == 1
     assert time.monotonic() - started < 60
     died = f"rank {ranks - 1} of {ranks} died of SIGKILL; out of memory?"
     assert died in capsys.readouterr().out
@@ -208,7 +208,7 @@ def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
 def test_a_launch_that_nobody_listens_to_does_all_its_work(
     tmp_path: Path, stubs: None, ending: str
 ) -> None:
-    settings = "'methods=[SAD]' 'seeds=[0]' cluster.collect.tasks=1 cluster.pretrain.tasks=1"
+    settings = "'methods=[SAD]' 'seeds=[0]' cluster.collect.ranks=1"
     folders = f"--runs {tmp_path} --results {tmp_path}/results"
     launch = f"{BIN}/sad-hpc launch {TINY} {settings} {folders}"
     subprocess.run(["bash", "-c", f"set -o pipefail; {launch} {ending}"], timeout=120)

@@ -178,17 +178,6 @@ def test_waiting_jobs_are_replaced_when_their_settings_change(
     assert "--partition=large\n" in slurm.scripts()[after[steps_of(run, "pretrain")[1].title].id]
 
 
-def test_jobs_of_an_earlier_version_are_kept(run: Run, slurm: FakeSlurm) -> None:
-    submit(run)
-    records = json.loads((run.path / "jobs.json").read_text())
-    for entry in records.values():
-        del entry["settings"]
-    (run.path / "jobs.json").write_text(json.dumps(records))
-    queue_everything(run, slurm)
-    submit(run, "partition=large")
-    assert len(slurm.scripts()) == 7 and slurm.cancelled == []
-
-
 @pytest.mark.parametrize(
     ("answer", "parts"),
     [("MaxArraySize            = 3", 2), ("SchedulerParameters = a,max_array_tasks=1,b=5", 4),

@@ -92,6 +92,16 @@ def test_ranks_meet_where_no_outgoing_connection_can_be(environment: None) -> No
     assert len(met) > 17 and min(met) > 1024 and max(met) < max(32768, int(limits[0]))
 
 
+def test_ranks_of_srun_meet_on_the_first_node(environment: None) -> None:
+    for name in ("RANK", "PMI_RANK", "MASTER_ADDR", "MASTER_PORT", "SUBMITIT_LOCAL_GLOBALID"):
+        os.environ.pop(name, None)
+    os.environ |= {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "gpu[3-4],cpu1", "SLURM_NTASKS": "4"}
+    os.environ |= {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+    assert torch_process() == Process(1, 0, 4)
+    assert os.environ["MASTER_ADDR"] == "gpu3"
+    assert int(os.environ["MASTER_PORT"]) in MEETING_PORTS
+
+
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("", 0))

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sad_hpc import cli
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import graph
-from sad_hpc.launch.queue import QueueEntry
 from sad_hpc.launch.records import load_records, save_records
-from sad_hpc.launch.state import step_states
-from sad_hpc.launch.watch import _last
+from sad_hpc.launch.slurm import QueueEntry, ask
+from sad_hpc.launch.status import step_states
 from sad_hpc.storage.files import atomic_path, read_json, write_json
 from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import Run, StageFolder, provenance
+from sad_hpc.storage.provenance import PACKAGE, provenance
+from sad_hpc.storage.run import Run, StageFolder
 from tests.conftest import TINY
 
 
@@ -61,6 +62,10 @@ def test_provenance_names_commit_and_libraries():
     assert set(content) >= {"commit", "dirty", "host", "python", "time"}
 
 
+def test_provenance_watches_the_whole_package():
+    assert Path(cli.__file__).parent == PACKAGE
+
+
 def test_an_unwritable_folder_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SadError, match="cannot write"):
@@ -92,7 +97,7 @@ JSON = st.recursive(
     | st.dictionaries(st.sampled_from(["outputs", "done", "total", "time", "x"]), inner),
     max_leaves=8,
 )
-BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1}
+BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1, "requeued": 0}
 RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n", "done_before": 0}
 
 
@@ -117,7 +122,7 @@ def test_json_of_wrong_types_counts_as_absent(data: st.DataObject):
         assert all(isinstance(record.id, str) for record in records.values())
         for jobs in (None, {}, {"5": QueueEntry("RUNNING")}, {"5": QueueEntry("FAILED")}):
             assert step_states([step], records, jobs)[0].text
-        _last(run)
+        ask(run, [step], records)
         save_records(run, {})
         write_json(run.path / "jobs.json", some(RECORD))
         load_records(run)

@@ -11,13 +11,12 @@ import pytest
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.queue import QueueEntry, find_jobs, sacct, squeue
+from sad_hpc.launch.pipeline import wait_for_jobs
 from sad_hpc.launch.records import JobRecord, save_records
-from sad_hpc.launch.state import StepState, duration, progress_text, step_states
-from sad_hpc.launch.status import show_status
-from sad_hpc.launch.wait import wait_for_jobs
-from sad_hpc.launch.watch import ask
+from sad_hpc.launch.slurm import QueueEntry, ask, find_jobs, sacct, squeue
+from sad_hpc.launch.status import StepState, show_status, step_states
 from sad_hpc.storage.files import write_json
+from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
@@ -197,7 +196,7 @@ def test_slurm_is_asked_at_most_once_in_30_seconds(
     (run.path / ".slurm.json").write_text('{"asked": "yesterday"}')
     assert ask(run, steps, records).jobs["12"].state == "FAILED"
     slurm.queue()
-    monkeypatch.setattr("sad_hpc.launch.watch.ASK_SECONDS", 0.0)
+    monkeypatch.setattr("sad_hpc.launch.slurm.ASK_SECONDS", 0.0)
     assert ask(run, steps, records).jobs == {}
 
 
@@ -245,7 +244,7 @@ def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> No
 def sleep_with(look: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where `wait` sleeps: subprocess does it, too, on a busy machine."""
     clock = types.SimpleNamespace(sleep=look, strftime=time.strftime)
-    monkeypatch.setattr("sad_hpc.launch.wait.time", clock)
+    monkeypatch.setattr("sad_hpc.launch.pipeline.time", clock)
 
 
 def test_waiting_goes_on_until_slurm_has_answered(
@@ -254,7 +253,7 @@ def test_waiting_goes_on_until_slurm_has_answered(
     steps, looks = graph(run), []
     save_records(run, {step.title: log_record(run, step) for step in steps})
     slurm._program("squeue", "echo dead >&2; exit 1")
-    monkeypatch.setattr("sad_hpc.launch.watch.ASK_SECONDS", 0.0)
+    monkeypatch.setattr("sad_hpc.launch.slurm.ASK_SECONDS", 0.0)
 
     def look(seconds: float) -> None:
         looks.append(seconds)

@@ -1,13 +1,19 @@
-"""What Slurm says about jobs: one squeue call, and sacct for jobs that squeue has forgotten."""
+"""All that is asked of Slurm and told to it, but for sbatch: squeue, sacct, scontrol, scancel."""
 
 import os
 import re
 import subprocess
-from collections.abc import Collection
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sad_hpc.errors import SadError
+from sad_hpc.launch.graph import Step
+from sad_hpc.launch.records import JobRecord
+from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.run import Run
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
@@ -26,6 +32,12 @@ LARGEST_ARRAY = 1000
 
 GRACE_SECONDS = 20
 """A preempted job asks no longer than this: it has little time."""
+
+ENDING_SECONDS = 120
+"""How long a cancelled job may take to end."""
+
+ASK_SECONDS = 30.0
+ANSWER = ".slurm.json"
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,18 @@ class QueueEntry:
     def is_active(self) -> bool:
         """Waiting or running."""
         return self.is_waiting or self.state in RUNNING
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Slurm's last word."""
+
+    asked: float
+    """Seconds since the epoch."""
+    jobs: dict[str, QueueEntry]
+    """Those that Slurm knows, by id."""
+    error: str = ""
+    """Why Slurm is silent."""
 
 
 def squeue() -> dict[str, QueueEntry]:
@@ -115,6 +139,39 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
         raise
     known = {job: queued[job] for job in ids if job in queued}
     return known | sacct([job for job in ids if job not in known])
+
+
+def ask(run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord]) -> Answer:
+    """What Slurm says about the jobs of incomplete steps, asked once in 30 s by all who look."""
+    jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]
+    ids = [record.id for record in jobs_of if record.executor == "slurm"]
+    if not ids:
+        return Answer(time.time(), {})
+    last = typed(Answer, read_json(run.path / ANSWER))
+    if last is not None and 0 <= time.time() - last.asked < ASK_SECONDS:
+        return last
+    jobs, error = {}, ""
+    try:
+        jobs = find_jobs(ids)
+    except SadError as failure:
+        error = str(failure)
+    answer = Answer(time.time(), jobs, error)
+    with suppress(SadError):  # whoever may only read the run may look at it, too
+        write_json(run.path / ANSWER, asdict(answer))
+    return answer
+
+
+def cancel(ids: Collection[str]) -> None:
+    """Ends jobs, and waits until they have ended."""
+    if not ids:
+        return
+    subprocess.run(["scancel", *ids], check=False)
+    for _ in range(ENDING_SECONDS):
+        # One that runs still has its block or step to finish, and holds its folder meanwhile.
+        queue = squeue()
+        if not any(job in queue and queue[job].is_alive for job in ids):
+            return
+        time.sleep(1)
 
 
 def largest_array() -> int:

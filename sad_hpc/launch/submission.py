@@ -1,0 +1,136 @@
+"""The graph through Slurm: what is missing is submitted, and recorded as soon as it has an id."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.executor import (
+    StageExecutor,
+    log_folder,
+    run_tag,
+    settings_of,
+    submission_environment,
+)
+from sad_hpc.launch.graph import Step
+from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
+from sad_hpc.launch.records import JobRecord, load_records, save_records
+from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
+from sad_hpc.launch.status import BLOCKED_ADVICE
+from sad_hpc.storage.run import Run
+
+REFUSED = (
+    "see cluster.partition, account, qos, ranks, memory_gb and minutes (configs/cluster), and "
+    "`sinfo`"
+)
+TOO_MANY = (
+    "the account or QOS may not have so many jobs in the queue (MaxSubmitJobs), or so large ones: "
+    "launch again when some have ended, or see cluster.account, qos, nodes, ranks and minutes; "
+    "`sacctmgr show assoc,qos`"
+)
+
+
+@dataclass(frozen=True)
+class QueuedSteps:
+    """What Slurm already has of a run's incomplete steps."""
+
+    active: dict[str, str]
+    """Ids of jobs of earlier launches that are queued or running, by step title."""
+    outdated: set[str]
+    """Titles of those that wait with other cluster settings than they would get now."""
+
+    @classmethod
+    def of(
+        cls, run: Run, steps: list[Step], cluster: ClusterConfig, queue: Mapping[str, QueueEntry]
+    ) -> "QueuedSteps":
+        """Compares what was recorded with Slurm's queue."""
+        found, records = cls({}, set()), load_records(run)
+        for step in steps:
+            record = records.get(step.title)
+            entry = queue.get(record.id) if record and record.executor == "slurm" else None
+            if record is None or entry is None or not entry.is_active or step.complete:
+                continue
+            found.active[step.title] = record.id
+            if entry.is_waiting and record.settings != settings_of(cluster, step.stage):
+                found.outdated.add(step.title)
+        return found
+
+    def missing(self, steps: list[Step]) -> list[Step]:
+        """The steps to submit."""
+        return missing_steps(steps, self.active.keys() - self.outdated)
+
+
+def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
+    """Submits the missing steps; what waits with other settings, or in vain, is replaced.
+
+    Raises:
+        SadError: there is no Slurm, it does not answer, or it refuses a job.
+    """
+    if shutil.which("sbatch") is None:
+        raise SadError(
+            "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
+            'on this machine with eval "$(slurm/dev_cluster.sh up)"'
+        )
+    queue = squeue()
+    _cancel_unrecorded(run, queue)
+    queued = QueuedSteps.of(run, steps, cluster, queue)
+    missing = queued.missing(steps)
+    ids = dict(queued.active)
+    for title in sorted(queued.outdated):
+        print(f"{title}: job {ids[title]} is replaced, for its cluster settings have changed")
+    cancel([ids.pop(step.title) for step in missing if step.title in ids])
+    for title, job in ids.items():
+        blocked = f", blocked ({queue[job].reason})" if queue[job].is_blocked else ""
+        print(f"{title}: has job {job} already{blocked}")
+    if any(queue[job].is_blocked for job in ids.values()):
+        print(BLOCKED_ADVICE)
+    for batch in batches(missing, largest_array()):
+        after = dependency(batch, ids)
+        records = _submit(run, batch, after, cluster, results)
+        save_records(run, records)
+        for title, record in records.items():
+            ids[title] = record.id
+            print(f"{title}: job {record.id}{f' {after}' if after else ''}", flush=True)
+
+
+def _submit(
+    run: Run, batch: Batch, after: str | None, cluster: ClusterConfig, results: Path
+) -> dict[str, JobRecord]:
+    executor = StageExecutor(run, cluster, batch.stage, batch.name, after)
+    log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
+    try:
+        with submission_environment():
+            jobs = executor.submit_array([StageJob.of(run, step, results) for step in batch.steps])
+    except (FailedJobError, FailedSubmissionError) as error:
+        reason = " ".join(str(error).split())
+        way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
+        raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
+    settings = settings_of(cluster, batch.stage)
+    return {
+        step.title: JobRecord.of(step, job, "slurm", settings)
+        for step, job in zip(batch.steps, jobs, strict=True)
+    }
+
+
+def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:
+    """Ids of this run's jobs that have not ended, recorded or not."""
+    tag = run_tag(run)
+    return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
+
+
+def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry]) -> None:
+    """Ends jobs of this run that jobs.json does not know.
+
+    Their launcher died between sbatch and the record of it: beside the job that now follows they
+    would be a second writer, and their dependents wait for nobody.
+    """
+    recorded = {record.id for record in load_records(run).values()}
+    if lost := [job for job in jobs_of(run, queue) if job not in recorded]:
+        print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
+        cancel(lost)

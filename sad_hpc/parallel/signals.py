@@ -1,0 +1,23 @@
+"""Handlers of signals that are in place for a while."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def handled(
+    *numbers: signal.Signals, by: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> Iterator[None]:
+    """Within this block `by` handles these signals; not outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, by) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

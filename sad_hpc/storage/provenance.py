@@ -1,0 +1,55 @@
+"""Where an output comes from: commit, command, machine and versions."""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+LIBRARIES = (
+    "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
+    "torch",
+)  # fmt: skip
+
+
+def provenance() -> dict[str, Any]:
+    """Git commit, dirty flag, host, processor, Python and library versions."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "argv": sys.argv,
+        **_git_state(),
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+
+
+def _git_state() -> dict[str, Any]:
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(PACKAGE), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+    commit = git("rev-parse", "HEAD")
+    # Of this package: tables that a run has just rewritten beside it do not count.
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    dirty = None if changes is None else changes != ""
+    return {"commit": commit and commit.strip(), "dirty": dirty}
+
+
+def version(name: str) -> str | None:
+    """Of an installed package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
