@@ -19,7 +19,7 @@ TARGETS = np.arange(1000) % 4
 CONTEXT = sample_pose_transitions(
     TARGETS, policy_table("uniform", 4), 1, stream(0, 0, 0, "context")
 )
-POSES = CONTEXT.poses[:, 0]
+POSES = CONTEXT.states[:, 0]
 """(1000, 3): where pictures are taken, in turn."""
 
 

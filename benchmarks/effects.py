@@ -8,14 +8,14 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import Work, compare, void
+from measure import Work, compare
 from numpy.typing import NDArray
 from steps import Steps
 
-from sad_hpc.distill import contexts, strides
+from sad_hpc.distill import contexts, rollout_labels
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -32,7 +32,7 @@ LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
 
 def bench_kernel_effects() -> None:
-    """Look-ups of several steps, and several draws out of one random word."""
+    """Several draws out of one random word."""
     family = make_family(ROOM)
     assert isinstance(family, Darkroom)
     parameters, policy = family.variants("train"), policy_table("uniform", family.n_actions)
@@ -40,24 +40,20 @@ def bench_kernel_effects() -> None:
     dynamics = Dynamics.of(family, mdps)
     rule = LabelRule(7, 1, 0.9, True, 1e-6, False)
 
-    def labels() -> Callable[[], None]:
-        distiller = make_distiller(mdps, policy, rule)
-        return lambda: void(distiller.distill(numbers, stream(0, 0, 0, "sad")))
+    def labels() -> None:
+        distill_labels(mdps, numbers, policy, rule, stream(0, 0, 0, "sad"))
 
     def walks() -> None:
         sample_transitions(dynamics, numbers, policy, 49, stream(0, 0, 0, "context"))
         sample_episodes(dynamics, numbers, policy, 49, 0, stream(0, 0, 0, "episodes"))
 
-    with mock.patch.object(strides, "TABLE_ENTRIES", 0):
-        single = labels()
-    _effect("labels: several steps in a look-up", labels(), single, "one step in a look-up")
     _effect(
         "contexts: several draws out of one random word",
         walks,
         _without_digits(walks),
         "one draw a word",
     )
-    _effect("labels: several draws out of one random word", labels(), _without_digits(labels()),
+    _effect("labels: several draws out of one random word", labels, _without_digits(labels),
             "one draw a word")  # fmt: skip
 
 
@@ -65,7 +61,7 @@ def bench_kernel_effects() -> None:
 def one_draw_a_word() -> Iterator[None]:
     """A random word for every small number."""
     with (
-        mock.patch.object(strides, "digits_per_word", lambda _: 1),
+        mock.patch.object(rollout_labels, "digits_per_word", lambda _: 1),
         mock.patch.object(contexts, "digits_per_word", lambda _: 1),
         mock.patch.object(contexts, "_pairs_per_word", lambda *_: 1),
     ):

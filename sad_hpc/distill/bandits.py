@@ -4,9 +4,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
+from sad_hpc.distill.block import Block, Draw, Transitions
 from sad_hpc.distill.contexts import draw_actions
-from sad_hpc.distill.labels import best_action
+from sad_hpc.distill.labels import Labels, best_action
 from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -35,13 +35,12 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         streams["sad"],
     )
     states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((count, 1), np.uint8)
-    context = ContextArrays(
-        states, actions, rewards.astype(family.reward_dtype, copy=False), states
-    )
+    stored = rewards.astype(family.reward_dtype, copy=False)
+    context = Transitions(states, actions, stored, states)
     labels = {
-        "sad": LabelArrays(queries, sad, pulls),
-        "dpt": LabelArrays(queries, pull_arms(policy, count, streams["dpt"])),
-        "dpt_star": LabelArrays(queries, means.argmax(axis=1).astype(np.uint8)),
+        "sad": Labels(queries, sad, pulls),
+        "dpt": Labels(queries, pull_arms(policy, count, streams["dpt"])),
+        "dpt_star": Labels(queries, means.argmax(axis=1).astype(np.uint8)),
     }
     return Block.of(draw.first, means, {"context": context}, labels)
 

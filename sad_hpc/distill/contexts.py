@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import ContextArrays
+from sad_hpc.distill.block import Transitions
 from sad_hpc.kernels.random import (
     MAX_PRODUCT,
     digits_per_word,
@@ -47,7 +47,7 @@ def sample_transitions(
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
+) -> Transitions:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
 
     Args:
@@ -70,7 +70,7 @@ def sample_episodes(
     horizon: int,
     start_state: int,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
+) -> Transitions:
     """Roll-outs of the behavior policy from `start_state`, T steps each, in time order."""
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
     draw_actions(policy, stream, result.actions.reshape(-1))
@@ -101,10 +101,10 @@ def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
     return digits_per_word(n_states * len(policy))
 
 
-def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
+def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> Transitions:
     """Contexts (count, T) for a kernel to fill."""
     width = dynamics.coordinates.shape[1]
-    return ContextArrays(
+    return Transitions(
         np.empty((count, horizon, width), np.uint8),
         np.empty((count, horizon), np.uint8),
         np.empty((count, horizon), dynamics.rewards.dtype),
@@ -117,7 +117,7 @@ def kernel_tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
     return _cells(dynamics.coordinates), dynamics.next_states, dynamics.rewards
 
 
-def kernel_outputs(result: ContextArrays) -> tuple[NDArray[Any], ...]:
+def kernel_outputs(result: Transitions) -> tuple[NDArray[Any], ...]:
     """What kernels fill, states as whole rows of coordinates."""
     return _cells(result.states), result.actions, result.rewards, _cells(result.next_states)
 

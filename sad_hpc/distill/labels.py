@@ -12,8 +12,8 @@ them; the mean has the random policy's own preference among them, but needs fewe
 right.  A roll-out is given up once it is slower than the fastest before it.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -76,61 +76,22 @@ class LabelRule:
 class Labels:
     """A query state and an action label for each of n tasks."""
 
-    query_states: NDArray[np.uint16]
-    """(n,)"""
+    query_states: NDArray[Any]
+    """(n,) numbers or (n, 3) poses inside the kernels, (n, d) in a dataset."""
     actions: NDArray[np.uint8]
     """(n,)"""
-    transitions: int
+    transitions: int = 0
     """Environment transitions spent on them in all."""
 
 
-class Distiller(ABC):
-    """Algorithm 3 or 5 in given MDPs, under a given policy and rule."""
-
-    remedy: str
-    """What is said where no query state is good enough."""
-
-    def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
-        """Labels of tasks (n,), by the number of their MDP; the stream is advanced.
-
-        Raises:
-            SadError: for some task no query state was good enough in a million tries.
-        """
-        query_states = np.empty(len(mdp_of_task), np.uint16)
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = self._fill(mdp_of_task, stream, False, query_states, actions)
-        if transitions < 0:
-            raise hopeless(self.remedy)
-        return Labels(query_states, actions, transitions)
-
-    def distill_at(
-        self,
-        mdp_of_task: NDArray[np.int64],
-        query_states: NDArray[np.uint16],
-        stream: NDArray[np.uint64],
-    ) -> Labels:
-        """Labels of given query states (n,): NO_LABEL where one is not good enough."""
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = self._fill(mdp_of_task, stream, True, query_states, actions)
-        return Labels(query_states, actions, transitions)
-
-    @abstractmethod
-    def _fill(
-        self,
-        mdp_of_task: NDArray[np.int64],
-        stream: NDArray[np.uint64],
-        given: bool,
-        query_states: NDArray[np.uint16],
-        actions: NDArray[np.uint8],
-    ) -> int:
-        """Fills actions and, unless they are given, query states (n,).
-
-        Returns the transitions spent, or -1 if no query state was good enough.
-        """
-
-
-def hopeless(remedy: str) -> SadError:
-    """What is raised where a task has no query state that is good enough."""
+def hopeless(rule: LabelRule, query: str) -> SadError:
+    """What is raised where a task has no query state (or pose) that is good enough."""
+    remedy = "no rollout found a reward: raise data.trust_horizon"
+    if not rule.stop_at_reward:
+        remedy = (
+            f"no query {query} reached the return threshold: raise data.trust_horizon or lower "
+            "data.return_threshold"
+        )
     return SadError(f"after {MAX_CANDIDATES:,} tries for one task {remedy}")
 
 

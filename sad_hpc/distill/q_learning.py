@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import ContextArrays
+from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
 from sad_hpc.kernels.random import (
     digits_product,
@@ -32,7 +32,7 @@ def sample_histories(
     steps: int,
     discount: float,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
+) -> Transitions:
     """T transitions of each task's learning history, in time order but far apart.
 
     Episodes have T steps and begin in `start_state`; Q begins at 0, and ties go to the lowest

@@ -4,13 +4,19 @@ What `contexts` and `labels` do on numbered states, for states that are poses.  
 are rendered afterwards, for the poses that are kept.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, LabelRule, best_action, hopeless
+from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.labels import (
+    MAX_CANDIDATES,
+    NO_LABEL,
+    LabelRule,
+    Labels,
+    best_action,
+    hopeless,
+)
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -23,38 +29,12 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
 
 
-@dataclass(frozen=True)
-class PoseTransitions:
-    """n contexts of T transitions."""
-
-    poses: NDArray[np.float64]
-    """(n, T, 3)"""
-    actions: NDArray[np.uint8]
-    """(n, T)"""
-    rewards: NDArray[np.uint8]
-    """(n, T)"""
-    next_poses: NDArray[np.float64]
-    """(n, T, 3)"""
-
-
-@dataclass(frozen=True)
-class PoseLabels:
-    """A query pose and an action label for each of n tasks."""
-
-    query_poses: NDArray[np.float64]
-    """(n, 3)"""
-    actions: NDArray[np.uint8]
-    """(n,)"""
-    transitions: int
-    """Environment transitions spent on them in all."""
-
-
 def sample_pose_transitions(
     targets: NDArray[np.int64],
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> PoseTransitions:
+) -> Transitions:
     """Algorithm 1: in each of T steps a pose drawn uniformly and an action of the policy.
 
     Args:
@@ -71,7 +51,7 @@ def sample_pose_episodes(
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> PoseTransitions:
+) -> Transitions:
     """Roll-outs of the behavior policy, T steps each, from the middle with a random heading."""
     return _sample(targets, policy, horizon, stream, fresh=False)
 
@@ -82,9 +62,9 @@ def _sample(
     horizon: int,
     stream: NDArray[np.uint64],
     fresh: bool,
-) -> PoseTransitions:
+) -> Transitions:
     shape = (len(targets), horizon)
-    result = PoseTransitions(
+    result = Transitions(
         np.empty((*shape, 3), np.float64),
         np.empty(shape, np.uint8),
         np.empty(shape, np.uint8),
@@ -98,10 +78,10 @@ def _sample(
         digits_per_word(len(policy)),
         fresh,
         stream,
-        result.poses,
+        result.states,
         result.actions,
         result.rewards,
-        result.next_poses,
+        result.next_states,
     )
     return result
 
@@ -111,7 +91,7 @@ def sample_pose_actions(
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """(n, 3) poses drawn uniformly, and (n,) actions of the behavior policy."""
     drawn = sample_pose_transitions(targets, policy, 1, stream)
-    return drawn.poses[:, 0], drawn.actions[:, 0]
+    return drawn.states[:, 0], drawn.actions[:, 0]
 
 
 def distill_pose_labels(
@@ -120,7 +100,7 @@ def distill_pose_labels(
     rule: LabelRule,
     stream: NDArray[np.uint64],
     given: NDArray[np.float64] | None = None,
-) -> PoseLabels:
+) -> Labels:
     """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
 
     Args:
@@ -154,11 +134,8 @@ def distill_pose_labels(
         actions,
     )
     if transitions < 0:
-        raise hopeless(
-            "no query pose reached the return threshold: raise data.trust_horizon or lower "
-            "data.return_threshold"
-        )
-    return PoseLabels(query_poses, actions, transitions)
+        raise hopeless(rule, "pose")
+    return Labels(query_poses, actions, transitions)
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.config import differences, resolved
 from sad_hpc.experiment.experiment import TRAINING, Experiment
 from sad_hpc.tasks import BanditFamily, TabularFamily, TaskConfig
-from sad_hpc.tasks.base import STEP_BITS, family_class
+from sad_hpc.tasks.base import family_class
 
 SPLIT = {"train_goals", "train_permutations", "split_seed"}
 """Keys of `task` that say which tasks are for training."""
@@ -107,11 +107,6 @@ def _check_data(experiment: Experiment[TaskConfig], source: str) -> None:
         raise ConfigError(
             f"{source}: data.behavior_policy={policy} never pulls some arm: Algorithm 2 would play "
             "for ever"
-        )
-    if isinstance(family, TabularFamily) and (family.n_states + 1) * len(table) > 2**STEP_BITS:
-        raise ConfigError(
-            f"{source}: data.behavior_policy takes a table of {len(table):,} entries, too many for "
-            f"{family.n_states:,} states: use fractions with smaller denominators, such as 0.125"
         )
     if data.score == "best" and not family.sparse_reward:
         raise ConfigError(

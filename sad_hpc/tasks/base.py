@@ -18,10 +18,6 @@ SPLITS = ("train", "test")
 TABLE_ENTRIES = 2**22
 """States x actions of all tasks whose tables are in memory at once."""
 
-STEP_BITS = 24
-"""An entry of `distill.strides` is the table's row to go on from, and above these bits the number
-of steps taken; rows are as many as states x entries of the behavior policy, or more."""
-
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
 transitions of the context, and does so within thousands of training steps instead of never."""
@@ -118,7 +114,7 @@ class TabularFamily(TaskFamily):
     States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
     """
 
-    data_revision = 1
+    data_revision = 2
     start_state: int
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import NO_LABEL, LabelRule
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
-from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.kernels.random import stream
@@ -79,9 +79,9 @@ def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
     mdps = np.arange(count, dtype=np.int64) % len(variants)
     queries = generator.integers(family.n_states, size=count).astype(np.uint16)
     rule = LabelRule.of(data, family.sparse_reward)
-    distiller = make_distiller(family.mdps(variants), _policy(family, data), rule)
+    tables, policy = family.mdps(variants), _policy(family, data)
     first, second = (
-        distiller.distill_at(mdps, queries, _stream(data, purpose))
+        distill_labels(tables, mdps, policy, rule, _stream(data, purpose), queries)
         for purpose in ("sad", "reference")
     )
     cost = (first.transitions + second.transitions) / (2 * count)

@@ -112,12 +112,6 @@ def test_a_block_that_no_memory_holds_is_refused():
         load_experiment(TINY, ["data.tasks=1000000000000", "data.block_tasks=1000000000"])
 
 
-def test_a_policy_too_fine_for_the_states_is_refused():
-    fine = "data.behavior_policy=[0.996, 0.001, 0.001, 0.001, 0.001]"
-    with pytest.raises(ConfigError, match="1,000 entries, too many for 65,536 states"):
-        load_experiment(TINY, ["task.size=256", fine])
-
-
 def test_a_missing_file_and_a_broken_one_are_named(tmp_path: Path):
     with pytest.raises(ConfigError, match="nowhere"):
         read_yaml(tmp_path / "nowhere.yaml")
