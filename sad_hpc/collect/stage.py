@@ -4,6 +4,7 @@ Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and 
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
+import functools
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
 from sad_hpc.distill import make_block
+from sad_hpc.distill.interruption import Interrupted, interruptible
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
@@ -29,13 +31,19 @@ from sad_hpc.tasks.base import SPLITS
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
 
+INSIDE = (
+    "of which some were begun and are lost: if a block takes longer than a job may, set a smaller "
+    "data.block_tasks"
+)
+"""Said if the signal ended a block."""
+
 
 def collect(run: Run) -> None:
     """Makes the dataset of a run, or what is missing of it; every MPI rank calls this.
 
     Raises:
         SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
-        Preempted: a signal stopped it; the blocks that were begun are finished and saved.
+        Preempted: a signal stopped it; what was finished is saved.
     """
     communicator = world()
     with ExitStack() as stack:
@@ -84,6 +92,8 @@ class SplitCollector:
         self.throughput: dict[str, Any] = {}
         """See `Throughput.summary`; empty where nothing was missing."""
         self._spent = Throughput()
+        self._lost = False
+        """Whether a signal ended a block of this rank."""
 
     @property
     def _is_first(self) -> bool:
@@ -119,10 +129,12 @@ class SplitCollector:
         self._spent.elapsed = time.perf_counter() - start
         self._spent.peak_memory = peak_memory()
         self._report()
-        told = self._communicator.gather(preemption.requeue_requested())
-        left, requeue = self._communicator.bcast((len(self.missing), any(told or [])))
+        told = self._communicator.gather((preemption.requeue_requested(), self._lost))
+        requeue, lost = (any(each) for each in zip(*told, strict=True)) if told else (False, False)
+        left, requeue, lost = self._communicator.bcast((len(self.missing), requeue, lost))
         if left:
-            raise Preempted(f"stopped with {left} blocks of {self.split} left", requeue)
+            reason = f"stopped with {left} blocks of {self.split} left"
+            raise Preempted(f"{reason}, {INSIDE}" if lost else reason, requeue)
 
     def _existing(self) -> Manifest:
         """The manifest as far as it goes, without shards that are missing or damaged."""
@@ -157,10 +169,16 @@ class SplitCollector:
             self.throughput = spent.summary(len(ranks))
             print(f"collect {self.split}: {sentence(self.throughput)}", file=sys.stderr)
 
-    def _write(self, number: int) -> ShardEntry:
+    def _write(self, number: int) -> ShardEntry | None:
+        """The shard of a block; None if a signal ended it inside."""
         spent = self._spent
-        with spent.phase("kernels"):
-            block = make_block(self._family, self._data, self.split, number)
+        make = functools.partial(make_block, self._family, self._data, self.split, number)
+        try:
+            with spent.phase("kernels"):
+                block = interruptible(make, preemption.requested)
+        except Interrupted:
+            self._lost = True
+            return None
         if self._family.image_size is not None:
             with spent.phase("rendering"):
                 block = shared_process(self._family.image_size).add_images(block)
@@ -174,7 +192,7 @@ class SplitCollector:
         spent.bytes += entry.bytes
         return entry
 
-    def _keep_manifest(self, finished: Iterator[ShardEntry], stage: StageFolder) -> None:
+    def _keep_manifest(self, finished: Iterator[ShardEntry | None], stage: StageFolder) -> None:
         shards = self.manifest.shards
         with Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress:
             try:
@@ -186,9 +204,11 @@ class SplitCollector:
                 raise
             self.manifest.save(self._folder)
 
-    def _list(self, finished: Iterator[ShardEntry], progress: Progress) -> None:
+    def _list(self, finished: Iterator[ShardEntry | None], progress: Progress) -> None:
         saved, shards = time.monotonic(), self.manifest.shards
         for entry in finished:
+            if entry is None:
+                continue
             shards[entry.block] = entry
             rows = sum(shard.rows for shard in shards.values())
             progress.update(len(shards), f"{rows:,} tasks")

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Transitions
 from sad_hpc.distill.contexts import draw_actions
+from sad_hpc.distill.interruption import LEFT, STOP, finished
 from sad_hpc.distill.labels import Labels, best_action
 from sad_hpc.experiment.experiment import DataConfig
 from sad_hpc.kernels.random import (
@@ -86,6 +87,9 @@ def distill_bandit_labels(
 
     Returns:
         labels (n,), and the number of pulls in all.
+
+    Raises:
+        Interrupted: it was told to stop.
     """
     labels = np.empty(len(means), np.uint8)
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
@@ -100,8 +104,9 @@ def distill_bandit_labels(
         state,
         generator,
         labels,
+        STOP,
     )
-    return labels, pulls
+    return labels, finished(pulls)
 
 
 @njit(cache=True, nogil=True)
@@ -119,7 +124,7 @@ def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True)
 def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
-    means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels
+    means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels, stop
 ):
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -133,6 +138,8 @@ def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
         behind = arms  # arms with fewer than N pulls
         while behind > 0:
             if left == 0:
+                if stop[0]:
+                    return LEFT
                 word, left = digits_word(state, product, threshold), digits
             arm = policy[high_product(word, policy_range)]
             word *= policy_range

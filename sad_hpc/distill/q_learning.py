@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
+from sad_hpc.distill.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_product,
     digits_word,
@@ -47,9 +48,12 @@ def sample_histories(
         steps: of the history, T or more.
         discount: gamma.
         stream: state of the random stream; it is advanced.
+
+    Raises:
+        Interrupted: it was told to stop.
     """
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
-    _learn(
+    spent = _learn(
         *kernel_tables(dynamics),
         mdp_of_task,
         policy,
@@ -58,7 +62,9 @@ def sample_histories(
         discount,
         stream,
         *kernel_outputs(result),
+        STOP,
     )
+    finished(spent)
     return result
 
 
@@ -77,6 +83,7 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
     actions,
     rewards,
     next_states,
+    stop,
 ):
     n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
     policy_range = np.uint64(len(policy))
@@ -90,6 +97,8 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
         state = start_state
         for step in range(steps):
             if step % horizon == 0:
+                if stop[0]:
+                    return LEFT
                 state = start_state
             best = 0
             for action in range(1, n_actions):
@@ -110,3 +119,4 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
                 actions[task, kept], rewards[task, kept] = action, reward
                 kept += 1
             state = after
+    return len(mdp_of_task) * steps

@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sad_hpc.distill.interruption import LEFT, STOP, finished
 from sad_hpc.distill.labels import (
     MAX_CANDIDATES,
     NO_LABEL,
@@ -43,10 +44,11 @@ def distill_labels(
 
     Raises:
         SadError: for some task no query state was good enough in a million tries.
+        Interrupted: it was told to stop.
     """
     query_states = np.empty(len(mdp_of_task), np.uint16) if given is None else given
     actions = np.empty(len(mdp_of_task), np.uint8)
-    transitions = _distill(
+    spent = _distill(
         mdps.next_states,
         mdps.rewards,
         mdp_of_task,
@@ -62,10 +64,11 @@ def distill_labels(
         given is not None,
         query_states,
         actions,
+        STOP,
     )
-    if transitions < 0:
+    if finished(spent) < 0:
         raise hopeless(rule, "state")
-    return Labels(query_states, actions, transitions)
+    return Labels(query_states, actions, spent)
 
 
 @njit(cache=True, nogil=True)
@@ -85,6 +88,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     given,
     query_states,
     labels,
+    stop,
 ):
     n_states, n_actions = np.uint64(paid.shape[1]), paid.shape[2]
     state_threshold = rejection_threshold(n_states)
@@ -105,6 +109,8 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
             limit = len(discounts)
             scores[:] = 0
             for _ in range(episodes):
+                if stop[0]:
+                    return LEFT
                 for first_action in range(n_actions):  # in turn: any may be the fastest so far
                     state, action = query, np.uint8(first_action)
                     for t in range(limit):

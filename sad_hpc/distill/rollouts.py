@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.interruption import LEFT, STOP, finished
 from sad_hpc.distill.labels import (
     MAX_CANDIDATES,
     NO_LABEL,
@@ -113,10 +114,11 @@ def distill_pose_labels(
 
     Raises:
         SadError: for some task no query pose was good enough in a million tries.
+        Interrupted: it was told to stop.
     """
     query_poses = np.empty((len(targets), 3), np.float64) if given is None else given
     actions = np.empty(len(targets), np.uint8)
-    transitions = _distill(
+    spent = _distill(
         GEOMETRY,
         BOXES,
         targets,
@@ -132,10 +134,11 @@ def distill_pose_labels(
         given is not None,
         query_poses,
         actions,
+        STOP,
     )
-    if transitions < 0:
+    if finished(spent) < 0:
         raise hopeless(rule, "pose")
-    return Labels(query_poses, actions, transitions)
+    return Labels(query_poses, actions, spent)
 
 
 @njit(cache=True, nogil=True)
@@ -193,6 +196,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     given,
     query_poses,
     labels,
+    stop,
 ):
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -213,6 +217,8 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
             for first_action in range(4):
                 score = 0.0
                 for _ in range(episodes):
+                    if stop[0]:
+                        return LEFT
                     x, z, heading = query_x, query_z, query_heading
                     action = np.uint8(first_action)
                     for t in range(limit):

@@ -1,9 +1,12 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sad_hpc.collect.stage import collect
@@ -156,3 +159,37 @@ def test_neither_rank_waits_for_the_others_work():
 def test_the_first_piece_done_rank_0_answers_what_it_was_asked_meanwhile():
     # And the last piece is not given to rank 1, which has another one before it.
     assert dealt(6, 0.3) == [[0, 4, 5], [1, 2, 3]]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("ranks", "number", "first", "said"),
+    [
+        (1, signal.SIGINT, 0, "interrupted"),
+        (1, signal.SIGTERM, 0, "set a smaller data.block_tasks"),
+        (2, signal.SIGUSR2, 0, "set a smaller data.block_tasks"),
+        (2, signal.SIGUSR2, 1, "set a smaller data.block_tasks"),
+    ],
+)
+def test_a_block_of_years_is_left_soon_by_all_ranks(
+    tmp_path: Path, ranks: int, number: int, first: int, said: str
+):
+    command = [*([BIN / "mpiexec", "-n", str(ranks)] if ranks > 1 else []), BIN / "sad-hpc"]
+    command += ["collect", TINY, "--runs", tmp_path, "data.episodes_per_action=2000000000"]
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
+    try:
+        while not list(tmp_path.rglob("progress.json")):
+            time.sleep(0.1)
+        time.sleep(0.5)
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]
+        workers = [each for each in family if each.name() == "sad-hpc"]
+        told = time.monotonic()
+        for worker in workers[first:] + workers[:first]:
+            worker.send_signal(number)
+            time.sleep(0.1)
+        _, errors = process.communicate(timeout=20)
+    except BaseException:
+        process.terminate()
+        raise
+    assert len(workers) == ranks and time.monotonic() - told < 5
+    assert said in errors and "Traceback" not in errors and process.returncode != 0

@@ -1,0 +1,68 @@
+"""Blocks that would take years are left soon after the word, and whatever follows is unharmed."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sad_hpc.distill import interruption, make_block
+from sad_hpc.distill.interruption import STOP, Interrupted, interruptible
+from sad_hpc.distill.labels import LabelRule
+from sad_hpc.distill.rollout_labels import distill_labels
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.kernels.random import stream
+from sad_hpc.tasks import TabularFamily, TaskConfig, make_family
+from sad_hpc.tasks.bandit import BernoulliBanditConfig
+from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.miniworld.family import MiniworldConfig
+
+YEARS = 10**12
+
+
+def left_soon(work) -> None:
+    before, threads = time.monotonic(), threading.active_count()
+    with pytest.raises(Interrupted):
+        interruptible(work, lambda: time.monotonic() - before > 0.1)
+    assert time.monotonic() - before < 2.5
+    assert not STOP[0] and threading.active_count() == threads
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE_SECONDS", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "long"),
+    [
+        (DarkroomConfig(), {"episodes_per_action": YEARS}),
+        (DarkroomConfig(), {"source_steps": YEARS}),
+        (MiniworldConfig(), {"episodes_per_action": YEARS}),
+        (BernoulliBanditConfig(horizon=9), {"trust_horizon": YEARS}),
+    ],
+    ids=["labels", "q-learning", "poses", "bandit"],
+)
+def test_a_block_is_left_soon_and_made_again(config: TaskConfig, long: dict[str, int]):
+    family = make_family(config)
+    data = DataConfig(tasks=300, trust_horizon=3, block_tasks=100)
+    make = lambda data: make_block(family, data, "train", 0).arrays  # noqa: E731
+    expected = make(data)
+    left_soon(lambda: make(data.model_copy(update=long)))
+    again = interruptible(lambda: make(data), lambda: False)
+    assert all(np.array_equal(expected[name], again[name]) for name in expected)
+
+
+def test_algorithm_3_is_left_soon():
+    family = make_family(DarkroomConfig())
+    assert isinstance(family, TabularFamily)
+    rule = LabelRule(3, YEARS, 0.9, False, 1e-6, False)
+    mdps = family.mdps(family.distinct["train"])
+    tasks, policy = np.zeros(2, np.int64), policy_table("uniform", 5)
+    left_soon(lambda: distill_labels(mdps, tasks, policy, rule, stream(0, 0, 0, "sad")))
+
+
+def test_an_error_travels():
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 / 0, lambda: False)
