@@ -7,7 +7,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from measure import Work, compare
 from numpy.typing import NDArray
 from steps import Steps
@@ -127,21 +126,15 @@ class WholeContexts(FixedContexts):
 
 
 def bench_picture_effects(steps: Steps) -> None:
-    """Pictures encoded a few at a time, means of squares as a convolution."""
+    """Images encoded a few at a time."""
     run = steps.by_engine()
 
     def at_once() -> None:
         with mock.patch("sad_hpc.model.image_encoder.PICTURES_AT_ONCE", steps.tokens):
             run()
 
-    def pooled() -> None:
-        halve = "sad_hpc.model.image_encoder.Halve.forward"
-        with mock.patch(halve, lambda _, x: F.avg_pool2d(x, 2)):
-            run()
-
     title = f"pretraining, {steps.family.name}"
-    _effect(f"{title}: a batch's pictures encoded a few at a time", run, at_once, "all at once")
-    _effect(f"{title}: means of 2x2 as a convolution", run, pooled, "AvgPool2d")
+    _effect(f"{title}: a batch's images encoded a few at a time", run, at_once, "all at once")
 
 
 def bench_attention_effect(steps: Steps) -> None:

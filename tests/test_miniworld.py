@@ -242,7 +242,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run):
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     generator = np.random.default_rng(5)
-    modes = evaluate_poses(model, family, found, settings, generator, print)
+    modes = evaluate_poses(family, model, found, settings, generator, print)
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 

@@ -162,10 +162,9 @@ def root_attributes(
         "horizon": task["horizon"],
         "trust_horizon": data["trust_horizon"],
         "episodes_per_action": data["episodes_per_action"],
+        "score": data.get("score", "mean"),
         "behavior_policy": json.dumps(data["behavior_policy"]),
     }
-    if data.get("score", "mean") != "mean":  # older datasets have none
-        attributes["score"] = data["score"]
     for purpose, count in transitions.items():
         attributes[f"transitions_{purpose}"] = np.int64(count)
     return attributes

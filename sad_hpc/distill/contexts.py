@@ -205,19 +205,10 @@ def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
 def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
     cells, following, paid, mdp_of_task, start_state, states, actions, rewards, next_states
 ):
-    # Two tasks at once: each step has to wait for the one before it, but not for the other task's.
-    count = actions.shape[0]
-    half = (count + 1) // 2
-    for one in range(half):
-        other = min(one + half, count - 1)
-        here, there = np.uint64(start_state), np.uint64(start_state)
-        mdp_here, mdp_there = mdp_of_task[one], mdp_of_task[other]
+    for task in range(actions.shape[0]):
+        state = np.uint64(start_state)
         for t in range(actions.shape[1]):
-            here = _step(
-                cells, following, paid, mdp_here, here, actions[one, t], one, t,
-                states, actions, rewards, next_states,
-            )  # fmt: skip
-            there = _step(
-                cells, following, paid, mdp_there, there, actions[other, t], other, t,
+            state = _step(
+                cells, following, paid, mdp_of_task[task], state, actions[task, t], task, t,
                 states, actions, rewards, next_states,
             )  # fmt: skip

@@ -22,7 +22,6 @@ from sad_hpc.experiment.experiment import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Transformer
-from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
 from sad_hpc.tasks.miniworld.motion import step_poses
@@ -54,18 +53,17 @@ class Walk:
 
 
 def evaluate_poses(
-    model: Transformer,
     family: Miniworld,
+    model: Transformer,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `evaluate`."""
+    """Offline and online returns; see `element.play`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(model, family, targets, settings.batch_size, generator)
-    parts = {p: torch.from_numpy(columns[f"context/{p}"]) for p in context_parts(family)}
-    offline = rooms.walk(rooms.read(Context(**parts)), greedy)
+    offline = rooms.walk(rooms.read(Context.of_group(columns, "context")), greedy)
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -9,11 +9,13 @@ head_dim is embedding / heads they equal Hugging Face's `GPT2Model`.
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sad_hpc.experiment.experiment import ModelConfig
@@ -72,6 +74,17 @@ class Context:
     """(B, t, d), as states"""
     images: Tensor | None = None
     """(B, t, s, s, 3) uint8: pictures of the states"""
+
+    @classmethod
+    def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
+        """The contexts of one group of a dataset, from columns such as `context/states`."""
+        return cls(
+            **{
+                name.removeprefix(f"{group}/"): torch.from_numpy(column)
+                for name, column in columns.items()
+                if name.startswith(f"{group}/")
+            }
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
         """The context with every part changed in the same way."""

@@ -1,21 +1,14 @@
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sad_hpc.model import image_encoder
-from sad_hpc.model.image_encoder import IMAGE_FEATURES, Halve, ImageEncoder
+from sad_hpc.model.image_encoder import IMAGE_FEATURES, ImageEncoder
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 
 
 def random_pictures(*shape: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize("size", [6, 7])
-def test_halve_takes_means_of_squares(size: int):
-    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(Halve(3)(x), F.avg_pool2d(x, 2), atol=1e-6)
 
 
 @torch.no_grad()
