@@ -125,12 +125,12 @@ class WholeContexts(FixedContexts):
         return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
-def bench_picture_effects(steps: Steps) -> None:
+def bench_image_effects(steps: Steps) -> None:
     """Images encoded a few at a time."""
     run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.model.image_encoder.PICTURES_AT_ONCE", steps.tokens):
+        with mock.patch("sad_hpc.model.image_encoder.IMAGES_AT_ONCE", steps.tokens):
             run()
 
     title = f"pretraining, {steps.family.name}"

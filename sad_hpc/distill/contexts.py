@@ -1,4 +1,4 @@
-"""Contexts under the behavior policy: Algorithm 1 and roll-outs, for tabular families.
+"""Contexts under the behavior policy: Algorithm 1 and rollouts, for tabular families.
 
 Kernels work on state numbers and write what a dataset stores: rows of coordinates.  MDPs are given
 once each (M of them), with the number of its MDP for every task.  One thread a rank; no I/O.
@@ -71,10 +71,10 @@ def sample_episodes(
     start_state: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Roll-outs of the behavior policy from `start_state`, T steps each, in time order."""
+    """Rollouts of the behavior policy from `start_state`, T steps each, in time order."""
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
     draw_actions(policy, stream, result.actions.reshape(-1))
-    _roll_out(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
+    _rollout(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
     return result
 
 
@@ -202,7 +202,7 @@ def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
     cells, following, paid, mdp_of_task, start_state, states, actions, rewards, next_states
 ):
     for task in range(actions.shape[0]):

@@ -1,15 +1,15 @@
-"""Action labels by roll-outs of the behavior policy: what Algorithms 3 and 5 have in common.
+"""Action labels by rollouts of the behavior policy: what Algorithms 3 and 5 have in common.
 
-Both draw query states until some action's roll-outs are good enough, and take the best action.  An
-action's score is the mean over N_ep roll-outs of N steps (the first step is the action itself) of
-the discounted return; in sparse MDPs a roll-out ends at the first reward, so that with N_ep = 1 the
+Both draw query states until some action's rollouts are good enough, and take the best action.  An
+action's score is the mean over N_ep rollouts of N steps (the first step is the action itself) of
+the discounted return; in sparse MDPs a rollout ends at the first reward, so that with N_ep = 1 the
 best action is the one that needs the fewest steps, exactly as in Algorithm 5.
 
-In sparse MDPs the score may also be the best of the N_ep roll-outs: the label is the action of the
+In sparse MDPs the score may also be the best of the N_ep rollouts: the label is the action of the
 fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, enough
-roll-outs make it an action of a shortest way, without Assumption 2, and with random ties any of
-them; the mean has the random policy's own preference among them, but needs fewer roll-outs to be
-right.  A roll-out is given up once it is slower than the fastest before it.
+rollouts make it an action of a shortest way, without Assumption 2, and with random ties any of
+them; the mean has the random policy's own preference among them, but needs fewer rollouts to be
+right.  A rollout is given up once it is slower than the fastest before it.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MAX_CANDIDATES = 1_000_000
 """Query states tried for one task before the search is given up as hopeless."""
 
 NO_LABEL = 255
-"""Instead of an action: no action's roll-outs were good enough."""
+"""Instead of an action: no action's rollouts were good enough."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LabelRule:
     """How labels are distilled."""
 
     trust_horizon: int
-    """N: steps of a roll-out."""
+    """N: steps of a rollout."""
     episodes_per_action: int
     """N_ep."""
     discount: float
@@ -47,11 +47,11 @@ class LabelRule:
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
     best_episode: bool = False
-    """Score by the fastest of the N_ep roll-outs; only with `stop_at_reward`."""
+    """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
     def __post_init__(self) -> None:
         if self.best_episode and not self.stop_at_reward:
-            raise ValueError("the best of several roll-outs is for sparse rewards")
+            raise ValueError("the best of several rollouts is for sparse rewards")
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":

@@ -1,4 +1,4 @@
-"""A block of Miniworld tasks: Algorithm 1, roll-outs and Algorithm 5 on poses, without pictures."""
+"""A block of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""Contexts and labels of Miniworld by roll-outs on poses: Algorithm 1, episodes, Algorithm 5.
+"""Contexts and labels of Miniworld by rollouts on poses: Algorithm 1, episodes, Algorithm 5.
 
-What `contexts` and `labels` do on numbered states, for states that are poses.  No pictures: they
+What `contexts` and `labels` do on numbered states, for states that are poses.  No images: they
 are rendered afterwards, for the poses that are kept.
 """
 
@@ -53,7 +53,7 @@ def sample_pose_episodes(
     horizon: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Roll-outs of the behavior policy, T steps each, from the middle with a random heading."""
+    """Rollouts of the behavior policy, T steps each, from the middle with a random heading."""
     return _sample(targets, policy, horizon, stream, fresh=False)
 
 
@@ -71,7 +71,7 @@ def _sample(
         np.empty(shape, np.uint8),
         np.empty((*shape, 3), np.float64),
     )
-    _roll_out(
+    _rollout(
         GEOMETRY,
         BOXES,
         targets,
@@ -102,7 +102,7 @@ def distill_pose_labels(
     stream: NDArray[np.uint64],
     given: NDArray[np.float64] | None = None,
 ) -> Labels:
-    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
+    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep rollouts an action.
 
     Args:
         targets: (n,) corners of the targets, 0..3.
@@ -142,7 +142,7 @@ def distill_pose_labels(
 
 
 @njit(cache=True, nogil=True)
-def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
     geometry,
     boxes,
     targets,

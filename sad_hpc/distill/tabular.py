@@ -1,4 +1,4 @@
-"""A block of tabular tasks: Algorithm 1, roll-outs, and Algorithm 3 or 5."""
+"""A block of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
 
 import functools
 from dataclasses import dataclass

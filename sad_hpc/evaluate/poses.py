@@ -1,6 +1,6 @@
 """Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
 
-Motion comes from the compiled kernel, pictures of all rooms from one renderer.  A picture passes
+Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes
 the image encoder once: its features stay with the transition when that becomes context.
 """
 
@@ -29,7 +29,7 @@ from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
 RANDOM_EPISODES = 100
-"""Roll-outs a task behind the reference `random`: its expectation has no closed form here."""
+"""Rollouts a task behind the reference `random`: its expectation has no closed form here."""
 
 Choose = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 """(n, A) logits -> (n,) actions."""
@@ -176,7 +176,7 @@ def optimal_returns(
 
 
 def random_returns(family: Miniworld, targets: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
-    """(n,): the mean return of RANDOM_EPISODES roll-outs of the uniform policy in each task."""
+    """(n,): the mean return of RANDOM_EPISODES rollouts of the uniform policy in each task."""
     policy = policy_table("uniform", family.n_actions)
     episodes = sample_pose_episodes(
         targets.repeat(RANDOM_EPISODES),

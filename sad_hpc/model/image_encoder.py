@@ -1,15 +1,15 @@
-"""A small CNN: what the model sees of a picture.  Trained together with the transformer."""
+"""A small CNN: what the model sees of an image.  Trained together with the transformer."""
 
 import torch
 from torch import Tensor, nn
 
 IMAGE_FEATURES = 16
-"""Numbers that the image encoder makes of a picture."""
+"""Numbers that the image encoder makes of an image."""
 
 HIDDEN_IMAGE_FEATURES = 64
 """Width of the image encoder's hidden layer."""
 
-PICTURES_AT_ONCE = 256
+IMAGES_AT_ONCE = 256
 """Of a core: what is between the layers stays in its cache, and memory is used again."""
 
 PIXEL_CENTER, PIXEL_SCALE = 128.0, 1 / 32
@@ -41,7 +41,7 @@ class ImageEncoder(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(..., s, s, 3) uint8 -> (..., IMAGE_FEATURES)."""
         flat = images.flatten(0, -4)  # (n, s, s, 3)
-        size = PICTURES_AT_ONCE if flat.device.type == "cpu" else max(1, len(flat))
+        size = IMAGES_AT_ONCE if flat.device.type == "cpu" else max(1, len(flat))
         features = torch.cat([self._encode(part) for part in flat.split(size)])
         return features.view(*images.shape[:-3], IMAGE_FEATURES)
 

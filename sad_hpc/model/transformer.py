@@ -2,8 +2,8 @@
 
 Token 0 holds the query state; tokens 1..T hold one transition each.  A linear layer embeds
 [state, one-hot action, next state, reward], learned positions are added, and the output at token t
-is the model's answer after t transitions of context.  Where a state is seen as a picture, tokens
-are [picture's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
+is the model's answer after t transitions of context.  Where a state is seen as an image, tokens
+are [image's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
 head_dim is embedding / heads they equal Hugging Face's `GPT2Model`.
 """
 
@@ -33,7 +33,7 @@ class Inputs:
     state_center: tuple[float, ...]
     state_scale: tuple[float, ...]
     image_size: int | None = None
-    """Pixels along each side of a state's picture; states are poses (x, z, heading) then."""
+    """Pixels along each side of a state's image; states are poses (x, z, heading) then."""
     reward_scale: float = 1.0
 
     @classmethod
@@ -50,12 +50,12 @@ class Inputs:
 
     @property
     def features(self) -> int:
-        """Numbers that describe a state: its coordinates, or picture and heading."""
+        """Numbers that describe a state: its coordinates, or image and heading."""
         return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
 
     @property
     def width(self) -> int:
-        """Numbers in a token: state, one-hot action, next state (unless pictured), reward."""
+        """Numbers in a token: state, one-hot action, next state (unless seen as images), reward."""
         next_state = self.features if self.image_size is None else 0
         return self.features + self.n_actions + next_state + 1
 
@@ -73,7 +73,7 @@ class Context:
     next_states: Tensor
     """(B, t, d), as states"""
     images: Tensor | None = None
-    """(B, t, s, s, 3) uint8: pictures of the states"""
+    """(B, t, s, s, 3) uint8: images of the states"""
 
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
@@ -225,7 +225,7 @@ class Transformer(nn.Module):
         Args:
             query_states: (B, d).
             context: t transitions a row, 0 <= t <= T.
-            query_images: (B, s, s, 3) uint8, where states are seen as pictures.
+            query_images: (B, s, s, 3) uint8, where states are seen as images.
 
         Returns:
             (B, t + 1, A): at [:, k] the answer given the first k transitions.
@@ -249,10 +249,10 @@ class Transformer(nn.Module):
         return self.dropout(self.embed(tokens) + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
-        """(..., F): what the model is told of states (..., d) and their pictures (..., s, s, 3)."""
+        """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""
         if self.images is None:
             return self.scale(states)
-        assert images is not None, "this model sees states as pictures"
+        assert images is not None, "this model sees states as images"
         heading = states[..., 2]
         # The position is in the dataset for tests; it must not get in here.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
@@ -312,7 +312,7 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
             nn.init.normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Conv2d):
-            # As in `scaled` whatever the transformer's: pictures do not pass through GPT-2's norm.
+            # As in `scaled` whatever the transformer's: images do not pass through GPT-2's norm.
             nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
             assert module.bias is not None
             nn.init.zeros_(module.bias)

@@ -28,7 +28,7 @@ class Batch:
     query_states: Tensor
     """(B, d)"""
     query_images: Tensor | None
-    """(B, s, s, 3) uint8, where states are seen as pictures"""
+    """(B, s, s, 3) uint8, where states are seen as images"""
     context: Context
     labels: Tensor
     """(B,) int64"""
@@ -47,7 +47,7 @@ class Examples:
         method: says how examples are made of the columns.
         columns: context parts (n, T, ...); query_states (n, d) and labels (n,) where the method has
             labels of its own; return_to_go (n, T) where it weighs by it; images (n, T, s, s, 3)
-            and query_images (n, s, s, 3) where states are seen as pictures.
+            and query_images (n, s, s, 3) where states are seen as images.
         holdout: tasks kept out of training.
     """
 
@@ -73,12 +73,12 @@ class Examples:
         family = make_family(experiment.task)
         groups = family.context_groups
         context = source.context if source.context in groups else groups[0]
-        pictures = family.image_size is not None
+        has_images = family.image_size is not None
         names = {part: f"{context}/{part}" for part in context_parts(family)}
         if source.labels is not None:
             names["query_states"] = f"{source.labels}/query_states"
             names["labels"] = f"{source.labels}/actions"
-            if pictures:
+            if has_images:
                 names["query_images"] = f"{source.labels}/query_images"
         found = read_columns(folder, manifest, list(names.values()))
         arrays: Arrays = {key: found[name] for key, name in names.items()}

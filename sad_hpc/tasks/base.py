@@ -60,7 +60,7 @@ class TaskFamily(ABC):
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
-    """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
+    """Pixels along each side of the image that the model sees of a state; None: no images."""
     data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
@@ -68,7 +68,7 @@ class TaskFamily(ABC):
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
     context_groups: tuple[str, ...] = ("context", "episodes")
-    """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
+    """HDF5 groups of contexts; families where rollouts are no different have `context` only."""
 
     @property
     def reward_scale(self) -> float:

@@ -72,9 +72,9 @@ def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, p
 
 def test_algorithm_5_spends_the_expected_number_of_transitions():
     law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4)
-    steps_of_a_roll_out = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
+    steps_of_a_rollout = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
     accepted = 1 - law[:, :, -1].prod(axis=-1)
-    expected = steps_of_a_roll_out.mean() / accepted.mean()
+    expected = steps_of_a_rollout.mean() / accepted.mean()
     labels = sample(rule())
     assert labels.transitions / N_TASKS == pytest.approx(expected, rel=0.01)
 
@@ -137,17 +137,17 @@ def test_the_fastest_of_many_episodes_is_any_action_of_a_shortest_way():
     assert_law(labels, optimal / optimal.sum(axis=1, keepdims=True) / 16)
 
 
-def test_a_roll_out_that_is_slower_than_the_fastest_is_given_up():
+def test_a_rollout_that_is_slower_than_the_fastest_is_given_up():
     """Of N_ep = 1,000 all but the first few last no longer than the shortest way."""
     law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 20)
     shortest = 1 + (law > 0).argmax(axis=-1).min(axis=-1)
     chosen = rule(trust_horizon=20, episodes_per_action=1000, best_episode=True)
     labels = sample(chosen, n_tasks=2000)
-    roll_outs = 5 * 1000 * 2000
-    assert labels.transitions / roll_outs == pytest.approx(shortest.mean(), rel=0.1)
+    rollouts = 5 * 1000 * 2000
+    assert labels.transitions / rollouts == pytest.approx(shortest.mean(), rel=0.1)
 
 
-def test_algorithm_3_picks_the_largest_discounted_return_over_full_roll_outs():
+def test_algorithm_3_picks_the_largest_discounted_return_over_full_rollouts():
     """A dense chain whose returns can be enumerated: two states, two actions, N = 2."""
     mdp = TabularMDPs(
         np.array([[[0, 1], [0, 1]]], np.uint16), np.array([[[0.2, 0.0], [0.5, 1.0]]], np.float32)

@@ -103,7 +103,7 @@ def test_pose_action_pairs_are_uniform_too():
 
 
 def pose_law(poses, targets, shares):
-    """(n, 4, 4): chance that a roll-out of N = 3 is first paid at step 1, 2, 3 or not at all."""
+    """(n, 4, 4): chance that a rollout of N = 3 is first paid at step 1, 2, 3 or not at all."""
     ways = np.outer(shares, shares).ravel()
     hits = first_rewards(poses, targets, 3)
     return np.stack([((hits == k) * ways).sum(axis=-1) for k in range(1, 5)], axis=-1)

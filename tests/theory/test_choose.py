@@ -90,7 +90,7 @@ def test_consensus_is_the_mean_of_squared_shares_and_below_the_right_labels_shar
 
 
 @pytest.mark.parametrize("config", ["tiny", "tiny_gaussian", "tiny_miniworld"])
-def test_more_roll_outs_agree_more_and_the_cheapest_that_is_enough_is_chosen(config: str):
+def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(config: str):
     family, data = tiny(config=config)
     tried = candidates(family, data, 0.5, episodes=(1, 4, 16, 64))
     by_horizon = {one.trust_horizon: one for one in tried}
