@@ -20,7 +20,6 @@ from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.experiment import ModelConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.tasks import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
@@ -87,18 +86,12 @@ def bench_evaluation_effects() -> None:
     def play() -> None:
         online_returns(model, family, mdps, 3, np.random.default_rng(0), len(mdps.rewards))
 
-    def with_policy(changed: type[Any], name: str) -> Callable[[], None]:
-        def run() -> None:
-            with mock.patch(name, changed):
-                play()
+    def forgetful() -> None:
+        with mock.patch("sad_hpc.evaluate.online.ContextPolicy", AskedAgain):
+            play()
 
-        return run
-
-    again = with_policy(AskedAgain, "sad_hpc.evaluate.online.ContextPolicy")
-    whole = with_policy(WholeContexts, "sad_hpc.evaluate.policy.FixedContexts")
-    _effect("evaluation: a state under a context is asked once", play, again, "asked at every step")
-    _effect("evaluation: the context's share of the first block is computed once", play, whole,
-            "computed for every query")  # fmt: skip
+    name = "evaluation: a state under a context is asked once"
+    _effect(name, play, forgetful, "asked at every step")
 
 
 class AskedAgain(ContextPolicy):
@@ -108,21 +101,6 @@ class AskedAgain(ContextPolicy):
         """See ContextPolicy."""
         self._known[:] = False
         return super().logits(states)
-
-
-class WholeContexts(FixedContexts):
-    """Runs the whole model for every query."""
-
-    def __init__(self, model: Transformer, tokens: torch.Tensor) -> None:
-        self._model, self._tokens = model, tokens
-
-    def answer(self, rows: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-        """See FixedContexts."""
-        x = self._model.embed_at(torch.cat([queries, self._tokens[rows]], dim=1), 0)
-        *others, last = self._model.blocks
-        for block in others:
-            x = block(x)
-        return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
 
 
 def bench_image_effects(steps: Steps) -> None:

@@ -20,7 +20,6 @@ from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.experiment import EvaluateConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Transformer
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
@@ -116,12 +115,11 @@ class Rooms:
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
         starts = self._starts()
-        contexts = FixedContexts(self._model, context)
         poses, rewards, tokens = starts, [], []
         for _ in range(self._horizon):
             images = torch.from_numpy(self._renderer.render(poses)).to(self._device)
             features = self._model.features(torch.from_numpy(poses).to(self._device), images)
-            actions = choose(self._ask(features, contexts)).astype(np.uint8)
+            actions = choose(self._ask(features, context)).astype(np.uint8)
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
             tokens.append(
@@ -134,11 +132,10 @@ class Rooms:
             )
         return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
 
-    def _ask(self, features: Tensor, contexts: FixedContexts) -> NDArray[np.float32]:
-        """(n, A): the logits for states (n, F)."""
-        queries = self._model.query_token(features)
-        rows = torch.arange(len(queries), device=self._device).split(self._batch_size)
-        parts = [contexts.answer(part, queries[part]) for part in rows]
+    def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
+        """(n, A): the logits for states (n, F) under contexts (n, t, width)."""
+        tokens = torch.cat([self._model.query_token(features), context], dim=1)
+        parts = [self._model.last_answer(part) for part in tokens.split(self._batch_size)]
         return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:

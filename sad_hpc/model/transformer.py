@@ -141,7 +141,11 @@ class Attention(nn.Module):
         self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
     ) -> Tensor:
         """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`; with a cache, x is one new token."""
-        query, key, value = self.heads_of(x)
+        batch, length, _ = x.shape
+        # (B, L, 3 H D) -> 3 x (B, H, L, D)
+        width = self.projection.in_features // self.heads
+        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
         if cache is not None:
             key, value = cache.append(block, key, value)
         if last_only:
@@ -152,19 +156,6 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=causal
         )
-        return self.project(mixed)
-
-    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, L, E) -> queries, keys and values, (B, H, L, D) each."""
-        batch, length, _ = x.shape
-        # (B, L, 3 H D) -> 3 x (B, H, L, D)
-        width = self.projection.in_features // self.heads
-        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
-        return query, key, value
-
-    def project(self, mixed: Tensor) -> Tensor:
-        """Mixed values (B, H, L, D) -> (B, L, E)."""
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
         return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
@@ -237,6 +228,10 @@ class Transformer(nn.Module):
         """(B, L, width) -> (B, L, A): the answer after each token."""
         return self.head(self.decode(self.embed_at(tokens, 0)))
 
+    def last_answer(self, tokens: Tensor) -> Tensor:
+        """(B, L, width) -> (B, A): the answer after the last token, without the others'."""
+        return self.head(self.decode(self.embed_at(tokens, 0), last_only=True))[:, 0]
+
     def extend(self, token: Tensor, cache: Cache) -> Tensor:
         """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
         answer = self.head(self.decode(self.embed_at(token, cache.length), cache))
@@ -282,10 +277,11 @@ class Transformer(nn.Module):
         rewards = rewards.to(dtype) * self.inputs.reward_scale
         return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
 
-    def decode(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E)."""
+    def decode(self, x: Tensor, cache: Cache | None = None, last_only: bool = False) -> Tensor:
+        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E), or
+        (B, 1, E) if `last_only`."""
         for number, block in enumerate(self.blocks):
-            x = block(x, cache, number)
+            x = block(x, cache, number, last_only and number + 1 == len(self.blocks))
         return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:
