@@ -95,17 +95,9 @@ def distill_bandit_labels(
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
     pulls = _play(
-        means.astype(np.float64),
-        sigma,
-        policy,
-        digits_per_word(len(policy)),
-        trust_horizon,
-        random_ties,
-        state,
-        generator,
-        labels,
-        STOP,
-    )
+        means.astype(np.float64), sigma, policy, digits_per_word(len(policy)), trust_horizon,
+        random_ties, state, generator, labels, STOP,
+    )  # fmt: skip
     return labels, finished(pulls)
 
 

@@ -169,18 +169,9 @@ def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True, nogil=True)
 def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells,
-    following,
-    paid,
-    mdp_of_task,
-    policy,
-    pairs,
-    stream,
-    states,
-    actions,
-    rewards,
+    cells, following, paid, mdp_of_task, policy, pairs, stream, states, actions, rewards,
     next_states,
-):
+):  # fmt: skip
     state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
     product = digits_product(len(cells) * len(policy), pairs)
     threshold = rejection_threshold(product)

@@ -67,6 +67,11 @@ class LabelRule:
         )
 
     @property
+    def discounts(self) -> NDArray[np.float64]:
+        """(N,): gamma to the power of the steps before."""
+        return self.discount ** np.arange(self.trust_horizon, dtype=np.float64)
+
+    @property
     def least_score(self) -> float:
         """A query state is accepted if its best action scores at least this."""
         return float(np.finfo(np.float64).tiny) if self.stop_at_reward else self.return_threshold

@@ -54,37 +54,18 @@ def sample_histories(
     """
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
     spent = _learn(
-        *kernel_tables(dynamics),
-        mdp_of_task,
-        policy,
-        start_state,
-        steps,
-        discount,
-        stream,
-        *kernel_outputs(result),
-        STOP,
-    )
+        *kernel_tables(dynamics), mdp_of_task, policy, start_state, steps, discount, stream,
+        *kernel_outputs(result), STOP,
+    )  # fmt: skip
     finished(spent)
     return result
 
 
 @njit(cache=True, nogil=True)
 def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells,
-    following,
-    paid,
-    mdp_of_task,
-    policy,
-    start_state,
-    steps,
-    discount,
-    stream,
-    states,
-    actions,
-    rewards,
-    next_states,
-    stop,
-):
+    cells, following, paid, mdp_of_task, policy, start_state, steps, discount, stream, states,
+    actions, rewards, next_states, stop,
+):  # fmt: skip
     n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), 1)

@@ -49,23 +49,10 @@ def distill_labels(
     query_states = np.empty(len(mdp_of_task), np.uint16) if given is None else given
     actions = np.empty(len(mdp_of_task), np.uint8)
     spent = _distill(
-        mdps.next_states,
-        mdps.rewards,
-        mdp_of_task,
-        policy,
-        digits_per_word(len(policy)),
-        rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
-        rule.episodes_per_action,
-        rule.stop_at_reward,
-        rule.best_episode,
-        rule.least_score,
-        rule.random_ties,
-        stream,
-        given is not None,
-        query_states,
-        actions,
-        STOP,
-    )
+        mdps.next_states, mdps.rewards, mdp_of_task, policy, digits_per_word(len(policy)),
+        rule.discounts, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
+        rule.least_score, rule.random_ties, stream, given is not None, query_states, actions, STOP,
+    )  # fmt: skip
     if finished(spent) < 0:
         raise hopeless(rule, "state")
     return Labels(query_states, actions, spent)
@@ -73,23 +60,9 @@ def distill_labels(
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    following,
-    paid,
-    mdp_of_task,
-    policy,
-    digits,
-    discounts,
-    episodes,
-    stop_at_reward,
-    best_episode,
-    least_score,
-    random_ties,
-    stream,
-    given,
-    query_states,
-    labels,
-    stop,
-):
+    following, paid, mdp_of_task, policy, digits, discounts, episodes, stop_at_reward, best_episode,
+    least_score, random_ties, stream, given, query_states, labels, stop,
+):  # fmt: skip
     n_states, n_actions = np.uint64(paid.shape[1]), paid.shape[2]
     state_threshold = rejection_threshold(n_states)
     policy_range = np.uint64(len(policy))

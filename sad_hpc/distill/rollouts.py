@@ -72,18 +72,9 @@ def _sample(
         np.empty((*shape, 3), np.float64),
     )
     _rollout(
-        GEOMETRY,
-        BOXES,
-        targets,
-        policy,
-        digits_per_word(len(policy)),
-        fresh,
-        stream,
-        result.states,
-        result.actions,
-        result.rewards,
-        result.next_states,
-    )
+        GEOMETRY, BOXES, targets, policy, digits_per_word(len(policy)), fresh, stream,
+        result.states, result.actions, result.rewards, result.next_states,
+    )  # fmt: skip
     return result
 
 
@@ -119,23 +110,10 @@ def distill_pose_labels(
     query_poses = np.empty((len(targets), 3), np.float64) if given is None else given
     actions = np.empty(len(targets), np.uint8)
     spent = _distill(
-        GEOMETRY,
-        BOXES,
-        targets,
-        policy,
-        digits_per_word(len(policy)),
-        rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
-        rule.episodes_per_action,
-        rule.stop_at_reward,
-        rule.best_episode,
-        rule.least_score,
-        rule.random_ties,
-        stream,
-        given is not None,
-        query_poses,
-        actions,
-        STOP,
-    )
+        GEOMETRY, BOXES, targets, policy, digits_per_word(len(policy)),
+        rule.discounts, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
+        rule.least_score, rule.random_ties, stream, given is not None, query_poses, actions, STOP,
+    )  # fmt: skip
     if finished(spent) < 0:
         raise hopeless(rule, "pose")
     return Labels(query_poses, actions, spent)
@@ -143,18 +121,8 @@ def distill_pose_labels(
 
 @njit(cache=True, nogil=True)
 def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
-    geometry,
-    boxes,
-    targets,
-    policy,
-    digits,
-    fresh,
-    stream,
-    poses,
-    actions,
-    rewards,
-    next_poses,
-):
+    geometry, boxes, targets, policy, digits, fresh, stream, poses, actions, rewards, next_poses,
+):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
@@ -181,23 +149,9 @@ def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    geometry,
-    boxes,
-    targets,
-    policy,
-    digits,
-    discounts,
-    episodes,
-    stop_at_reward,
-    best_episode,
-    least_score,
-    random_ties,
-    stream,
-    given,
-    query_poses,
-    labels,
-    stop,
-):
+    geometry, boxes, targets, policy, digits, discounts, episodes, stop_at_reward, best_episode,
+    least_score, random_ties, stream, given, query_poses, labels, stop,
+):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
