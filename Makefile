@@ -40,6 +40,7 @@ cluster-down:
 	$(PYTHON) -m venv .venv \
 	    || { echo "no venv module: apt-get install python3-venv"; exit 1; }
 	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	@rm -rf sad_hpc.egg-info  # an older one would hide entry points that have come since
 	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 

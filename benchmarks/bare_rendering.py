@@ -19,8 +19,8 @@ TARGETS = np.arange(1000) % 4
 CONTEXT = sample_pose_transitions(
     TARGETS, policy_table("uniform", 4), 1, stream(0, 0, 0, "context")
 )
-POSES = CONTEXT.poses[:, 0]
-"""(1000, 3): where pictures are taken, in turn."""
+POSES = CONTEXT.states[:, 0]
+"""(1000, 3): where images are taken, in turn."""
 
 
 class BareRoom(MiniWorldEnv):
@@ -34,13 +34,13 @@ class BareRoom(MiniWorldEnv):
 
 
 def bare_room() -> BareRoom:
-    """A room for pictures of 25 x 25 pixels."""
+    """A room for images of 25 x 25 pixels."""
     with graphics():
         return BareRoom(obs_width=25, obs_height=25)
 
 
 def render(room: BareRoom, frames: int) -> None:
-    """Takes that many pictures."""
+    """Takes that many images."""
     room._render_static()  # rooms of a process share one display list
     for x, z, heading in itertools.islice(itertools.cycle(POSES.tolist()), frames):
         room.agent.pos, room.agent.dir = np.array([x, 0, z]), heading

@@ -7,21 +7,19 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from measure import Work, compare, void
+from measure import Work, compare
 from numpy.typing import NDArray
 from steps import Steps
 
-from sad_hpc.distill import contexts, strides
+from sad_hpc.distill import contexts, rollout_labels
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Inputs, Transformer
 from sad_hpc.tasks.base import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
@@ -32,7 +30,7 @@ LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
 
 def bench_kernel_effects() -> None:
-    """Look-ups of several steps, and several draws out of one random word."""
+    """Several draws out of one random word."""
     family = make_family(ROOM)
     assert isinstance(family, Darkroom)
     parameters, policy = family.distinct_tasks("train"), policy_table("uniform", family.n_actions)
@@ -40,24 +38,20 @@ def bench_kernel_effects() -> None:
     dynamics = Dynamics.of(family, mdps)
     rule = LabelRule(7, 1, 0.9, True, 1e-6, False)
 
-    def labels() -> Callable[[], None]:
-        distiller = make_distiller(mdps, policy, rule)
-        return lambda: void(distiller.distill(numbers, stream(0, 0, 0, "sad")))
+    def labels() -> None:
+        distill_labels(mdps, numbers, policy, rule, stream(0, 0, 0, "sad"))
 
     def walks() -> None:
         sample_transitions(dynamics, numbers, policy, 49, stream(0, 0, 0, "context"))
         sample_episodes(dynamics, numbers, policy, 49, 0, stream(0, 0, 0, "episodes"))
 
-    with mock.patch.object(strides, "TABLE_ENTRIES", 0):
-        single = labels()
-    _effect("labels: several steps in a look-up", labels(), single, "one step in a look-up")
     _effect(
         "contexts: several draws out of one random word",
         walks,
         _without_digits(walks),
         "one draw a word",
     )
-    _effect("labels: several draws out of one random word", labels(), _without_digits(labels()),
+    _effect("labels: several draws out of one random word", labels, _without_digits(labels),
             "one draw a word")  # fmt: skip
 
 
@@ -65,7 +59,7 @@ def bench_kernel_effects() -> None:
 def one_draw_a_word() -> Iterator[None]:
     """A random word for every small number."""
     with (
-        mock.patch.object(strides, "digits_per_word", lambda _: 1),
+        mock.patch.object(rollout_labels, "digits_per_word", lambda _: 1),
         mock.patch.object(contexts, "digits_per_word", lambda _: 1),
         mock.patch.object(contexts, "_pairs_per_word", lambda *_: 1),
     ):
@@ -92,18 +86,12 @@ def bench_evaluation_effects() -> None:
     def play() -> None:
         online_returns(model, family, mdps, 3, np.random.default_rng(0), len(mdps.rewards))
 
-    def with_policy(changed: type[Any], name: str) -> Callable[[], None]:
-        def run() -> None:
-            with mock.patch(name, changed):
-                play()
+    def forgetful() -> None:
+        with mock.patch("sad_hpc.evaluate.online.ContextPolicy", AskedAgain):
+            play()
 
-        return run
-
-    again = with_policy(AskedAgain, "sad_hpc.evaluate.online.ContextPolicy")
-    whole = with_policy(WholeContexts, "sad_hpc.evaluate.policy.FixedContexts")
-    _effect("evaluation: a state under a context is asked once", play, again, "asked at every step")
-    _effect("evaluation: the context's share of the first block is computed once", play, whole,
-            "computed for every query")  # fmt: skip
+    name = "evaluation: a state under a context is asked once"
+    _effect(name, play, forgetful, "asked at every step")
 
 
 class AskedAgain(ContextPolicy):
@@ -115,37 +103,16 @@ class AskedAgain(ContextPolicy):
         return super().logits(states)
 
 
-class WholeContexts(FixedContexts):
-    """Runs the whole model for every query."""
-
-    def __init__(self, model: Transformer, tokens: torch.Tensor) -> None:
-        self._model, self._tokens = model, tokens
-
-    def answer(self, rows: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-        """See FixedContexts."""
-        x = self._model.embed_at(torch.cat([queries, self._tokens[rows]], dim=1), 0)
-        *others, last = self._model.blocks
-        for block in others:
-            x = block(x)
-        return self._model.head(self._model.norm(last(x, last_only=True)[:, -1]))
-
-
-def bench_picture_effects(steps: Steps) -> None:
-    """Pictures encoded a few at a time, means of squares as a convolution."""
+def bench_image_effects(steps: Steps) -> None:
+    """Images encoded a few at a time."""
     run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.model.image_encoder.PICTURES_AT_ONCE", steps.tokens):
-            run()
-
-    def pooled() -> None:
-        halve = "sad_hpc.model.image_encoder.Halve.forward"
-        with mock.patch(halve, lambda _, x: F.avg_pool2d(x, 2)):
+        with mock.patch("sad_hpc.model.image_encoder.IMAGES_AT_ONCE", steps.tokens):
             run()
 
     title = f"pretraining, {steps.family.name}"
-    _effect(f"{title}: a batch's pictures encoded a few at a time", run, at_once, "all at once")
-    _effect(f"{title}: means of 2x2 as a convolution", run, pooled, "AvgPool2d")
+    _effect(f"{title}: a batch's images encoded a few at a time", run, at_once, "all at once")
 
 
 def bench_attention_effect(steps: Steps) -> None:

@@ -24,7 +24,8 @@ from sad_hpc.distill.block import Draw
 from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions
 from sad_hpc.distill.labels import LabelRule, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
-from sad_hpc.distill.tabular import distinct_of_block, make_distiller
+from sad_hpc.distill.rollout_labels import distill_labels
+from sad_hpc.distill.tabular import block_tables
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
@@ -51,12 +52,11 @@ def tabular_parts(
     data, horizon = experiment.data, family.config.horizon
     draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
-    rule = LabelRule.of(data, family.sparse_reward)
-    tasks, mdps = distinct_of_block(family, "train", draw, rule)
-    begin = (tasks.dynamics, mdps, policy, horizon, family.start_state)
+    tables, mdps = block_tables(family, "train", draw)
+    begin = (tables.dynamics, mdps, policy, horizon, family.start_state)
 
     def context() -> int:
-        sample_transitions(tasks.dynamics, mdps, policy, horizon, streams["context"])
+        sample_transitions(tables.dynamics, mdps, policy, horizon, streams["context"])
         return draw.count * horizon
 
     def episodes() -> int:
@@ -73,13 +73,14 @@ def tabular_parts(
 
     def oracle() -> int:
         states, _ = sample_state_actions(family.n_states, policy, draw.count, streams["dpt_star"])
-        optimal_labels(tasks.optimal[mdps, states], np.random.default_rng(0))
+        optimal_labels(tables.optimal[mdps, states], np.random.default_rng(0))
         return 0
 
     def labels(steps: int) -> Part:
         changed = LabelRule.of(data.model_copy(update={"trust_horizon": steps}), True)
-        distiller = make_distiller(family.mdps(tasks.parameters), policy, changed)
-        return lambda: distiller.distill(mdps, streams["sad"]).transitions
+        return lambda: distill_labels(
+            tables.mdps, mdps, policy, changed, streams["sad"]
+        ).transitions
 
     return {
         "AD": [episodes],

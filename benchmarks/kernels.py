@@ -69,7 +69,7 @@ def darkroom_limit(family: Darkroom, data: DataConfig) -> Work:
     """The limit of `collect_blocks`."""
     count, horizon, actions = data.block_tasks, family.config.horizon, family.n_actions
     labels = make_block(family, data, "train", 0).transitions["labels_sad"]
-    # Of each roll-out of N steps the first is not drawn.
+    # Of each rollout of N steps the first is not drawn.
     steps = round(labels * (1 - 1 / data.trust_horizon))
     state = stream(0, 0, 0, "reference")
     pairs = digits_per_word(family.n_states * actions)
@@ -92,7 +92,7 @@ def bandit_limit(family: BanditFamily, data: DataConfig) -> Work:
     pulls = make_block(family, data, "train", 0).transitions["labels_sad"]
     state, digits = stream(0, 0, 0, "reference"), digits_per_word(arms)
     contexts = np.random.default_rng(0)
-    roll_outs = np.random.Generator(np.random.SFC64(0))
+    rollouts = np.random.Generator(np.random.SFC64(0))
 
     def run() -> None:
         for _ in range(BLOCKS):
@@ -101,7 +101,7 @@ def bandit_limit(family: BanditFamily, data: DataConfig) -> Work:
             _draw(arms, digits, state, *drawn, drawn[0])
             _draw_normals(contexts, rewards)
             _draw_unseen(arms, digits, pulls, state)
-            _draw_unseen_normals(roll_outs, pulls)
+            _draw_unseen_normals(rollouts, pulls)
 
     run()
     return Work(run, BLOCKS * count)

@@ -19,18 +19,18 @@ FRAMES = len(POSES)
 
 
 def bench_rendering() -> None:
-    """Pictures, label roll-outs and optimal actions of Miniworld, on one core."""
+    """Images, label rollouts and optimal actions of Miniworld, on one core."""
     room = bare_room()
     bare = Work(lambda: render(room, FRAMES), FRAMES)
     ours = Work(lambda: void(shared_renderer(25).render(POSES)), FRAMES)
     bare.run()
     ours.run()
     compare("render 25 x 25", "frames", ours, bare, "MiniWorldEnv.render_obs")
-    label_roll_outs()
+    label_rollouts()
     optimal_actions()
 
 
-def label_roll_outs() -> None:
+def label_rollouts() -> None:
     targets, policy = np.arange(4000) % 4, policy_table("uniform", 4)
     rule = LabelRule(3, 1, 0.9, True, 1e-6, False)
 
@@ -38,7 +38,7 @@ def label_roll_outs() -> None:
         return distill_pose_labels(targets, policy, rule, stream(0, 0, 0, "sad")).transitions
 
     work = Work(lambda: void(label()), label())
-    compare("label roll-outs miniworld, N = 3", "transitions", work, walk(), "MiniworldEnv.step")
+    compare("label rollouts miniworld, N = 3", "transitions", work, walk(), "MiniworldEnv.step")
 
 
 def optimal_actions() -> None:
@@ -51,7 +51,7 @@ def optimal_actions() -> None:
 
 
 def walk() -> Work:
-    """Steps of the Gymnasium environment, without pictures."""
+    """Steps of the Gymnasium environment, without images."""
     env = MiniworldEnv()
 
     def run() -> None:

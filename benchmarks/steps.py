@@ -34,8 +34,8 @@ def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:
         "labels": draw(family.n_actions),
     }
     if family.image_size is not None:
-        picture = (family.image_size, family.image_size, 3)
-        columns |= {"images": draw(255, horizon, *picture), "query_images": draw(255, *picture)}
+        image = (family.image_size, family.image_size, 3)
+        columns |= {"images": draw(255, horizon, *image), "query_images": draw(255, *image)}
     return columns
 
 

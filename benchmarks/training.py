@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from effects import bench_attention_effect, bench_optimizer_effects, bench_picture_effects
+from effects import bench_attention_effect, bench_image_effects, bench_optimizer_effects
 from measure import Work, compare
 from steps import BATCH, Steps, random_columns
 from torch import Tensor, nn
@@ -56,7 +56,7 @@ def bench_training() -> None:
         else:  # the slow side takes long enough with fewer tasks; the optimizer's part is too small
             bench_attention_effect(Steps(family, random_columns(family, BATCH // 4)))
     rooms = make_family(MiniworldConfig())
-    bench_picture_effects(Steps(rooms, random_columns(rooms, 2 * BATCH)))
+    bench_image_effects(Steps(rooms, random_columns(rooms, 2 * BATCH)))
 
 
 class PlainLoop:

@@ -59,7 +59,7 @@ def columns(run: Run, split: str) -> dict[str, np.ndarray]:
         }
 
 
-def test_pictures_are_those_of_the_states(run: Run):
+def test_images_are_those_of_the_states(run: Run):
     found, renderer = columns(run, "train"), shared_renderer(25)
     for states, images in (
         ("context/states", "context/images"),
@@ -174,7 +174,7 @@ def make_model(family: Miniworld = FAMILY) -> Transformer:
 
 
 @torch.no_grad()
-def test_the_model_sees_pictures_and_headings_but_no_positions(run: Run):
+def test_the_model_sees_images_and_headings_but_no_positions(run: Run):
     found, model = columns(run, "test"), make_model()
     names = ("states", "actions", "rewards", "next_states", "images")
     context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
@@ -202,7 +202,7 @@ def test_the_model_sees_pictures_and_headings_but_no_positions(run: Run):
 
 @torch.no_grad()
 def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transitions(run: Run):
-    """Each step: the whole model on stored pictures against the features that were kept."""
+    """Each step: the whole model on stored images against the features that were kept."""
     found, model = columns(run, "test"), make_model()
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     names = ("states", "actions", "rewards", "next_states", "images")
@@ -241,7 +241,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run):
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     generator = np.random.default_rng(5)
-    modes = evaluate_poses(model, family, found, settings, generator, print)
+    modes = evaluate_poses(family, model, found, settings, generator, print)
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 
@@ -327,7 +327,7 @@ def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     assert ((returns >= 0) & (returns <= returns["optimal"])).all()
 
 
-def test_pictures_of_another_size_are_another_dataset():
+def test_images_of_another_size_are_another_dataset():
     other = load_experiment(TINY, ["task.image_size=32"])
     assert other.data_signature() != load_experiment(TINY).data_signature()
     with pytest.raises(ConfigError, match=r"task\.image_size.*13"):

@@ -20,14 +20,14 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class RenderProcess:
-    """Adds pictures to blocks, in another process, which starts with the first block."""
+    """Adds images to blocks, in another process, which starts with the first block."""
 
     def __init__(self, image_size: int) -> None:
         self._image_size = image_size
         self._pool: ProcessPoolExecutor | None = None
 
     def add_images(self, block: Block) -> Block:
-        """See `render.block.add_images`.
+        """See `images.add_images`.
 
         Raises:
             SadError: OpenGL is missing, or rendering fails or dies again and again.
@@ -57,7 +57,7 @@ class RenderProcess:
 
 @functools.cache
 def shared_process(image_size: int) -> RenderProcess:
-    """This rank's process for pictures of that size."""
+    """This rank's process for images of that size."""
     return RenderProcess(image_size)
 
 

@@ -1,4 +1,4 @@
-"""The pictures of a block of Miniworld tasks: what the model sees instead of positions."""
+"""The images of a block of Miniworld tasks: what the model sees instead of positions."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from sad_hpc.tasks.miniworld.renderer import Renderer
 
 
 def add_images(block: Block, renderer: Renderer) -> Block:
-    """The block with a picture of every state that a model is shown or asked about.
+    """The block with an image of every state that a model is shown or asked about.
 
     New arrays: `context/images` and `episodes/images` (n, T, s, s, 3), and
     `labels/*/query_images` (n, s, s, 3); uint8.
@@ -21,12 +21,12 @@ def add_images(block: Block, renderer: Renderer) -> Block:
     sources = {f"{group}/states": f"{group}/images" for group in ("context", "episodes")}
     sources |= {f"labels/{name}/query_states": f"labels/{name}/query_images" for name in LABELS}
     images = {
-        picture: render_all(renderer, block.arrays[states]) for states, picture in sources.items()
+        image: render_all(renderer, block.arrays[states]) for states, image in sources.items()
     }
     return replace(block, arrays={**block.arrays, **images})
 
 
 def render_all(renderer: Renderer, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """(..., s, s, 3): pictures at (..., 3) poses."""
+    """(..., s, s, 3): images at (..., 3) poses."""
     images = renderer.render(poses.reshape(-1, 3))
     return images.reshape(*poses.shape[:-1], *images.shape[1:])

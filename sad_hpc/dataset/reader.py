@@ -58,7 +58,7 @@ def read_columns(
     """
     total = sum(entry.rows for entry in _entries(manifest))
     total = total if rows is None else min(rows, total)
-    # Filled as they come: pictures are too large to be held twice.
+    # Filled as they come: images are too large to be held twice.
     columns: Arrays = {}
     found = 0
     for entry in _entries(manifest):

@@ -5,11 +5,11 @@
 Every file holds, with the task as the first axis of length n:
 
     context/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)     Algorithm 1
-    episodes/...                                     the same, roll-outs of the behavior policy
+    episodes/...                                     the same, rollouts of the behavior policy
     labels/{sad,dpt,dpt_star}/query_states (n,d) actions (n)
     tasks/index (n) parameters (n,p)                 never model input
 
-Where the model sees pictures of states (Miniworld), also, as uint8:
+Where the model sees images of states (Miniworld), also, as uint8:
 
     context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,s,s,3)
 """
@@ -46,7 +46,7 @@ def chunk_shape(array: NDArray[Any]) -> tuple[int, ...]:
 def compression(name: str) -> dict[str, Any]:
     """The filter of a dataset of that name, as arguments of `create_dataset`.
 
-    Pictures shrink to 36 % with gzip at level 1, which takes a twentieth of the time of rendering
+    Images shrink to 36 % with gzip at level 1, which takes a twentieth of the time of rendering
     them; lzf leaves 53 % and level 4 32 %, and shuffling bytes gains nothing.  Everything else is
     small, and mostly random.
     """
@@ -162,10 +162,9 @@ def root_attributes(
         "horizon": task["horizon"],
         "trust_horizon": data["trust_horizon"],
         "episodes_per_action": data["episodes_per_action"],
+        "score": data.get("score", "mean"),
         "behavior_policy": json.dumps(data["behavior_policy"]),
     }
-    if data.get("score", "mean") != "mean":  # older datasets have none
-        attributes["score"] = data["score"]
     for purpose, count in transitions.items():
         attributes[f"transitions_{purpose}"] = np.int64(count)
     return attributes

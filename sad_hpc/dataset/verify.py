@@ -141,11 +141,11 @@ def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
         expected[f"labels/{label}/query_states"] = (rows, width)
         expected[f"labels/{label}/actions"] = (rows,)
     if family.image_size is not None:
-        picture = (family.image_size, family.image_size, 3)
+        image = (family.image_size, family.image_size, 3)
         for group in family.context_groups:
-            expected[f"{group}/images"] = (rows, horizon, *picture)
+            expected[f"{group}/images"] = (rows, horizon, *image)
         for label in LABELS:
-            expected[f"labels/{label}/query_images"] = (rows, *picture)
+            expected[f"labels/{label}/query_images"] = (rows, *image)
     faults = [f"{name} is missing" for name in expected if name not in arrays]
     return faults + [
         f"{name} has shape {arrays[name].shape} instead of {shape}"

@@ -4,9 +4,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
+from sad_hpc.distill.block import Block, Draw, Transitions
 from sad_hpc.distill.contexts import draw_actions
-from sad_hpc.distill.labels import best_action
+from sad_hpc.distill.labels import Labels, best_action
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
@@ -36,13 +36,12 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         streams["sad"],
     )
     states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((count, 1), np.uint8)
-    context = ContextArrays(
-        states, actions, rewards.astype(family.reward_dtype, copy=False), states
-    )
+    stored = rewards.astype(family.reward_dtype, copy=False)
+    context = Transitions(states, actions, stored, states)
     labels = {
-        "sad": LabelArrays(queries, sad, pulls),
-        "dpt": LabelArrays(queries, pull_arms(policy, count, streams["dpt"])),
-        "dpt_star": LabelArrays(queries, means.argmax(axis=1).astype(np.uint8)),
+        "sad": Labels(queries, sad, pulls),
+        "dpt": Labels(queries, pull_arms(policy, count, streams["dpt"])),
+        "dpt_star": Labels(queries, means.argmax(axis=1).astype(np.uint8)),
     }
     return Block.of(draw.first, means, {"context": context}, labels)
 
@@ -96,17 +95,9 @@ def distill_bandit_labels(
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
     pulls = _play(
-        means.astype(np.float64),
-        sigma,
-        policy,
-        digits_per_word(len(policy)),
-        trust_horizon,
-        random_ties,
-        state,
-        generator,
-        labels,
-        STOP,
-    )
+        means.astype(np.float64), sigma, policy, digits_per_word(len(policy)), trust_horizon,
+        random_ties, state, generator, labels, STOP,
+    )  # fmt: skip
     return labels, finished(pulls)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.distill.labels import Labels
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
@@ -44,29 +45,17 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class ContextArrays:
-    """n contexts of T transitions, as they are stored."""
+class Transitions:
+    """T transitions of each of n tasks."""
 
     states: NDArray[Any]
-    """(n, T, d)"""
+    """(n, T, d), or (n, T) numbers of them"""
     actions: NDArray[np.uint8]
     """(n, T)"""
     rewards: NDArray[Any]
     """(n, T)"""
     next_states: NDArray[Any]
-    """(n, T, d)"""
-
-
-@dataclass(frozen=True)
-class LabelArrays:
-    """A query state and an action label of each of n tasks, as they are stored."""
-
-    query_states: NDArray[Any]
-    """(n, d)"""
-    actions: NDArray[np.uint8]
-    """(n,)"""
-    transitions: int = 0
-    """Environment transitions spent on them in all."""
+    """As states"""
 
 
 @dataclass(frozen=True)
@@ -83,8 +72,8 @@ class Block:
         cls,
         first: int,
         parameters: NDArray[Any],
-        contexts: Mapping[str, ContextArrays],
-        labels: Mapping[str, LabelArrays],
+        contexts: Mapping[str, Transitions],
+        labels: Mapping[str, Labels],
         spent: Mapping[str, int] | None = None,
     ) -> "Block":
         """The block of tasks `first` .. `first + n - 1`.

@@ -1,4 +1,4 @@
-"""Contexts under the behavior policy: Algorithm 1 and roll-outs, for tabular families.
+"""Contexts under the behavior policy: Algorithm 1 and rollouts, for tabular families.
 
 Kernels work on state numbers and write what a dataset stores: rows of coordinates.  MDPs are given
 once each (M of them), with the number of its MDP for every task.  One thread a rank; no I/O.
@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import ContextArrays
+from sad_hpc.distill.block import Transitions
 from sad_hpc.kernels.random import (
     MAX_PRODUCT,
     digits_per_word,
@@ -47,7 +47,7 @@ def sample_transitions(
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
+) -> Transitions:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
 
     Args:
@@ -70,11 +70,11 @@ def sample_episodes(
     horizon: int,
     start_state: int,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
-    """Roll-outs of the behavior policy from `start_state`, T steps each, in time order."""
+) -> Transitions:
+    """Rollouts of the behavior policy from `start_state`, T steps each, in time order."""
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
     draw_actions(policy, stream, result.actions.reshape(-1))
-    _roll_out(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
+    _rollout(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
     return result
 
 
@@ -101,10 +101,10 @@ def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
     return digits_per_word(n_states * len(policy))
 
 
-def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> ContextArrays:
+def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> Transitions:
     """Contexts (count, T) for a kernel to fill."""
     width = dynamics.coordinates.shape[1]
-    return ContextArrays(
+    return Transitions(
         np.empty((count, horizon, width), np.uint8),
         np.empty((count, horizon), np.uint8),
         np.empty((count, horizon), dynamics.rewards.dtype),
@@ -117,7 +117,7 @@ def kernel_tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
     return _cells(dynamics.coordinates), dynamics.next_states, dynamics.rewards
 
 
-def kernel_outputs(result: ContextArrays) -> tuple[NDArray[Any], ...]:
+def kernel_outputs(result: Transitions) -> tuple[NDArray[Any], ...]:
     """What kernels fill, states as whole rows of coordinates."""
     return _cells(result.states), result.actions, result.rewards, _cells(result.next_states)
 
@@ -169,18 +169,9 @@ def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True, nogil=True)
 def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells,
-    following,
-    paid,
-    mdp_of_task,
-    policy,
-    pairs,
-    stream,
-    states,
-    actions,
-    rewards,
+    cells, following, paid, mdp_of_task, policy, pairs, stream, states, actions, rewards,
     next_states,
-):
+):  # fmt: skip
     state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
     product = digits_product(len(cells) * len(policy), pairs)
     threshold = rejection_threshold(product)
@@ -202,22 +193,13 @@ def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
     cells, following, paid, mdp_of_task, start_state, states, actions, rewards, next_states
 ):
-    # Two tasks at once: each step has to wait for the one before it, but not for the other task's.
-    count = actions.shape[0]
-    half = (count + 1) // 2
-    for one in range(half):
-        other = min(one + half, count - 1)
-        here, there = np.uint64(start_state), np.uint64(start_state)
-        mdp_here, mdp_there = mdp_of_task[one], mdp_of_task[other]
+    for task in range(actions.shape[0]):
+        state = np.uint64(start_state)
         for t in range(actions.shape[1]):
-            here = _step(
-                cells, following, paid, mdp_here, here, actions[one, t], one, t,
-                states, actions, rewards, next_states,
-            )  # fmt: skip
-            there = _step(
-                cells, following, paid, mdp_there, there, actions[other, t], other, t,
+            state = _step(
+                cells, following, paid, mdp_of_task[task], state, actions[task, t], task, t,
                 states, actions, rewards, next_states,
             )  # fmt: skip

@@ -1,19 +1,19 @@
-"""Action labels by roll-outs of the behavior policy: what Algorithms 3 and 5 have in common.
+"""Action labels by rollouts of the behavior policy: what Algorithms 3 and 5 have in common.
 
-Both draw query states until some action's roll-outs are good enough, and take the best action.  An
-action's score is the mean over N_ep roll-outs of N steps (the first step is the action itself) of
-the discounted return; in sparse MDPs a roll-out ends at the first reward, so that with N_ep = 1 the
+Both draw query states until some action's rollouts are good enough, and take the best action.  An
+action's score is the mean over N_ep rollouts of N steps (the first step is the action itself) of
+the discounted return; in sparse MDPs a rollout ends at the first reward, so that with N_ep = 1 the
 best action is the one that needs the fewest steps, exactly as in Algorithm 5.
 
-In sparse MDPs the score may also be the best of the N_ep roll-outs: the label is the action of the
+In sparse MDPs the score may also be the best of the N_ep rollouts: the label is the action of the
 fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, enough
-roll-outs make it an action of a shortest way, without Assumption 2, and with random ties any of
-them; the mean has the random policy's own preference among them, but needs fewer roll-outs to be
-right.  A roll-out is given up once it is slower than the fastest before it.
+rollouts make it an action of a shortest way, without Assumption 2, and with random ties any of
+them; the mean has the random policy's own preference among them, but needs fewer rollouts to be
+right.  A rollout is given up once it is slower than the fastest before it.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.kernels.interruption import finished
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
 """Query states tried for one task before the search is given up as hopeless."""
 
 NO_LABEL = 255
-"""Instead of an action: no action's roll-outs were good enough."""
+"""Instead of an action: no action's rollouts were good enough."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class LabelRule:
     """How labels are distilled."""
 
     trust_horizon: int
-    """N: steps of a roll-out."""
+    """N: steps of a rollout."""
     episodes_per_action: int
     """N_ep."""
     discount: float
@@ -48,11 +47,11 @@ class LabelRule:
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
     best_episode: bool = False
-    """Score by the fastest of the N_ep roll-outs; only with `stop_at_reward`."""
+    """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
     def __post_init__(self) -> None:
         if self.best_episode and not self.stop_at_reward:
-            raise ValueError("the best of several roll-outs is for sparse rewards")
+            raise ValueError("the best of several rollouts is for sparse rewards")
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":
@@ -68,6 +67,11 @@ class LabelRule:
         )
 
     @property
+    def discounts(self) -> NDArray[np.float64]:
+        """(N,): gamma to the power of the steps before."""
+        return self.discount ** np.arange(self.trust_horizon, dtype=np.float64)
+
+    @property
     def least_score(self) -> float:
         """A query state is accepted if its best action scores at least this."""
         return float(np.finfo(np.float64).tiny) if self.stop_at_reward else self.return_threshold
@@ -77,66 +81,22 @@ class LabelRule:
 class Labels:
     """A query state and an action label for each of n tasks."""
 
-    query_states: NDArray[np.uint16]
-    """(n,)"""
+    query_states: NDArray[Any]
+    """(n,) numbers or (n, 3) poses inside the kernels, (n, d) in a dataset."""
     actions: NDArray[np.uint8]
     """(n,)"""
-    transitions: int
+    transitions: int = 0
     """Environment transitions spent on them in all."""
 
 
-class Distiller(ABC):
-    """Algorithm 3 or 5 in given MDPs, under a given policy and rule."""
-
-    remedy: str
-    """What is said where no query state is good enough."""
-
-    def distill(self, mdp_of_task: NDArray[np.int64], stream: NDArray[np.uint64]) -> Labels:
-        """Labels of tasks (n,), by the number of their MDP; the stream is advanced.
-
-        Raises:
-            SadError: for some task no query state was good enough in a million tries.
-            Interrupted: it was told to stop.
-        """
-        query_states = np.empty(len(mdp_of_task), np.uint16)
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = finished(self._fill(mdp_of_task, stream, False, query_states, actions))
-        if transitions < 0:
-            raise hopeless(self.remedy)
-        return Labels(query_states, actions, transitions)
-
-    def distill_at(
-        self,
-        mdp_of_task: NDArray[np.int64],
-        query_states: NDArray[np.uint16],
-        stream: NDArray[np.uint64],
-    ) -> Labels:
-        """Labels of given query states (n,): NO_LABEL where one is not good enough.
-
-        Raises:
-            Interrupted: it was told to stop.
-        """
-        actions = np.empty(len(mdp_of_task), np.uint8)
-        transitions = finished(self._fill(mdp_of_task, stream, True, query_states, actions))
-        return Labels(query_states, actions, transitions)
-
-    @abstractmethod
-    def _fill(
-        self,
-        mdp_of_task: NDArray[np.int64],
-        stream: NDArray[np.uint64],
-        given: bool,
-        query_states: NDArray[np.uint16],
-        actions: NDArray[np.uint8],
-    ) -> int:
-        """Fills actions and, unless they are given, query states (n,).
-
-        Returns the transitions spent, -1 if no query state was good enough, or LEFT.
-        """
-
-
-def hopeless(remedy: str) -> SadError:
-    """What is raised where a task has no query state that is good enough."""
+def hopeless(rule: LabelRule, query: str) -> SadError:
+    """What is raised where a task has no query state (or pose) that is good enough."""
+    remedy = "no rollout found a reward: raise data.trust_horizon"
+    if not rule.stop_at_reward:
+        remedy = (
+            f"no query {query} reached the return threshold: raise data.trust_horizon or lower "
+            "data.return_threshold"
+        )
     return SadError(f"after {MAX_CANDIDATES:,} tries for one task {remedy}")
 
 

@@ -1,11 +1,10 @@
-"""A block of Miniworld tasks: Algorithm 1, roll-outs and Algorithm 5 on poses, without pictures."""
+"""A block of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
 
 import numpy as np
 
-from sad_hpc.distill.block import Block, ContextArrays, Draw, LabelArrays
-from sad_hpc.distill.labels import LabelRule, optimal_labels
+from sad_hpc.distill.block import Block, Draw
+from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.rollouts import (
-    PoseTransitions,
     distill_pose_labels,
     sample_pose_actions,
     sample_pose_episodes,
@@ -35,14 +34,10 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
     return Block.of(
         draw.first,
         parameters,
-        {"context": _stored(context), "episodes": _stored(episodes)},
+        {"context": context, "episodes": episodes},
         {
-            "sad": LabelArrays(sad.query_poses, sad.actions, sad.transitions),
-            "dpt": LabelArrays(dpt_poses, dpt_actions),
-            "dpt_star": LabelArrays(star_poses, star_actions),
+            "sad": sad,
+            "dpt": Labels(dpt_poses, dpt_actions),
+            "dpt_star": Labels(star_poses, star_actions),
         },
     )
-
-
-def _stored(drawn: PoseTransitions) -> ContextArrays:
-    return ContextArrays(drawn.poses, drawn.actions, drawn.rewards, drawn.next_poses)

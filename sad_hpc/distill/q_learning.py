@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import ContextArrays
+from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
@@ -33,7 +33,7 @@ def sample_histories(
     steps: int,
     discount: float,
     stream: NDArray[np.uint64],
-) -> ContextArrays:
+) -> Transitions:
     """T transitions of each task's learning history, in time order but far apart.
 
     Episodes have T steps and begin in `start_state`; Q begins at 0, and ties go to the lowest
@@ -54,37 +54,18 @@ def sample_histories(
     """
     result = new_contexts(dynamics, len(mdp_of_task), horizon)
     spent = _learn(
-        *kernel_tables(dynamics),
-        mdp_of_task,
-        policy,
-        start_state,
-        steps,
-        discount,
-        stream,
-        *kernel_outputs(result),
-        STOP,
-    )
+        *kernel_tables(dynamics), mdp_of_task, policy, start_state, steps, discount, stream,
+        *kernel_outputs(result), STOP,
+    )  # fmt: skip
     finished(spent)
     return result
 
 
 @njit(cache=True, nogil=True)
 def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells,
-    following,
-    paid,
-    mdp_of_task,
-    policy,
-    start_state,
-    steps,
-    discount,
-    stream,
-    states,
-    actions,
-    rewards,
-    next_states,
-    stop,
-):
+    cells, following, paid, mdp_of_task, policy, start_state, steps, discount, stream, states,
+    actions, rewards, next_states, stop,
+):  # fmt: skip
     n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), 1)

@@ -1,16 +1,22 @@
-"""Contexts and labels of Miniworld by roll-outs on poses: Algorithm 1, episodes, Algorithm 5.
+"""Contexts and labels of Miniworld by rollouts on poses: Algorithm 1, episodes, Algorithm 5.
 
-What `contexts` and `labels` do on numbered states, for states that are poses.  No pictures: they
+What `contexts` and `labels` do on numbered states, for states that are poses.  No images: they
 are rendered afterwards, for the poses that are kept.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.labels import MAX_CANDIDATES, NO_LABEL, LabelRule, best_action, hopeless
+from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.labels import (
+    MAX_CANDIDATES,
+    NO_LABEL,
+    LabelRule,
+    Labels,
+    best_action,
+    hopeless,
+)
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -24,38 +30,12 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
 
 
-@dataclass(frozen=True)
-class PoseTransitions:
-    """n contexts of T transitions."""
-
-    poses: NDArray[np.float64]
-    """(n, T, 3)"""
-    actions: NDArray[np.uint8]
-    """(n, T)"""
-    rewards: NDArray[np.uint8]
-    """(n, T)"""
-    next_poses: NDArray[np.float64]
-    """(n, T, 3)"""
-
-
-@dataclass(frozen=True)
-class PoseLabels:
-    """A query pose and an action label for each of n tasks."""
-
-    query_poses: NDArray[np.float64]
-    """(n, 3)"""
-    actions: NDArray[np.uint8]
-    """(n,)"""
-    transitions: int
-    """Environment transitions spent on them in all."""
-
-
 def sample_pose_transitions(
     targets: NDArray[np.int64],
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> PoseTransitions:
+) -> Transitions:
     """Algorithm 1: in each of T steps a pose drawn uniformly and an action of the policy.
 
     Args:
@@ -72,8 +52,8 @@ def sample_pose_episodes(
     policy: NDArray[np.uint8],
     horizon: int,
     stream: NDArray[np.uint64],
-) -> PoseTransitions:
-    """Roll-outs of the behavior policy, T steps each, from the middle with a random heading."""
+) -> Transitions:
+    """Rollouts of the behavior policy, T steps each, from the middle with a random heading."""
     return _sample(targets, policy, horizon, stream, fresh=False)
 
 
@@ -83,27 +63,18 @@ def _sample(
     horizon: int,
     stream: NDArray[np.uint64],
     fresh: bool,
-) -> PoseTransitions:
+) -> Transitions:
     shape = (len(targets), horizon)
-    result = PoseTransitions(
+    result = Transitions(
         np.empty((*shape, 3), np.float64),
         np.empty(shape, np.uint8),
         np.empty(shape, np.uint8),
         np.empty((*shape, 3), np.float64),
     )
-    _roll_out(
-        GEOMETRY,
-        BOXES,
-        targets,
-        policy,
-        digits_per_word(len(policy)),
-        fresh,
-        stream,
-        result.poses,
-        result.actions,
-        result.rewards,
-        result.next_poses,
-    )
+    _rollout(
+        GEOMETRY, BOXES, targets, policy, digits_per_word(len(policy)), fresh, stream,
+        result.states, result.actions, result.rewards, result.next_states,
+    )  # fmt: skip
     return result
 
 
@@ -112,7 +83,7 @@ def sample_pose_actions(
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """(n, 3) poses drawn uniformly, and (n,) actions of the behavior policy."""
     drawn = sample_pose_transitions(targets, policy, 1, stream)
-    return drawn.poses[:, 0], drawn.actions[:, 0]
+    return drawn.states[:, 0], drawn.actions[:, 0]
 
 
 def distill_pose_labels(
@@ -121,8 +92,8 @@ def distill_pose_labels(
     rule: LabelRule,
     stream: NDArray[np.uint64],
     given: NDArray[np.float64] | None = None,
-) -> PoseLabels:
-    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep roll-outs an action.
+) -> Labels:
+    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep rollouts an action.
 
     Args:
         targets: (n,) corners of the targets, 0..3.
@@ -139,45 +110,19 @@ def distill_pose_labels(
     query_poses = np.empty((len(targets), 3), np.float64) if given is None else given
     actions = np.empty(len(targets), np.uint8)
     spent = _distill(
-        GEOMETRY,
-        BOXES,
-        targets,
-        policy,
-        digits_per_word(len(policy)),
-        rule.discount ** np.arange(rule.trust_horizon, dtype=np.float64),
-        rule.episodes_per_action,
-        rule.stop_at_reward,
-        rule.best_episode,
-        rule.least_score,
-        rule.random_ties,
-        stream,
-        given is not None,
-        query_poses,
-        actions,
-        STOP,
-    )
+        GEOMETRY, BOXES, targets, policy, digits_per_word(len(policy)),
+        rule.discounts, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
+        rule.least_score, rule.random_ties, stream, given is not None, query_poses, actions, STOP,
+    )  # fmt: skip
     if finished(spent) < 0:
-        raise hopeless(
-            "no query pose reached the return threshold: raise data.trust_horizon or lower "
-            "data.return_threshold"
-        )
-    return PoseLabels(query_poses, actions, spent)
+        raise hopeless(rule, "pose")
+    return Labels(query_poses, actions, spent)
 
 
 @njit(cache=True, nogil=True)
-def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
-    geometry,
-    boxes,
-    targets,
-    policy,
-    digits,
-    fresh,
-    stream,
-    poses,
-    actions,
-    rewards,
-    next_poses,
-):
+def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
+    geometry, boxes, targets, policy, digits, fresh, stream, poses, actions, rewards, next_poses,
+):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
@@ -204,23 +149,9 @@ def _roll_out(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    geometry,
-    boxes,
-    targets,
-    policy,
-    digits,
-    discounts,
-    episodes,
-    stop_at_reward,
-    best_episode,
-    least_score,
-    random_ties,
-    stream,
-    given,
-    query_poses,
-    labels,
-    stop,
-):
+    geometry, boxes, targets, policy, digits, discounts, episodes, stop_at_reward, best_episode,
+    least_score, random_ties, stream, given, query_poses, labels, stop,
+):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)

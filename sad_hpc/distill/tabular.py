@@ -1,4 +1,4 @@
-"""A block of tabular tasks: Algorithm 1, roll-outs, and Algorithm 3 or 5."""
+"""A block of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
 
 import functools
 from dataclasses import dataclass
@@ -6,77 +6,59 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, Draw, LabelArrays
+from sad_hpc.distill.block import Block, Draw
 from sad_hpc.distill.contexts import (
     Dynamics,
     sample_episodes,
     sample_state_actions,
     sample_transitions,
 )
-from sad_hpc.distill.labels import Distiller, LabelRule, optimal_labels
+from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
-from sad_hpc.distill.returns import LargestReturn
-from sad_hpc.distill.strides import FewestSteps
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TabularMDPs
 
 
 @dataclass(frozen=True)
-class DistinctTasks:
+class Tables:
     """M distinct tasks, and all that the kernels look up of them."""
 
     parameters: NDArray[np.int16]
     """(M, p)"""
+    mdps: TabularMDPs
     optimal: NDArray[np.bool_]
     """(M, S, A): whether an action is optimal in a state."""
     dynamics: Dynamics
-    distiller: Distiller
 
     @classmethod
-    def of(
-        cls,
-        family: TabularFamily,
-        parameters: NDArray[np.int16],
-        policy: tuple[int, ...],
-        rule: LabelRule,
-    ) -> "DistinctTasks":
+    def of(cls, family: TabularFamily, parameters: NDArray[np.int16]) -> "Tables":
         """The tables of tasks with these parameters."""
         mdps = family.mdps(parameters)
-        return cls(
-            parameters,
-            family.optimal_actions(parameters),
-            Dynamics.of(family, mdps),
-            make_distiller(mdps, np.array(policy, np.uint8), rule),
-        )
+        optimal = family.optimal_actions(parameters)
+        return cls(parameters, mdps, optimal, Dynamics.of(family, mdps))
 
     @classmethod
     @functools.lru_cache(maxsize=4)
-    def of_split(
-        cls, family: TabularFamily, split: str, policy: tuple[int, ...], rule: LabelRule
-    ) -> "DistinctTasks":
-        """All distinct tasks of a split, remembered from block to block."""
-        return cls.of(family, family.distinct_tasks(split), policy, rule)
+    def of_split(cls, family: TabularFamily, split: str) -> "Tables":
+        """Those of all distinct tasks of a split, remembered from block to block."""
+        return cls.of(family, family.distinct[split])
 
 
-def distinct_of_block(
-    family: TabularFamily, split: str, draw: Draw, rule: LabelRule
-) -> tuple[DistinctTasks, NDArray[np.int64]]:
+def block_tables(
+    family: TabularFamily, split: str, draw: Draw
+) -> tuple[Tables, NDArray[np.int64]]:  # fmt: skip
     """A block's distinct tasks, and which of them each of its tasks is (n,).
 
     Where the tables of the whole split would take too much memory, they are made of the tasks of
     this block alone.
     """
-    policy, every = tuple(draw.policy.tolist()), family.distinct[split]
+    every = family.distinct[split]
     numbers = family.distinct_numbers(len(every), draw.first, draw.count)
     if len(every) * family.n_states * family.n_actions <= TABLE_ENTRIES:
-        return DistinctTasks.of_split(family, split, policy, rule), numbers
+        return Tables.of_split(family, split), numbers
     distinct, number_of_task = np.unique(numbers, return_inverse=True)
-    return DistinctTasks.of(family, every[distinct], policy, rule), number_of_task.reshape(-1)
-
-
-def make_distiller(mdps: TabularMDPs, policy: NDArray[np.uint8], rule: LabelRule) -> Distiller:
-    """The algorithm that the rule asks for."""
-    return (FewestSteps if rule.stop_at_reward else LargestReturn)(mdps, policy, rule)
+    return Tables.of(family, every[distinct]), number_of_task.reshape(-1)
 
 
 def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: int) -> Block:
@@ -84,20 +66,19 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     count, policy, streams, horizon = draw.count, draw.policy, draw.streams, family.config.horizon
     rule = LabelRule.of(data, family.sparse_reward)
-    tasks, mdp_of_task = distinct_of_block(family, split, draw, rule)
-
-    dynamics = tasks.dynamics
+    tables, mdp_of_task = block_tables(family, split, draw)
+    dynamics = tables.dynamics
     context = sample_transitions(dynamics, mdp_of_task, policy, horizon, streams["context"])
     begin = (dynamics, mdp_of_task, policy, horizon, family.start_state)
     if data.source_steps:
         episodes = sample_histories(*begin, data.source_steps, data.discount, streams["episodes"])
     else:
         episodes = sample_episodes(*begin, streams["episodes"])
-    sad = tasks.distiller.distill(mdp_of_task, streams["sad"])
+    sad = distill_labels(tables.mdps, mdp_of_task, policy, rule, streams["sad"])
     dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
     star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])
     star_actions = optimal_labels(
-        tasks.optimal[mdp_of_task, star_states], np.random.default_rng(streams["dpt_star"])
+        tables.optimal[mdp_of_task, star_states], np.random.default_rng(streams["dpt_star"])
     )
 
     def query(states: NDArray[np.uint16]) -> NDArray[np.uint8]:
@@ -105,12 +86,12 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
 
     return Block.of(
         draw.first,
-        np.take(tasks.parameters, mdp_of_task, axis=0),
+        np.take(tables.parameters, mdp_of_task, axis=0),
         {"context": context, "episodes": episodes},
         {
-            "sad": LabelArrays(query(sad.query_states), sad.actions, sad.transitions),
-            "dpt": LabelArrays(query(dpt_states), dpt_actions),
-            "dpt_star": LabelArrays(query(star_states), star_actions),
+            "sad": Labels(query(sad.query_states), sad.actions, sad.transitions),
+            "dpt": Labels(query(dpt_states), dpt_actions),
+            "dpt_star": Labels(query(star_states), star_actions),
         },
         {"episodes": count * data.source_steps} if data.source_steps else None,
     )

@@ -21,21 +21,20 @@ from sad_hpc.evaluate.policy import greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.transformer import Cache, Context, Transformer
-from sad_hpc.pretrain.examples import CONTEXT_PARTS
 from sad_hpc.tasks.bandit import BanditFamily
 
 
 def evaluate_bandit(
-    model: Transformer,
     family: BanditFamily,
+    model: Transformer,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline suboptimality and online regret; see `evaluate`."""
+    """Offline suboptimality and online regret; see `element.play`."""
     means = columns["tasks/parameters"].astype(np.float32)
-    contexts = Context(**{p: torch.from_numpy(columns[f"context/{p}"]) for p in CONTEXT_PARTS})
+    contexts = Context.of_group(columns, "context")
     arms = offline_arms(model, contexts, settings.batch_size)
     transformer = TransformerPolicy(model, len(means), generator)
     online = play(family, means, transformer, generator, report=report)

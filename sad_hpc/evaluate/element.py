@@ -4,9 +4,11 @@ Test tasks are evaluated chunk by chunk, each with random numbers of its own and
 evaluation that was interrupted goes on with the next chunk and ends at the same numbers.
 """
 
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +19,13 @@ from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.sections import EvaluateConfig
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import Run
+from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.miniworld.family import Miniworld
 
 CHUNKS = "chunks"
@@ -39,15 +42,25 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         DatasetError: the test split is missing, damaged, or of another config.
         Preempted: a signal stopped it; the chunks that were finished are saved.
     """
-    folder = run.evaluation(method, seed)
+    folder, experiment = run.evaluation(method, seed), run.experiment
     if folder.done is not None:
         return
-    evaluation = Evaluation(run, method, seed)
-    with run.writing(folder, run.experiment.evaluate_config(method, seed)):
+    family = make_family(experiment.task)
+    attributes = {
+        "signature": experiment.evaluate_signature(method, seed),
+        "config": experiment.model_dump(mode="json"),
+        "method": method,
+        "seed": seed,
+        "task_family": family.name,
+    }
+    columns = _test_columns(run, family, experiment.evaluate.tasks)
+    model = load_model(run, method, seed)
+    evaluation = Evaluation(family, model, columns, experiment.evaluate, folder, attributes)
+    with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # while this one waited for its job's earlier start
             return
         modes = evaluation.all_chunks()
-        evaluation.write(folder.path / RESULT, evaluation.columns, modes)
+        evaluation.write(folder.path / RESULT, columns, modes)
         folder.complete(
             outputs=[RESULT],
             **{f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()},
@@ -55,30 +68,80 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
 
 
-class Evaluation:
-    """The test tasks of one (method, seed), and the model that plays them."""
+@functools.singledispatch
+def play(
+    family: TaskFamily,
+    model: Transformer,
+    columns: Arrays,
+    settings: EvaluateConfig,
+    generator: np.random.Generator,
+    report: Callable[[int], None],
+) -> Modes:
+    """Plays test tasks, offline and online.
 
-    def __init__(self, run: Run, method: str, seed: int) -> None:
-        experiment = run.experiment
-        self._seed, self._settings = seed, experiment.evaluate
-        self._folder = run.evaluation(method, seed)
-        self._model = load_model(run, method, seed)
-        self._family = make_family(experiment.task)
-        self.columns = _test_columns(run, self._family, self._settings.tasks)
-        self._attributes = {
-            "signature": experiment.evaluate_signature(method, seed),
-            "config": experiment.model_dump(mode="json"),
-            "method": method,
-            "seed": seed,
-            "task_family": self._family.name,
-        }
+    Args:
+        family: of the tasks.
+        model: that plays.
+        columns: contexts and parameters of the tasks.
+        settings: of the evaluation.
+        generator: of all that is random.
+        report: called with how much is done, see `n_units`.
+    """
+    raise TypeError(f"no evaluation for {type(family).__name__}")
+
+
+play.register(evaluate_tabular)
+play.register(evaluate_bandit)
+
+
+@play.register
+def _play_rooms(family: Miniworld, *rest: Any) -> Modes:
+    from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
+
+    return evaluate_poses(family, *rest)
+
+
+@functools.singledispatch
+def n_units(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
+    """How many units of work a chunk is, and their name."""
+    return settings.online_episodes + 1, "episodes"
+
+
+@n_units.register
+def _pulls(family: BanditFamily, settings: EvaluateConfig) -> tuple[int, str]:
+    return family.config.horizon, "pulls"
+
+
+class Evaluation:
+    """Test tasks, and the model that plays them.
+
+    Args:
+        family: of the tasks.
+        model: that plays.
+        columns: contexts and parameters of all tasks.
+        settings: of the evaluation.
+        folder: of the result.
+        attributes: of result files, `seed` and `signature` among them.
+    """
+
+    def __init__(
+        self,
+        family: TaskFamily,
+        model: Transformer,
+        columns: Arrays,
+        settings: EvaluateConfig,
+        folder: StageFolder,
+        attributes: dict[str, Any],
+    ) -> None:
+        self._family, self._model, self._columns = family, model, columns
+        self._settings, self._folder, self._attributes = settings, folder, attributes
 
     def all_chunks(self) -> Modes:
         """The results on all tasks; what is saved is not played again."""
         size = self._settings.chunk_tasks
         firsts = range(0, self._settings.tasks, size)
         found = {number: self._saved(number) for number in range(len(firsts))}
-        units, unit = _work(self._family, self._settings)
+        units, unit = n_units(self._family, self._settings)
         finished = units * sum(modes is not None for modes in found.values())
         with Progress(self._folder, units * len(firsts), unit, finished) as progress:
             for number, first in enumerate(firsts):
@@ -96,10 +159,10 @@ class Evaluation:
         write_result(path, self._attributes, tasks, modes)
 
     def _play(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
-        columns = {name: column[rows] for name, column in self.columns.items()}
-        generator = np.random.default_rng([self._settings.seed, self._seed, number])
-        play = _player(self._family)
-        modes: Modes = play(self._model, self._family, columns, self._settings, generator, report)
+        columns = {name: column[rows] for name, column in self._columns.items()}
+        seeds = [self._settings.seed, self._attributes["seed"], number]
+        generator = np.random.default_rng(seeds)
+        modes = play(self._family, self._model, columns, self._settings, generator, report)
         self.write(self._chunk(number), columns, modes)
         return modes
 
@@ -115,26 +178,6 @@ class Evaluation:
         except SadError:
             return None
         return result.modes if result.signature == self._attributes["signature"] else None
-
-
-def _player(family: TaskFamily) -> Callable[..., Modes]:
-    """What plays tasks of this kind of family."""
-    if isinstance(family, TabularFamily):
-        return evaluate_tabular
-    if isinstance(family, BanditFamily):
-        return evaluate_bandit
-    if isinstance(family, Miniworld):
-        from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
-
-        return evaluate_poses
-    raise TypeError(f"no evaluation for {type(family).__name__}")
-
-
-def _work(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
-    """How many units of work a chunk is, and their name."""
-    if isinstance(family, BanditFamily):
-        return family.config.horizon, "pulls"
-    return settings.online_episodes + 1, "episodes"
 
 
 def _after(finished: int, progress: Progress) -> Callable[[int], None]:

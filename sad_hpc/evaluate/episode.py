@@ -1,25 +1,14 @@
 """Playing one episode in n tabular tasks at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sad_hpc.distill.block import Transitions
 from sad_hpc.model.transformer import Context
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """n contexts of T transitions by state numbers: all (n, T)."""
-
-    states: NDArray[np.uint16]
-    actions: NDArray[np.uint8]
-    rewards: NDArray[np.float32]
-    next_states: NDArray[np.uint16]
-
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 """(states (n,), step) -> actions (n,)."""
@@ -34,7 +23,7 @@ def play_episode(family: TabularFamily, mdps: TabularMDPs, act: Act) -> Transiti
         act: the policy.
 
     Returns:
-        all transitions (n, T), in time order.
+        all transitions, in time order, states by number.
     """
     n_tasks, horizon = len(mdps.rewards), family.config.horizon
     tasks = np.arange(n_tasks)

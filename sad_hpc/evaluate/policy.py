@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sad_hpc.errors import CheckpointError
-from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Inputs, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
@@ -51,7 +51,7 @@ class ContextPolicy:
     ) -> None:
         self._model, self._batch_size = model, batch_size
         self._device = model.head.weight.device
-        self._contexts = self._read(context)
+        self._tokens = self._read(context)
         self._coordinates = torch.from_numpy(family.coordinates).to(self._device)
         n_tasks = len(context.actions)
         self._logits = np.zeros((n_tasks, family.n_states, family.n_actions), np.float32)
@@ -66,15 +66,16 @@ class ContextPolicy:
         return self._logits[tasks, states]
 
     @torch.no_grad()
-    def _read(self, context: Context) -> FixedContexts:
-        there = context.map(lambda part: part.to(self._device))
-        return FixedContexts(self._model, self._model.context_tokens(there))
+    def _read(self, context: Context) -> Tensor:
+        """(n, t, width)"""
+        return self._model.context_tokens(context.map(lambda part: part.to(self._device)))
 
     @torch.no_grad()
     def _ask(self, tasks: NDArray[np.int64], states: NDArray[np.int64]) -> None:
         queries = self._coordinates[torch.from_numpy(states[tasks]).to(self._device)]
-        tokens = self._model.query_token(self._model.features(queries))
-        answers = self._contexts.answer(torch.from_numpy(tasks).to(self._device), tokens)
+        query = self._model.query_token(self._model.features(queries))
+        rows = torch.from_numpy(tasks).to(self._device)
+        answers = self._model.last_answer(torch.cat([query, self._tokens[rows]], dim=1))
         self._logits[tasks, states[tasks]] = answers.float().cpu().numpy()
         self._known[tasks, states[tasks]] = True
 

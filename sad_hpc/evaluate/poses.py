@@ -1,6 +1,6 @@
 """Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
 
-Motion comes from the compiled kernel, pictures of all rooms from one renderer.  A picture passes
+Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes
 the image encoder once: its features stay with the transition when that becomes context.
 """
 
@@ -20,9 +20,7 @@ from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.fixed_context import FixedContexts
 from sad_hpc.model.transformer import Context, Transformer
-from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
 from sad_hpc.tasks.miniworld.motion import step_poses
@@ -30,7 +28,7 @@ from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
 RANDOM_EPISODES = 100
-"""Roll-outs a task behind the reference `random`: its expectation has no closed form here."""
+"""Rollouts a task behind the reference `random`: its expectation has no closed form here."""
 
 Choose = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 """(n, A) logits -> (n,) actions."""
@@ -54,18 +52,17 @@ class Walk:
 
 
 def evaluate_poses(
-    model: Transformer,
     family: Miniworld,
+    model: Transformer,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `evaluate`."""
+    """Offline and online returns; see `element.play`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(model, family, targets, settings.batch_size, generator)
-    parts = {p: torch.from_numpy(columns[f"context/{p}"]) for p in context_parts(family)}
-    offline = rooms.walk(rooms.read(Context(**parts)), greedy)
+    offline = rooms.walk(rooms.read(Context.of_group(columns, "context")), greedy)
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -118,12 +115,11 @@ class Rooms:
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
         starts = self._starts()
-        contexts = FixedContexts(self._model, context)
         poses, rewards, tokens = starts, [], []
         for _ in range(self._horizon):
             images = torch.from_numpy(self._renderer.render(poses)).to(self._device)
             features = self._model.features(torch.from_numpy(poses).to(self._device), images)
-            actions = choose(self._ask(features, contexts)).astype(np.uint8)
+            actions = choose(self._ask(features, context)).astype(np.uint8)
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
             tokens.append(
@@ -136,11 +132,10 @@ class Rooms:
             )
         return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
 
-    def _ask(self, features: Tensor, contexts: FixedContexts) -> NDArray[np.float32]:
-        """(n, A): the logits for states (n, F)."""
-        queries = self._model.query_token(features)
-        rows = torch.arange(len(queries), device=self._device).split(self._batch_size)
-        parts = [contexts.answer(part, queries[part]) for part in rows]
+    def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
+        """(n, A): the logits for states (n, F) under contexts (n, t, width)."""
+        tokens = torch.cat([self._model.query_token(features), context], dim=1)
+        parts = [self._model.last_answer(part) for part in tokens.split(self._batch_size)]
         return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:
@@ -178,7 +173,7 @@ def optimal_returns(
 
 
 def random_returns(family: Miniworld, targets: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
-    """(n,): the mean return of RANDOM_EPISODES roll-outs of the uniform policy in each task."""
+    """(n,): the mean return of RANDOM_EPISODES rollouts of the uniform policy in each task."""
     policy = policy_table("uniform", family.n_actions)
     episodes = sample_pose_episodes(
         targets.repeat(RANDOM_EPISODES),

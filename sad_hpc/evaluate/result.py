@@ -161,8 +161,7 @@ def read_result(path: Path) -> Result:
         with h5py.File(path, "r") as file:
             _check_version(path, file)
             modes = {mode: _read_mode(path, file, mode) for mode in MODES}
-            # Files from before there were digests have none.
-            if "digest" in file.attrs and read_attribute(file, "digest", str) != _digest(modes):
+            if read_attribute(file, "digest", str) != _digest(modes):
                 raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,

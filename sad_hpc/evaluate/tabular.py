@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
@@ -13,21 +12,20 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.transformer import Context, Transformer
-from sad_hpc.pretrain.examples import CONTEXT_PARTS
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 def evaluate_tabular(
-    model: Transformer,
     family: TabularFamily,
+    model: Transformer,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `evaluate`."""
+    """Offline and online returns; see `element.play`."""
     mdps = family.mdps(columns["tasks/parameters"])
-    contexts = Context(**{p: torch.from_numpy(columns[f"context/{p}"]) for p in CONTEXT_PARTS})
+    contexts = Context.of_group(columns, "context")
     offline = offline_returns(model, family, mdps, contexts, settings.batch_size)
     report(1)
     online, online_rewards = online_returns(

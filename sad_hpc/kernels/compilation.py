@@ -1,4 +1,4 @@
-"""How Numba is loaded, and where it keeps compiled kernels: a folder for each of their versions.
+"""Where Numba keeps compiled kernels: a folder for each of their versions.
 
 Numba looks only at the file of the function itself: after a change in `random.py`, kernels in other
 files would go on with the random numbers of the old one.  It unpickles what it finds, so nobody
@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -63,22 +62,5 @@ def _private_folder() -> Path:
     return folder
 
 
-def load_numba_without_blas() -> None:
-    """Saves the 0.13 s that a process takes to load SciPy's linear algebra, which no kernel needs.
-
-    Numba asks for it when it loads its array functions, and is content where it is missing.  What
-    multiplies matrices asks again, and finds it.
-    """
-    blas = "scipy.linalg.cython_blas"
-    if blas in sys.modules:
-        return
-    sys.modules[blas] = None  # type: ignore[assignment]  # Python's way to say that it is missing
-    try:
-        import numba.np.arraymath  # noqa: F401
-    finally:
-        del sys.modules[blas]
-
-
-load_numba_without_blas()
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = str(cache_folder())

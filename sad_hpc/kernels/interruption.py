@@ -13,7 +13,7 @@ import numpy as np
 T = TypeVar("T")
 
 STOP = np.zeros(1, np.uint8)
-"""Kernels look at it at every roll-out, and return LEFT once it is set."""
+"""Kernels look at it at every rollout, and return LEFT once it is set."""
 
 LEFT = -2
 

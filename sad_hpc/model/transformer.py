@@ -2,18 +2,20 @@
 
 Token 0 holds the query state; tokens 1..T hold one transition each.  A linear layer embeds
 [state, one-hot action, next state, reward], learned positions are added, and the output at token t
-is the model's answer after t transitions of context.  Where a state is seen as a picture, tokens
-are [picture's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
+is the model's answer after t transitions of context.  Where a state is seen as an image, tokens
+are [image's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
 head_dim is embedding / heads they equal Hugging Face's `GPT2Model`.
 """
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sad_hpc.experiment.sections import ModelConfig
@@ -31,7 +33,7 @@ class Inputs:
     state_center: tuple[float, ...]
     state_scale: tuple[float, ...]
     image_size: int | None = None
-    """Pixels along each side of a state's picture; states are poses (x, z, heading) then."""
+    """Pixels along each side of a state's image; states are poses (x, z, heading) then."""
     reward_scale: float = 1.0
 
     @classmethod
@@ -48,12 +50,12 @@ class Inputs:
 
     @property
     def features(self) -> int:
-        """Numbers that describe a state: its coordinates, or picture and heading."""
+        """Numbers that describe a state: its coordinates, or image and heading."""
         return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
 
     @property
     def width(self) -> int:
-        """Numbers in a token: state, one-hot action, next state (unless pictured), reward."""
+        """Numbers in a token: state, one-hot action, next state (unless seen as images), reward."""
         next_state = self.features if self.image_size is None else 0
         return self.features + self.n_actions + next_state + 1
 
@@ -71,7 +73,18 @@ class Context:
     next_states: Tensor
     """(B, t, d), as states"""
     images: Tensor | None = None
-    """(B, t, s, s, 3) uint8: pictures of the states"""
+    """(B, t, s, s, 3) uint8: images of the states"""
+
+    @classmethod
+    def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
+        """The contexts of one group of a dataset, from columns such as `context/states`."""
+        return cls(
+            **{
+                name.removeprefix(f"{group}/"): torch.from_numpy(column)
+                for name, column in columns.items()
+                if name.startswith(f"{group}/")
+            }
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
         """The context with every part changed in the same way."""
@@ -128,7 +141,11 @@ class Attention(nn.Module):
         self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
     ) -> Tensor:
         """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`; with a cache, x is one new token."""
-        query, key, value = self.heads_of(x)
+        batch, length, _ = x.shape
+        # (B, L, 3 H D) -> 3 x (B, H, L, D)
+        width = self.projection.in_features // self.heads
+        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
         if cache is not None:
             key, value = cache.append(block, key, value)
         if last_only:
@@ -139,19 +156,6 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, is_causal=causal
         )
-        return self.project(mixed)
-
-    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, L, E) -> queries, keys and values, (B, H, L, D) each."""
-        batch, length, _ = x.shape
-        # (B, L, 3 H D) -> 3 x (B, H, L, D)
-        width = self.projection.in_features // self.heads
-        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
-        return query, key, value
-
-    def project(self, mixed: Tensor) -> Tensor:
-        """Mixed values (B, H, L, D) -> (B, L, E)."""
         # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
         return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
@@ -212,7 +216,7 @@ class Transformer(nn.Module):
         Args:
             query_states: (B, d).
             context: t transitions a row, 0 <= t <= T.
-            query_images: (B, s, s, 3) uint8, where states are seen as pictures.
+            query_images: (B, s, s, 3) uint8, where states are seen as images.
 
         Returns:
             (B, t + 1, A): at [:, k] the answer given the first k transitions.
@@ -223,6 +227,10 @@ class Transformer(nn.Module):
     def answer(self, tokens: Tensor) -> Tensor:
         """(B, L, width) -> (B, L, A): the answer after each token."""
         return self.head(self.decode(self.embed_at(tokens, 0)))
+
+    def last_answer(self, tokens: Tensor) -> Tensor:
+        """(B, L, width) -> (B, A): the answer after the last token, without the others'."""
+        return self.head(self.decode(self.embed_at(tokens, 0), last_only=True))[:, 0]
 
     def extend(self, token: Tensor, cache: Cache) -> Tensor:
         """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
@@ -236,10 +244,10 @@ class Transformer(nn.Module):
         return self.dropout(self.embed(tokens) + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
-        """(..., F): what the model is told of states (..., d) and their pictures (..., s, s, 3)."""
+        """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""
         if self.images is None:
             return self.scale(states)
-        assert images is not None, "this model sees states as pictures"
+        assert images is not None, "this model sees states as images"
         heading = states[..., 2]
         # The position is in the dataset for tests; it must not get in here.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
@@ -269,10 +277,11 @@ class Transformer(nn.Module):
         rewards = rewards.to(dtype) * self.inputs.reward_scale
         return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
 
-    def decode(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E)."""
+    def decode(self, x: Tensor, cache: Cache | None = None, last_only: bool = False) -> Tensor:
+        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E), or
+        (B, 1, E) if `last_only`."""
         for number, block in enumerate(self.blocks):
-            x = block(x, cache, number)
+            x = block(x, cache, number, last_only and number + 1 == len(self.blocks))
         return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:
@@ -299,7 +308,7 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
             nn.init.normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Conv2d):
-            # As in `scaled` whatever the transformer's: pictures do not pass through GPT-2's norm.
+            # As in `scaled` whatever the transformer's: images do not pass through GPT-2's norm.
             nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
             assert module.bias is not None
             nn.init.zeros_(module.bias)

@@ -118,10 +118,9 @@ class Checkpoints:
                     f"{self._state / entry['tag']} is a checkpoint of another model or config "
                     f"({entry['signature']}, not {self._signature}); remove {self._state}"
                 )
-            saved_in = entry.get("precision", precision)  # older ones do not say
-            if saved_in != precision:
+            if entry["precision"] != precision:
                 raise CheckpointError(
-                    f"{self._state / entry['tag']} was saved in {saved_in}, this job "
+                    f"{self._state / entry['tag']} was saved in {entry['precision']}, this job "
                     f"trains in {precision}: pretrain.precision=auto is bf16 on GPUs and fp32 on "
                     f"CPUs; go on where it began, or begin anew: remove {self._state}"
                 )
@@ -171,7 +170,7 @@ class Checkpoints:
     def _listed(self) -> list[dict[str, Any]]:
         """The index's entries, newest first; what is no entry is left out."""
         index = read_json(self._index)
-        keys = {"tag", "signature", "world_size", "files"}
+        keys = {"tag", "signature", "world_size", "precision", "files"}
         return [
             entry
             for entry in (index if isinstance(index, list) else [])

@@ -28,7 +28,7 @@ class Batch:
     query_states: Tensor
     """(B, d)"""
     query_images: Tensor | None
-    """(B, s, s, 3) uint8, where states are seen as pictures"""
+    """(B, s, s, 3) uint8, where states are seen as images"""
     context: Context
     labels: Tensor
     """(B,) int64"""
@@ -47,7 +47,7 @@ class Examples:
         method: says how examples are made of the columns.
         columns: context parts (n, T, ...); query_states (n, d) and labels (n,) where the method has
             labels of its own; return_to_go (n, T) where it weighs by it; images (n, T, s, s, 3)
-            and query_images (n, s, s, 3) where states are seen as pictures.
+            and query_images (n, s, s, 3) where states are seen as images.
         holdout: tasks kept out of training.
     """
 
@@ -55,7 +55,7 @@ class Examples:
         self._method, self._columns = method, columns
         parts = [part for part in (*CONTEXT_PARTS, "images") if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
-        n_tasks, self._horizon = columns["actions"].shape
+        n_tasks, self.horizon = columns["actions"].shape
         self.n_holdout = holdout
         self.n_train = n_tasks - holdout
 
@@ -73,12 +73,12 @@ class Examples:
         family = make_family(experiment.task)
         groups = family.context_groups
         context = source.context if source.context in groups else groups[0]
-        pictures = family.image_size is not None
+        has_images = family.image_size is not None
         names = {part: f"{context}/{part}" for part in context_parts(family)}
         if source.labels is not None:
             names["query_states"] = f"{source.labels}/query_states"
             names["labels"] = f"{source.labels}/actions"
-            if pictures:
+            if has_images:
                 names["query_images"] = f"{source.labels}/query_images"
         found = read_columns(folder, manifest, list(names.values()))
         arrays: Arrays = {key: found[name] for key, name in names.items()}
@@ -101,7 +101,7 @@ class Examples:
             times: (B,) in 0..T-1: which transition is the query, for AD and DIT.
         """
         context = self._context.map(lambda part: part[rows])
-        full = torch.full_like(rows, self._horizon)
+        full = torch.full_like(rows, self.horizon)
         if self._method.labels is not None:
             queries, labels = self._columns["query_states"][rows], self._columns["labels"][rows]
             images = self._columns["query_images"][rows] if context.images is not None else None
@@ -109,10 +109,10 @@ class Examples:
         here = torch.arange(len(rows), device=rows.device)
         queries, labels = context.states[here, times], context.actions[here, times].long()
         images = None if context.images is None else context.images[here, times]
-        weights = torch.zeros(len(rows), self._horizon + 1, device=rows.device)
+        weights = torch.zeros(len(rows), self.horizon + 1, device=rows.device)
         if self._method.weight == "history":
             # The mean over all prefixes then is the mean over the one that counts.
-            weights[here, times] = self._horizon + 1
+            weights[here, times] = self.horizon + 1
             return Batch(queries, images, context, labels, weights, times)
         weights += self._columns["return_to_go"][rows, times].unsqueeze(1)
         return Batch(queries, images, context, labels, weights, full)
@@ -124,7 +124,7 @@ class Examples:
 
     def times(self, seed: int, step: int, size: int) -> Tensor:
         """(size,) query times of a step's whole batch, drawn uniformly from 0..T-1."""
-        drawn = np.random.default_rng([seed, step]).integers(self._horizon, size=size)
+        drawn = np.random.default_rng([seed, step]).integers(self.horizon, size=size)
         return torch.from_numpy(drawn).to(self.device)
 
     def holdout(self, rank: int, world_size: int) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from sad_hpc.pretrain.examples import Batch, Examples
 from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.rank_sync import Agreement, Decision
 from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import Run
+from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.base import make_family
 
 
@@ -60,7 +60,18 @@ def pretrain(run: Run, method: str, seed: int) -> None:
             return folder.done is None
 
         if on_first_rank(begin):
-            Trainer(run, method, seed, process).train()
+            _trainer(run, method, seed, process).train()
+
+
+def _trainer(run: Run, method: str, seed: int, process: Process) -> "Trainer":
+    experiment = run.experiment
+    config = experiment.optimization(method)
+    torch.manual_seed(seed)
+    inputs = Inputs.of_family(make_family(experiment.task))
+    engine = make_engine(Transformer(experiment.model, inputs), config, process)
+    examples = Examples.load(run, method, engine.device)
+    signature = experiment.pretrain_signature(method, seed)
+    return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed)
 
 
 def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -108,33 +119,42 @@ def take_step(engine: Any, examples: Batch, rate: float) -> tuple[Tensor, Tensor
 
 
 class Trainer:
-    """One rank of the training of one (method, seed)."""
+    """One rank of a training.
 
-    def __init__(self, run: Run, method: str, seed: int, process: Process) -> None:
-        self._config, self._seed, self._process = run.experiment.optimization(method), seed, process
-        self._folder = run.checkpoint(method, seed)
-        self._signature = run.experiment.pretrain_signature(method, seed)
-        self._checkpoints = Checkpoints(self._folder.path, self._signature, process.world_size)
-        torch.manual_seed(seed)
-        model = Transformer(
-            run.experiment.model, Inputs.of_family(make_family(run.experiment.task))
-        )
-        self._engine = make_engine(model, self._config, process)
-        self._examples = Examples.load(run, method, self._engine.device)
-        self._batches = self._examples.n_train // self._config.batch_size
-        self._tokens_per_step = self._config.batch_size * (run.experiment.task.horizon + 1)
+    Args:
+        config: how to train.
+        engine: of DeepSpeed, with the model and its optimizer.
+        examples: to learn from.
+        folder: of weights, checkpoints and metrics.
+        signature: of the training.
+        seed: of all that is random.
+    """
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        engine: Any,
+        examples: Examples,
+        folder: StageFolder,
+        signature: str,
+        seed: int,
+    ) -> None:
+        self._config, self._engine, self._examples = config, engine, examples
+        self._folder, self._signature, self._seed = folder, signature, seed
+        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
+        self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
+        self._batches = examples.n_train // config.batch_size
         self._step = 0
-        self._agreement = Agreement(
-            self._engine.device, process.is_first, self._config.checkpoint_minutes
-        )
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._engine.device)
-        self._recent = RecentSteps(self._engine.device)
+        is_first = self._rank == 0
+        self._agreement = Agreement(engine.device, is_first, config.checkpoint_minutes)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=engine.device)
+        self._recent = RecentSteps(engine.device)
 
     def train(self) -> None:
         """Trains to the last epoch and writes the weights and the completion marker."""
         self._restore()
         total = self._config.epochs * self._batches
-        if not self._process.is_first:
+        if self._rank > 0:
             self._epochs(None, None)
             return
         log = MetricsLog(self._folder.path, self._step)
@@ -146,7 +166,7 @@ class Trainer:
         self._folder.complete(
             outputs=[WEIGHTS],
             checksum=save_weights(path, self._engine.module, self._signature),
-            ranks=self._process.world_size,
+            ranks=self._world_size,
             precision=precision_of(self._engine),
             **log.last,
         )
@@ -203,12 +223,12 @@ class Trainer:
             raise Preempted(f"stopped after step {self._step}", decision.requeue)
 
     def _train_step(self, order: Tensor, batch: int) -> None:
-        size, share = self._config.batch_size, self._config.batch_size // self._process.world_size
-        mine = slice(self._process.rank * share, (self._process.rank + 1) * share)
+        size, share = self._config.batch_size, self._config.batch_size // self._world_size
+        mine = slice(self._rank * share, (self._rank + 1) * share)
         rows = order[batch * size : (batch + 1) * size]
         times = self._examples.times(self._seed, self._step, size)
         examples = self._examples.batch(rows[mine], times[mine])
-        _seed_dropout(self._seed, self._step, self._process.rank)
+        _seed_dropout(self._seed, self._step, self._rank)
         # A function of the step alone: a resumed run needs no scheduler's state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
         loss, norm = take_step(self._engine, examples, rate)
@@ -218,6 +238,7 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
         holdout_loss, holdout_accuracy, train_loss = self._measure()
+        tokens = steps * self._config.batch_size * (self._examples.horizon + 1)
         self._loss_sum.zero_()
         if log is not None:
             log.write(
@@ -227,7 +248,7 @@ class Trainer:
                     "train_loss": train_loss,
                     "holdout_loss": holdout_loss,
                     "holdout_accuracy": holdout_accuracy,
-                    "tokens_per_second": steps * self._tokens_per_step / max(seconds, 1e-9),
+                    "tokens_per_second": tokens / max(seconds, 1e-9),
                     "seconds": seconds,
                 }
             )
@@ -237,7 +258,7 @@ class Trainer:
         """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
         self._engine.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
-        rows, times = self._examples.holdout(self._process.rank, self._process.world_size)
+        rows, times = self._examples.holdout(self._rank, self._world_size)
         for part, part_times in zip(rows.split(256), times.split(256), strict=True):
             if not len(part):  # fewer held-out tasks than ranks
                 continue
@@ -249,7 +270,7 @@ class Trainer:
             sums[1] += len(part) if examples.weights is None else examples.weights.mean(1).sum()
             answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
             sums[2] += (answers == examples.labels).sum()
-        sums[3] = self._loss_sum / (self._batches * self._process.world_size)
+        sums[3] = self._loss_sum / (self._batches * self._world_size)
         dist.all_reduce(sums)
         self._engine.train()
         loss, weight, right, train_loss = sums.tolist()
@@ -259,7 +280,7 @@ class Trainer:
         # Each rank's sum differs; all are restored from their mean, whose total is the same.
         mean = self._loss_sum.clone()
         dist.all_reduce(mean)
-        mean /= self._process.world_size
+        mean /= self._world_size
         self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
 
 

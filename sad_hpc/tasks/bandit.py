@@ -1,7 +1,7 @@
 """Multi-armed bandits (paper, Environmental Setup): Gaussian, and Bernoulli for test only.
 
 A task is a vector of arm means.  There is a single state; a step pulls an arm, and an episode has T
-pulls, so that roll-outs and Algorithm 1's contexts are the same thing.
+pulls, so that rollouts and Algorithm 1's contexts are the same thing.
 """
 
 from abc import abstractmethod

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
 
@@ -18,10 +17,6 @@ SPLITS = ("train", "test")
 
 TABLE_ENTRIES = 2**22
 """States x actions of all tasks whose tables are in memory at once."""
-
-STEP_BITS = 24
-"""An entry of `distill.strides` is the table's row to go on from, and above these bits the number
-of steps taken; rows are as many as states x entries of the behavior policy, or more."""
 
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
@@ -53,7 +48,7 @@ class TaskFamily(ABC):
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
-    """Pixels along each side of the picture that the model sees of a state; None: no pictures."""
+    """Pixels along each side of the image that the model sees of a state; None: no images."""
     data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
@@ -61,7 +56,7 @@ class TaskFamily(ABC):
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
     context_groups: tuple[str, ...] = ("context", "episodes")
-    """HDF5 groups of contexts; families where roll-outs are no different have `context` only."""
+    """HDF5 groups of contexts; families where rollouts are no different have `context` only."""
 
     @property
     def reward_scale(self) -> float:
@@ -116,7 +111,7 @@ class TabularFamily(TaskFamily):
     States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
     """
 
-    data_revision = 1
+    data_revision = 2
     start_state: int
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]
@@ -128,13 +123,7 @@ class TabularFamily(TaskFamily):
         return len(self.coordinates)
 
     def check_data(self, data: DataConfig) -> None:
-        """See TaskFamily."""
-        entries = len(policy_table(data.behavior_policy, self.n_actions))
-        if (self.n_states + 1) * entries > 2**STEP_BITS:
-            raise ConfigError(
-                f"data.behavior_policy takes a table of {entries:,} entries, too many for "
-                f"{self.n_states:,} states: use fractions with smaller denominators, such as 0.125"
-            )
+        """See TaskFamily: any will do."""
 
     @abstractmethod
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:

@@ -1,7 +1,7 @@
 """Labels drawn twice for the same query states: how far they can be trusted, by random data alone.
 
-Two labels that are drawn independently agree where roll-outs tell the actions apart, and only by
-chance where they do not.  Query states are drawn uniformly and kept whether a roll-out found a
+Two labels that are drawn independently agree where rollouts tell the actions apart, and only by
+chance where they do not.  Query states are drawn uniformly and kept whether a rollout found a
 reward or not, so that a rule which says nothing about most states is seen to do so.
 """
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import NO_LABEL, LabelRule
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
-from sad_hpc.distill.tabular import make_distiller
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
@@ -81,9 +81,9 @@ def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
     mdps = np.arange(count, dtype=np.int64) % len(tasks)
     queries = generator.integers(family.n_states, size=count).astype(np.uint16)
     rule = LabelRule.of(data, family.sparse_reward)
-    distiller = make_distiller(family.mdps(tasks), _policy(family, data), rule)
+    tables, policy = family.mdps(tasks), _policy(family, data)
     first, second = (
-        distiller.distill_at(mdps, queries, _stream(data, purpose))
+        distill_labels(tables, mdps, policy, rule, _stream(data, purpose), queries)
         for purpose in ("sad", "reference")
     )
     cost = (first.transitions + second.transitions) / (2 * count)

@@ -12,7 +12,7 @@ def hitting_step_law(
     policy: NDArray[np.float64],
     steps: int,
 ) -> NDArray[np.float64]:
-    """(S, A, N + 1): chance that a roll-out is first paid at step 1..N, or (last) not at all."""
+    """(S, A, N + 1): chance that a rollout is first paid at step 1..N, or (last) not at all."""
     n_states, n_actions = rewards.shape
     law = np.zeros((n_states, n_actions, steps + 1))
     # Chance of being first paid k steps from a state under the policy.
@@ -27,7 +27,7 @@ def hitting_step_law(
 
 
 def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
-    """(S, A, N + 1): the same of the fastest of several independent roll-outs."""
+    """(S, A, N + 1): the same of the fastest of several independent rollouts."""
     beyond = np.maximum(1 - law[:, :, :-1].cumsum(axis=-1), 0) ** episodes
     none = np.ones((*law.shape[:2], 1))
     return -np.diff(np.concatenate([none, beyond, np.zeros_like(none)], axis=-1))

@@ -1,4 +1,4 @@
-"""Random poses for tests, drawn without the project's own kernels, and enumerated roll-outs."""
+"""Random poses for tests, drawn without the project's own kernels, and enumerated rollouts."""
 
 import itertools
 

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from scipy import stats
 
 from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
@@ -55,15 +54,3 @@ def test_episodes_have_the_state_distribution_of_the_markov_chain_at_every_step(
             chi = stats.chisquare(counts[possible], law[possible] * len(TASKS))
             assert chi.pvalue > 1e-4, t
         law = law @ chain
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_episodes_of_any_number_of_tasks_are_played(count: int):
-    """Tasks are played two at a time: an odd one must not be lost."""
-    tasks = TASKS[:count]
-    episodes = sample_episodes(DYNAMICS, tasks, POLICY, 16, 0, stream(0, 0, 0, "episodes"))
-    here = np.zeros(count, int)
-    for t in range(16):
-        assert (numbers(episodes.states)[:, t] == here).all()
-        here = MDPS.next_states[tasks, here, episodes.actions[:, t]].astype(int)
-        assert (numbers(episodes.next_states)[:, t] == here).all()

@@ -1,14 +1,11 @@
-import itertools
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from sad_hpc.distill import make_block, strides, tabular
+from sad_hpc.distill import make_block, tabular
 from sad_hpc.distill.labels import LabelRule, optimal_labels
-from sad_hpc.distill.strides import STEP_BITS, Strides
-from sad_hpc.distill.tabular import make_distiller
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.distill.rollout_labels import distill_labels
+from sad_hpc.errors import SadError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
@@ -46,8 +43,7 @@ def test_a_rule_says_what_the_config_says():
 
 def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, policy=None):
     table = policy_table("uniform" if policy is None else list(policy), mdp.rewards.shape[2])
-    distiller = make_distiller(mdp, table, chosen)
-    return distiller.distill(np.zeros(n_tasks, np.int64), stream(0, 0, 0, "sad"))
+    return distill_labels(mdp, np.zeros(n_tasks, np.int64), table, chosen, stream(0, 0, 0, "sad"))
 
 
 def assert_law(labels, joint, n_actions: int = 5):
@@ -67,16 +63,6 @@ def assert_law(labels, joint, n_actions: int = 5):
     assert stats.chisquare(observed, wanted).pvalue > 1e-3
 
 
-@pytest.fixture(params=[1, 2, 3])
-def stride(request, monkeypatch) -> int:
-    """Steps of a look-up, where N = 4: 2 go further than the trust horizon."""
-    entries_of_a_step = 17 * 5
-    monkeypatch.setattr(strides, "TABLE_ENTRIES", entries_of_a_step * 5 ** (request.param - 1))
-    assert Strides.of(MDP, policy_table("uniform", 5), 3).steps == request.param
-    return request.param
-
-
-@pytest.mark.usefixtures("stride")
 @pytest.mark.parametrize("random_ties", [False, True])
 @pytest.mark.parametrize("policy", [UNIFORM, np.array([0.4, 0.1, 0.3, 0.1, 0.1])])
 def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, policy):
@@ -84,40 +70,18 @@ def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, p
     assert_law(labels, algorithm_5_law(MDP, policy, 4, random_ties))
 
 
-@pytest.mark.usefixtures("stride")
 def test_algorithm_5_spends_the_expected_number_of_transitions():
     law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4)
-    steps_of_a_roll_out = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
+    steps_of_a_rollout = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
     accepted = 1 - law[:, :, -1].prod(axis=-1)
-    expected = steps_of_a_roll_out.mean() / accepted.mean()
+    expected = steps_of_a_rollout.mean() / accepted.mean()
     labels = sample(rule())
     assert labels.transitions / N_TASKS == pytest.approx(expected, rel=0.01)
-
-
-def test_a_stride_is_its_steps_one_after_another(stride: int):
-    """Every entry against walking: 16 states, all sequences of actions."""
-    table = Strides.of(MDP, policy_table("uniform", 5), 3)
-    for state in range(16):
-        for number, sequence in enumerate(itertools.product(range(5), repeat=stride)):
-            here, steps, paid = state, 0, False
-            for action in sequence:
-                if not paid:
-                    steps += 1
-                    paid = MDP.rewards[0, here, action] > 0
-                    here = MDP.next_states[0, here, action]
-            row = (16 if paid else int(here)) * table.width
-            assert table.table[0, state * table.width + number] == row + (steps << STEP_BITS)
-    assert (table.table[0, 16 * table.width :] == 16 * table.width).all()  # paid stays paid
 
 
 def test_a_policy_of_one_action_needs_no_draws():
     labels = sample(rule(), n_tasks=200, policy=np.array([0.0, 1.0, 0.0, 0.0, 0.0]))
     assert MDP.rewards[0, labels.query_states, labels.actions].max() == 1
-
-
-def test_a_policy_too_fine_for_the_states_is_refused():
-    with pytest.raises(ConfigError, match="behavior_policy"):
-        Strides.of(MDP, np.zeros(2**20, np.uint8), 3)
 
 
 def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
@@ -133,12 +97,6 @@ def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
     assert FAMILY.are_optimal(goals, queries, labels).mean() > 0.7
     queries, labels = arrays["labels/dpt_star/query_states"], arrays["labels/dpt_star/actions"]
     assert FAMILY.are_optimal(goals, queries, labels).all()
-
-
-def test_rewards_other_than_0_and_1_are_refused():
-    mdp = TabularMDPs(MDP.next_states, MDP.rewards * 2)
-    with pytest.raises(ValueError, match="0 and 1"):
-        sample(rule(), mdp)
 
 
 def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
@@ -164,7 +122,6 @@ def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
     assert_law(labels, joint / joint.sum())
 
 
-@pytest.mark.usefixtures("stride")
 @pytest.mark.parametrize("random_ties", [False, True])
 def test_the_fastest_of_several_episodes_has_the_exact_law(random_ties: bool):
     law = best_of(hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4), 3)
@@ -180,17 +137,17 @@ def test_the_fastest_of_many_episodes_is_any_action_of_a_shortest_way():
     assert_law(labels, optimal / optimal.sum(axis=1, keepdims=True) / 16)
 
 
-def test_a_roll_out_that_is_slower_than_the_fastest_is_given_up():
+def test_a_rollout_that_is_slower_than_the_fastest_is_given_up():
     """Of N_ep = 1,000 all but the first few last no longer than the shortest way."""
     law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 20)
     shortest = 1 + (law > 0).argmax(axis=-1).min(axis=-1)
     chosen = rule(trust_horizon=20, episodes_per_action=1000, best_episode=True)
     labels = sample(chosen, n_tasks=2000)
-    roll_outs = 5 * 1000 * 2000
-    assert labels.transitions / roll_outs == pytest.approx(shortest.mean(), rel=0.1)
+    rollouts = 5 * 1000 * 2000
+    assert labels.transitions / rollouts == pytest.approx(shortest.mean(), rel=0.1)
 
 
-def test_algorithm_3_picks_the_largest_discounted_return_over_full_roll_outs():
+def test_algorithm_3_picks_the_largest_discounted_return_over_full_rollouts():
     """A dense chain whose returns can be enumerated: two states, two actions, N = 2."""
     mdp = TabularMDPs(
         np.array([[[0, 1], [0, 1]]], np.uint16), np.array([[[0.2, 0.0], [0.5, 1.0]]], np.float32)

@@ -67,11 +67,11 @@ def test_doubles_are_the_high_53_bits_of_a_word():
 
 def test_algorithm_1_draws_poses_uniformly_and_actions_by_the_policy():
     context = sample_pose_transitions(TARGETS, POLICY, 25, stream(0, 0, 0, "context"))
-    assert context.poses.shape == (4000, 25, 3)
-    assert_uniform(context.poses.reshape(-1, 3), np.repeat(TARGETS, 25))
+    assert context.states.shape == (4000, 25, 3)
+    assert_uniform(context.states.reshape(-1, 3), np.repeat(TARGETS, 25))
     counts = np.bincount(context.actions.ravel(), minlength=4)
     assert stats.chisquare(counts, SHARES * counts.sum()).pvalue > 1e-3
-    late = context.poses[:, 1:, 2].ravel(), context.poses[:, :-1, 2].ravel()
+    late = context.states[:, 1:, 2].ravel(), context.states[:, :-1, 2].ravel()
     assert abs(np.corrcoef(*late)[0, 1]) < 0.02
 
 
@@ -79,18 +79,18 @@ def test_transitions_follow_the_room():
     for sample in (sample_pose_transitions, sample_pose_episodes):
         context = sample(TARGETS, POLICY, 20, stream(0, 0, 0, "context"))
         after, rewards = step_poses(
-            context.poses.reshape(-1, 3), context.actions.ravel(), np.repeat(TARGETS, 20)
+            context.states.reshape(-1, 3), context.actions.ravel(), np.repeat(TARGETS, 20)
         )
-        assert (after == context.next_poses.reshape(-1, 3)).all()
+        assert (after == context.next_states.reshape(-1, 3)).all()
         assert (rewards == context.rewards.ravel()).all()
         assert 0 < rewards.mean() < 0.5
 
 
 def test_episodes_start_in_the_middle_with_any_heading_and_go_on_from_where_they_are():
     episodes = sample_pose_episodes(TARGETS, UNIFORM, 50, stream(0, 0, 0, "episodes"))
-    assert (episodes.poses[:, 0, :2] == 3).all()
-    assert stats.kstest(episodes.poses[:, 0, 2] / (2 * np.pi), "uniform").pvalue > 1e-3
-    assert (episodes.poses[:, 1:] == episodes.next_poses[:, :-1]).all()
+    assert (episodes.states[:, 0, :2] == 3).all()
+    assert stats.kstest(episodes.states[:, 0, 2] / (2 * np.pi), "uniform").pvalue > 1e-3
+    assert (episodes.states[:, 1:] == episodes.next_states[:, :-1]).all()
     counts = np.bincount(episodes.actions.ravel(), minlength=4)
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -103,7 +103,7 @@ def test_pose_action_pairs_are_uniform_too():
 
 
 def pose_law(poses, targets, shares):
-    """(n, 4, 4): chance that a roll-out of N = 3 is first paid at step 1, 2, 3 or not at all."""
+    """(n, 4, 4): chance that a rollout of N = 3 is first paid at step 1, 2, 3 or not at all."""
     ways = np.outer(shares, shares).ravel()
     hits = first_rewards(poses, targets, 3)
     return np.stack([((hits == k) * ways).sum(axis=-1) for k in range(1, 5)], axis=-1)
@@ -133,7 +133,7 @@ def test_algorithm_5_labels_have_the_enumerated_law(shares, random_ties):
         rule(random_ties=random_ties),
         stream(0, 0, 0, "sad"),
     )
-    chances = label_chances(pose_law(labels.query_poses, targets, shares), random_ties)
+    chances = label_chances(pose_law(labels.query_states, targets, shares), random_ties)
     assert_labels_have_chances(labels.actions, chances)
 
 
@@ -151,7 +151,7 @@ def test_algorithm_5_query_poses_and_transitions_are_those_of_the_enumeration():
     weights[near] = label_chances(law, False).sum(axis=1)
     steps_spent[near] = (law * [1, 2, 3, 3]).sum(axis=(1, 2))
     # Query poses: like uniform ones, weighted by their chance of acceptance.
-    to_query = np.linalg.norm(BOXES[targets] - labels.query_poses[:, :2], axis=1)
+    to_query = np.linalg.norm(BOXES[targets] - labels.query_states[:, :2], axis=1)
     to_any = np.linalg.norm(BOXES[corners] - poses[:, :2], axis=1)
     edges = [0.9, 1.2, 1.5, 1.8, 2.1, 2.5, 3.0, 4.5]
     observed, _ = np.histogram(to_query, edges)
@@ -172,7 +172,7 @@ def test_transitions_are_counted_exactly():
         labels = distill_pose_labels(TARGETS[:50], UNIFORM, chosen, state)
         again = stream(0, 0, 0, "sad")
         candidates = 0
-        for target, query in zip(TARGETS[:50], labels.query_poses, strict=True):
+        for target, query in zip(TARGETS[:50], labels.query_states, strict=True):
             pose = None
             while pose is None or (pose != query).any():
                 pose = draw(target, again)
@@ -194,7 +194,7 @@ def test_more_episodes_give_better_labels():
         labels = distill_pose_labels(
             TARGETS, UNIFORM, rule(episodes_per_action=episodes), stream(0, 0, 0, "sad")
         )
-        optimal = optimal_pose_actions(labels.query_poses, TARGETS)
+        optimal = optimal_pose_actions(labels.query_states, TARGETS)
         accuracy.append(optimal[np.arange(len(TARGETS)), labels.actions].mean())
     assert 0.9 < accuracy[0] < accuracy[1] < accuracy[2]
     assert accuracy[2] > 0.99
@@ -205,7 +205,7 @@ def test_the_fastest_of_several_episodes_has_the_enumerated_law():
     targets = np.arange(20_000) % 4
     chosen = rule(episodes_per_action=3, best_episode=True, random_ties=True)
     labels = distill_pose_labels(targets, UNIFORM, chosen, stream(0, 0, 0, "sad"))
-    law = best_of(pose_law(labels.query_poses, targets, shares), 3)
+    law = best_of(pose_law(labels.query_states, targets, shares), 3)
     assert_labels_have_chances(labels.actions, label_chances(law, random_ties=True))
 
 

@@ -79,7 +79,7 @@ def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
                if part is not None} | {"tasks/parameters": means}  # fmt: skip
     settings = EvaluateConfig(tasks=N, batch_size=4)
     modes = evaluate_bandit(
-        model, family(), columns, settings, np.random.default_rng(2), lambda pulls: None
+        family(), model, columns, settings, np.random.default_rng(2), lambda pulls: None
     )
     offline, online = modes["offline"], modes["online"]
     generator = np.random.default_rng(2)

@@ -111,7 +111,7 @@ def test_a_tabular_evaluation_is_of_its_contexts_beside_exact_references(model: 
     settings = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2)
     reported: list[int] = []
     modes = evaluate_tabular(
-        model, FAMILY, columns, settings, np.random.default_rng(5), reported.append
+        FAMILY, model, columns, settings, np.random.default_rng(5), reported.append
     )
     offline, online = modes["offline"], modes["online"]
     expected = offline_returns(model, FAMILY, MDPS, context, 512)

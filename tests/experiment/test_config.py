@@ -117,12 +117,6 @@ def test_a_block_that_no_memory_holds_is_refused():
         load_experiment(TINY, ["data.tasks=1000000000000", "data.block_tasks=1000000000"])
 
 
-def test_a_policy_too_fine_for_the_states_is_refused():
-    fine = "data.behavior_policy=[0.996, 0.001, 0.001, 0.001, 0.001]"
-    with pytest.raises(ConfigError, match="1,000 entries, too many for 65,536 states"):
-        load_experiment(TINY, ["task.size=256", fine])
-
-
 def written(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.parent.mkdir(exist_ok=True)

@@ -8,14 +8,15 @@ import pytest
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.returns import LargestReturn
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.experiment import DataConfig
+from sad_hpc.experiment.families import TaskConfig
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels import interruption
 from sad_hpc.kernels.interruption import STOP, Interrupted, interruptible
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks import TabularFamily, TaskConfig, make_family
 from sad_hpc.tasks.bandit import BernoulliBanditConfig
+from sad_hpc.tasks.base import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 
@@ -63,8 +64,8 @@ def test_algorithm_3_is_left_soon():
     def distill(episodes: int) -> None:
         rule = LabelRule(3, episodes, 0.9, False, 1e-6, False)
         mdps = family.mdps(family.distinct["train"])
-        distiller = LargestReturn(mdps, policy_table("uniform", 5), rule)
-        distiller.distill(np.zeros(2, np.int64), stream(0, 0, 0, "sad"))
+        tasks, policy = np.zeros(2, np.int64), policy_table("uniform", 5)
+        distill_labels(mdps, tasks, policy, rule, stream(0, 0, 0, "sad"))
 
     distill(1)  # compiles what it needs
     left_soon(lambda: distill(YEARS))

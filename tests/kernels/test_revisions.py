@@ -18,8 +18,8 @@ DATA = DataConfig(tasks=400, trust_horizon=5, block_tasks=100)
 @pytest.mark.parametrize(
     ("config", "revision", "checksum"),
     [
-        (DarkroomConfig(), 1, "f0b8fec7c134"),
-        (PermutedDarkroomConfig(), 1, "d6f7b4cffa6b"),
+        (DarkroomConfig(), 2, "cb2ad40ba068"),
+        (PermutedDarkroomConfig(), 2, "3b728d7828e7"),
         (GaussianBanditConfig(horizon=50), 0, "9a7bb72d2091"),
         (BernoulliBanditConfig(horizon=50), 0, "5245d1ee5c4b"),
         (MiniworldConfig(), 0, "ab3f58cec3ce"),

@@ -1,33 +1,26 @@
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sad_hpc.model import image_encoder
-from sad_hpc.model.image_encoder import IMAGE_FEATURES, Halve, ImageEncoder
+from sad_hpc.model.image_encoder import IMAGE_FEATURES, ImageEncoder
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 
 
-def random_pictures(*shape: int) -> torch.Tensor:
+def random_images(*shape: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("size", [6, 7])
-def test_halve_takes_means_of_squares(size: int):
-    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(Halve(3)(x), F.avg_pool2d(x, 2), atol=1e-6)
-
-
 @torch.no_grad()
-def test_the_smallest_pictures_can_be_encoded():
+def test_the_smallest_images_can_be_encoded():
     size = MiniworldConfig(image_size=13).image_size
-    pictures = random_pictures(2, 3, size, size, 3)
-    assert ImageEncoder(size)(pictures).shape == (2, 3, IMAGE_FEATURES)
+    images = random_images(2, 3, size, size, 3)
+    assert ImageEncoder(size)(images).shape == (2, 3, IMAGE_FEATURES)
 
 
 @torch.no_grad()
 def test_parts_of_a_batch_are_encoded_like_the_whole(monkeypatch: pytest.MonkeyPatch):
-    encoder, pictures = ImageEncoder(25), random_pictures(2, 5, 25, 25, 3)
-    whole = encoder(pictures)
-    monkeypatch.setattr(image_encoder, "PICTURES_AT_ONCE", 3)
-    assert torch.allclose(encoder(pictures), whole, atol=1e-6)
+    encoder, images = ImageEncoder(25), random_images(2, 5, 25, 25, 3)
+    whole = encoder(images)
+    monkeypatch.setattr(image_encoder, "IMAGES_AT_ONCE", 3)
+    assert torch.allclose(encoder(images), whole, atol=1e-6)

@@ -135,3 +135,17 @@ def test_other_weights_need_another_model_revision(config, revision: int, checks
     assert (family.model_revision, digest.hexdigest()) == (revision, checksum), (
         "raise model_revision of this family, and write it and the new checksum here"
     )
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("length", [0, 1, 12])
+@torch.no_grad()
+def test_the_last_answer_alone_is_that_of_the_whole_model(layers: int, length: int):
+    network = model(layers=layers)
+    queries, context = random_context(5, 12)
+    context = context.map(lambda part: part[:, :length])
+    query = network.query_token(network.features(queries))
+    last = network.last_answer(torch.cat([query, network.context_tokens(context)], dim=1))
+    whole = network(queries, context)[:, -1]
+    assert torch.allclose(last, whole, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(whole[0], whole[1], atol=1e-3)

@@ -45,7 +45,7 @@ def test_actions_are_turns_of_15_degrees_a_step_of_0_7_and_nothing():
     assert (after((3, 3, 1), STAY)[0] == (3, 3, 1)).all()
 
 
-def test_turning_left_turns_towards_the_left_of_the_picture():
+def test_turning_left_turns_towards_the_left_of_the_image():
     """Facing +x, the box in corner 0 (low z) is on the left: turning left brings it ahead."""
     assert after((3, 1, math.pi), TURN_RIGHT, FORWARD, target=0)[0][1] < 1
     assert after((3, 1, 0), TURN_LEFT, FORWARD, target=0)[0][1] < 1

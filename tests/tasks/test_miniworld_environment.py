@@ -1,4 +1,4 @@
-"""The environment, its pictures, and what the compiled kernels make of the same actions."""
+"""The environment, its images, and what the compiled kernels make of the same actions."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_kernel_agrees_with_the_environment_to_the_last_bit_over_thousands_of_ra
     assert blocked > 200 and rewarded > 50
 
 
-def test_renderer_makes_the_pictures_of_the_environment_to_the_last_bit():
+def test_renderer_makes_the_images_of_the_environment_to_the_last_bit():
     renderer = shared_renderer(25)
     poses, _ = random_poses(200, seed=2)
     images = renderer.render(poses)
@@ -80,7 +80,7 @@ def test_renderer_makes_the_pictures_of_the_environment_to_the_last_bit():
     assert (renderer.render(poses[::-1]) == images[::-1]).all()
 
 
-def test_pictures_are_those_of_miniworlds_own_boxes():
+def test_images_are_those_of_miniworlds_own_boxes():
     class OwnBoxes(MiniworldEnv):
         def _gen_world(self):
             super()._gen_world()
@@ -107,7 +107,7 @@ def test_other_sizes_and_no_poses_at_all():
 
 
 def test_colors_can_be_told_apart_from_everywhere_in_the_room():
-    """Looking at a box, from near or from the other end: its color is in the picture's middle."""
+    """Looking at a box, from near or from the other end: its color is in the image's middle."""
     pure = {"blue": (0, 0, 1), "red": (1, 0, 0), "green": (0, 1, 0), "yellow": (1, 1, 0)}
     for corner, name in enumerate(COLORS):
         inward = np.sign(3 - BOXES[corner])

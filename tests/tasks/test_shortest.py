@@ -48,7 +48,7 @@ def test_a_pose_outside_of_the_room_is_an_error(pose):
 
 
 def test_three_steps_lead_to_one_box_only():
-    """The paper's N = 3: where a query state has a label, its picture alone says which."""
+    """The paper's N = 3: where a query state has a label, its image alone says which."""
     poses, _ = random_poses(20_000, seed=13)
     targets = np.arange(4).repeat(len(poses))
     steps = steps_to_reward(np.tile(poses, (4, 1)), targets).reshape(4, -1)

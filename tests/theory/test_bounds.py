@@ -6,7 +6,7 @@ import pytest
 
 from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.tabular import make_distiller
+from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
@@ -78,8 +78,8 @@ def test_theorem_2_holds_in_simulation():
         return_threshold=-1.0,
         random_ties=False,
     )
-    distiller = make_distiller(mdps, policy_table("uniform", 2), rule)
-    labels = distiller.distill(np.zeros(2000, np.int64), stream(0, 0, 0, "sad"))
+    table, tasks = policy_table("uniform", 2), np.zeros(2000, np.int64)
+    labels = distill_labels(mdps, tasks, table, rule, stream(0, 0, 0, "sad"))
     assert (labels.actions == labels.query_states).mean() >= 0.9
 
 

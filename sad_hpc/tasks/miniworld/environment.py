@@ -1,4 +1,4 @@
-"""Miniworld as a Gymnasium environment: motion, collisions and pictures of the real package.
+"""Miniworld as a Gymnasium environment: motion, collisions and images of the real package.
 
 Importing this module needs `miniworld` and OpenGL; see `sad_hpc.tasks.miniworld.gl`.
 """
@@ -31,7 +31,7 @@ Observation = dict[str, NDArray[Any]]
 
 
 class StillBox(Box):
-    """A box drawn once a reset, with the room: the same picture at half of the cost."""
+    """A box drawn once a reset, with the room: the same image at half of the cost."""
 
     @property
     def is_static(self) -> bool:
@@ -64,8 +64,8 @@ class MiniworldEnv(MiniWorldEnv):
             target: corner of the box that is rewarded, 0..3.
             horizon: T, steps in an episode.
             image_size: pixels along each side of an observation.
-            render_mode: None or `rgb_array`, for pictures of 256 x 256 pixels.
-            view: what such pictures show, `agent` or `top`.
+            render_mode: None or `rgb_array`, for images of 256 x 256 pixels.
+            view: what such images show, `agent` or `top`.
         """
         if target not in range(len(COLORS)):
             raise ValueError(f"target {target} is no corner; valid: 0, 1, 2, 3")

@@ -19,7 +19,7 @@ What the paper leaves open is fixed here:
   with a random heading.
 - Textures, light and camera are the defaults of `miniworld`, with no randomisation.
 
-Nothing here needs `miniworld` or a graphics library; see `sad_hpc.render` for what does.
+Nothing here needs `miniworld` or a graphics library; `environment` and `renderer` do.
 """
 
 from typing import Any, ClassVar, Literal

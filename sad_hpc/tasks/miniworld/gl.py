@@ -20,7 +20,7 @@ def graphics() -> Iterator[None]:
 
     Rendering goes through EGL, to no screen, by one thread (LP_NUM_THREADS of Mesa) unless the
     environment asks for more: ranks must not fight for cores.  Mesa draws in software also where
-    there is a GPU: drivers differ in rounding, and pictures must not depend on the node.
+    there is a GPU: drivers differ in rounding, and images must not depend on the node.
 
     Raises:
         SadError: `miniworld`, or a graphics library that it needs, is missing.

@@ -1,4 +1,4 @@
-"""Motion and reward of Miniworld, compiled: the same numbers as the environment, without pictures.
+"""Motion and reward of Miniworld, compiled: the same numbers as the environment, without images.
 
 Rules in `tasks.miniworld.family`.  The kernels do the environment's floating-point operations in
 its order, so poses agree to the last bit.  One thread a rank; no I/O.

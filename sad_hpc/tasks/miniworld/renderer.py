@@ -1,10 +1,10 @@
-"""Many pictures at once: what the environment would show at given poses, to the last bit.
+"""Many images at once: what the environment would show at given poses, to the last bit.
 
 Half of the time of `MiniWorldEnv.render_obs` goes into drawing boxes that never move, call by call,
 and into matrices made with NumPy; a fifth into resolving a depth buffer that nobody reads.  Here
 room and boxes are one display list, the camera is eight numbers, and only colours are resolved.
 What remains is Mesa's.  Several views in one larger frame buffer would be a little cheaper still,
-but rasterisation then rounds differently, and pictures are no longer those of `miniworld`.
+but rasterisation then rounds differently, and images are no longer those of `miniworld`.
 """
 
 import functools
@@ -26,7 +26,7 @@ class Renderer:
     """Renders poses; keep one a process (see `shared_renderer`): it holds an OpenGL context."""
 
     def __init__(self, image_size: int = 25) -> None:
-        """Opens a room whose pictures have `image_size` pixels along each side.
+        """Opens a room whose images have `image_size` pixels along each side.
 
         Raises:
             SadError: OpenGL is missing.
@@ -35,7 +35,7 @@ class Renderer:
         self._room = MiniworldEnv(image_size=image_size)
 
     def render(self, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Pictures of the room.
+        """Images of the room.
 
         Args:
             poses: (n, 3) x, z, heading.
@@ -79,7 +79,7 @@ class Renderer:
         return np.ascontiguousarray(images[:, ::-1])
 
     def _prepare(self) -> None:
-        """All that is the same for every picture, as `miniworld` sets it for each."""
+        """All that is the same for every image, as `miniworld` sets it for each."""
         room = self._room
         room.shadow_window.switch_to()
         # Another room of this process may have overwritten the display list.
@@ -96,5 +96,5 @@ class Renderer:
 
 @functools.cache
 def shared_renderer(image_size: int = 25) -> Renderer:
-    """The process's renderer for pictures of that size."""
+    """The process's renderer for images of that size."""
     return Renderer(image_size)
