@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sad_hpc.aggregate.comparison_text import write_comparisons
+from sad_hpc.aggregate.comparison_files import write_comparisons
 from sad_hpc.aggregate.finished import Finished
 from sad_hpc.aggregate.html import write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name

@@ -9,7 +9,7 @@ import h5py
 import pandas as pd
 import yaml
 
-from sad_hpc.aggregate.comparison_text import write_comparisons
+from sad_hpc.aggregate.comparison_files import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
