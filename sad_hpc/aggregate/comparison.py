@@ -4,15 +4,19 @@ has it: the numbers of compare_offline and compare_online."""
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from sad_hpc.aggregate.paper import AVERAGE, BASELINES, FAMILY_NAMES, IMPROVEMENTS, family_name
+from sad_hpc.aggregate.statistics import CONFIDENCE
 from sad_hpc.aggregate.summary import COLUMNS, pick
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 
 CHANCE = 0.1
-"""A method whose number is less than this share better than random play's has learned nothing."""
+"""A method that has gone less than this share of the way from random play to the optimum, and is
+not better than random play by its t interval over seeds either, is at chance."""
 REFERENCES = ("random", "optimal")
 PAPER = "paper: SAD better by (%)"
 NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high")
@@ -83,9 +87,13 @@ def _add_levels(table: pd.DataFrame) -> None:
         means.xs(name, level="method").reindex(table.index, level=0) for name in REFERENCES
     )
     sign = table["metric"].map(HIGHER_IS_BETTER).map({True: 1.0, False: -1.0}).astype(float)
-    table["share_of_optimum"] = (means - random) / (optimal - random).where(optimal != random)
-    low = sign * (means - random) < CHANCE * random.abs()
-    table["at_chance"] = low & ~table.index.isin(REFERENCES, level="method")
+    better, way = means - random, (optimal - random).where(optimal != random)
+    table["share_of_optimum"] = better / way
+    n = table["n_seeds"].astype(float)
+    margin = table["std"].astype(float) * stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) / np.sqrt(n)
+    low = sign * better < CHANCE * way.abs().fillna(random.abs())
+    unsure = sign * better <= margin.fillna(np.inf)  # one seed has no interval
+    table["at_chance"] = low & unsure & ~table.index.isin(REFERENCES, level="method")
 
 
 def _percentages(table: pd.DataFrame, contender: str) -> list[float]:

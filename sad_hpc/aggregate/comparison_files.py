@@ -27,8 +27,8 @@ PERCENT_HEADER = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINE
 VALUES_TEXT = (
     "Mean ± standard deviation over training seeds, the 95 % bootstrap interval of the mean, and "
     "the share of the optimum: (value - random) / (optimal - random), which for suboptimality and "
-    f'regret is 1 - value / random. "{AT_CHANCE}": less than {100 * CHANCE:.0f} % better than '
-    "random play."
+    f'regret is 1 - value / random. "{AT_CHANCE}": not better than random play by a 95 % '
+    f"t interval over seeds, and less than {100 * CHANCE:.0f} % of the way to the optimum."
 )
 PERCENT_TEXT = (
     "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, (SAD - baseline) / "

@@ -66,7 +66,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
 
 
 def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
-    """The (method, seed)s that have a result file, and those that have none."""
+    """The elements that have a result file, and those that have none."""
     present: list[Element] = []
     missing: list[Element] = []
     for element in run.experiment.elements:

@@ -166,6 +166,5 @@ def _write_series(group: Any, series: Series) -> None:
 def _write_training(group: Any, training: Training) -> None:
     group.attrs["name"] = training.method
     group.attrs["seeds"] = training.seeds
-    group["epochs"] = training.epochs
-    group["holdout_loss"] = training.holdout_loss
-    group["holdout_accuracy"] = training.holdout_accuracy
+    for name in ("epochs", "holdout_loss", "holdout_accuracy"):
+        group[name] = getattr(training, name)

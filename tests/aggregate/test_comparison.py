@@ -56,7 +56,7 @@ def cells(table, environment):
 
 
 def test_values_stand_beside_random_and_optimal_play():
-    means = {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 1.2, "random": 1.0, "optimal": 41.0}
+    means = {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 2.2, "random": 1.0, "optimal": 41.0}
     higher = summary("darkroom", means).assign(std=0.5, ci_low=1.25, ci_high=22.0)
     [row] = value_cells(comparison([higher], "offline"))
     assert row == [
@@ -64,7 +64,7 @@ def test_values_stand_beside_random_and_optimal_play():
         "20.00 ± 0.50\n[1.25, 22.00]\n47.5 % of optimum",
         "0.00 ± 0.50\n[1.25, 22.00]\nat chance",
         "1.05 ± 0.50\n[1.25, 22.00]\nat chance",
-        "1.20 ± 0.50\n[1.25, 22.00]\n0.5 % of optimum",
+        "2.20 ± 0.50\n[1.25, 22.00]\n3.0 % of optimum",
         *[NOT_COMPUTED, "1.00 ± 0.50", "41.00 ± 0.50"],
     ]
     [row] = value_cells(comparison([higher.assign(n_seeds=1)], "offline"))
@@ -74,12 +74,31 @@ def test_values_stand_beside_random_and_optimal_play():
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])
 def test_the_share_of_what_is_lost_is_that_of_random_play(metric):
-    lost = {"SAD": 0.03, "AD": 0.4, "DPT": 0.29, "DIT": 0.26, "random": 0.3, "optimal": 0.0}
+    lost = {"SAD": 0.03, "AD": 0.4, "DPT": 0.31, "DIT": 0.26, "random": 0.3, "optimal": 0.0}
     table = comparison([summary("gaussian_bandit", lost, metric=metric)], "offline")
     for method, mean in lost.items():
         share = ours(table, "Gaussian Bandits", method, "share_of_optimum")
         assert share == pytest.approx(1 - mean / 0.3)
         assert ours(table, "Gaussian Bandits", method, "at_chance") == (method in ("AD", "DPT"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "seeds", "expected"),
+    [
+        (1.0, 0.0, 4, True),
+        (0.1, 0.0, 4, True),  # worse than chance
+        (2.0, 0.0, 4, False),
+        (2.0, 0.62, 4, False),  # its interval reaches down to 1.01
+        (2.0, 0.64, 4, True),
+        (20.0, 90.0, 4, False),  # unsure, but far from random play
+        (2.0, 0.0, 1, True),  # one seed has no interval
+        (6.0, 0.0, 1, False),
+    ],
+)
+def test_chance_is_what_neither_seeds_nor_size_tell_from_random_play(mean, std, seeds, expected):
+    table = summary("darkroom", {"SAD": 20.0, "DIT": mean, "random": 1.0, "optimal": 41.0})
+    table.loc[table["method"] == "DIT", ["std", "n_seeds"]] = std, seeds
+    assert ours(comparison([table], "offline"), "Darkroom", "DIT", "at_chance") == expected
 
 
 def test_nothing_is_a_percentage_over_chance():
