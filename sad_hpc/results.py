@@ -12,7 +12,7 @@ from sad_hpc.evaluate.result import ModeResult, Result, read_result
 def load(path: str | Path) -> pd.DataFrame:
     """Every value of an experiment, one row a (method, seed, mode, task, step).
 
-    Columns: task_family, method (or the name of a variant or of a sweep's point), seed, mode
+    Columns: task_family, method (or the name of another row), seed, mode
     (offline, online), metric (return, suboptimality, regret), task (number of the test task), step
     (1-based: episode, context length or pull), value, and context_rewards (rewarded transitions in
     the context; missing where they were not counted).

@@ -1,18 +1,26 @@
-"""The paper's tables compare_offline and compare_online: improvement of SAD over every baseline."""
+"""Every method beside random and optimal play, and by how many percent SAD is better, as the paper
+has it: the numbers of compare_offline and compare_online."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS, family_name
+from sad_hpc.aggregate.statistics import CONFIDENCE
+from sad_hpc.aggregate.summary import COLUMNS, pick
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES
 
-SCALES = {"ours": "ours (%)", "paper": "paper (%)", "count": "environments"}
-"""What the CSV says about one comparison: three columns each."""
+CHANCE = 0.1
+"""A method that has gone less than this share of the way from random play to the optimum, and is
+not better than random play by its t interval over seeds either, is at chance."""
+REFERENCES = ("random", "optimal")
+PAPER = "paper: SAD better by (%)"
+NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high")
 
 
 def improvement(metric: str, sad: float, baseline: float) -> float:
@@ -30,107 +38,85 @@ def improvement(metric: str, sad: float, baseline: float) -> float:
     return 100 * difference / scale if scale else math.copysign(math.inf, difference)
 
 
-def column(baseline: str, scale: str) -> str:
-    """The CSV column of one comparison; `scale` is ours, paper or count."""
-    return f"SAD vs {baseline} {SCALES[scale]}"
+def better_by(contender: str) -> str:
+    """The column of percentages by which SAD, or a variant, is better than a row's method."""
+    return f"{contender} better by (%)"
 
 
-def contenders(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """SAD, and its variants: rows whose names begin with `SAD,`."""
-    names = [name for summary in summaries for name in summary["method"].unique()]
+def contenders(names: Sequence[str]) -> list[str]:
+    """SAD, and its variants: those whose names begin with `SAD,`."""
     return ["SAD", *dict.fromkeys(name for name in names if name.startswith("SAD,"))]
 
 
-def comparisons(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
-    """The comparison table of one mode, and below it that of every variant of SAD.
+def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
+    """One mode of any summary tables (subset `all`), one row an environment and method.
 
-    Raises:
-        SadError: see `comparison`.
-    """
-    tables = [comparison(summaries, mode)]
-    for name in contenders(summaries)[1:]:
-        table = comparison(summaries, mode, name)
-        there = table[[column(baseline, "count") for baseline in BASELINES]].any(axis=1)
-        tables.append(table[there])
-    return pd.concat(tables, ignore_index=True)
-
-
-def comparison(
-    summaries: Sequence[pd.DataFrame], mode: str, contender: str = "SAD"
-) -> pd.DataFrame:
-    """The comparison table of one mode from any summary tables (subset `all`).
-
-    Rows are the paper's environments, then families that the paper does not have, then Average.
-    For each baseline there are three columns: ours and the paper's, in percent and NaN where there
-    is none, and the number of environments behind ours.  The average is over those of the paper's
-    environments that have a number in that column.
+    Beside the summary's numbers stand `share_of_optimum` (0 for random play, 1 for optimal),
+    `at_chance`, the percentages of `better_by` for SAD and its variants over baselines that are not
+    at chance, and the paper's own for SAD (PAPER).  Environments are the paper's, then others, then
+    Average: mean percentages over those of the paper's environments that have one.
 
     Raises:
         SadError: two summaries have the same method of the same family, so one must be chosen.
     """
-    means = _means(summaries, mode, contender)
-    extra = sorted({family for family, _ in means} - set(FAMILY_NAMES))
-    rows = [_family_row(means, mode, family, contender) for family in [*FAMILY_NAMES, *extra]]
-    rows.append(_average_row(rows[: len(FAMILY_NAMES)], mode, contender))
-    return pd.DataFrame(rows)
+    parts = [pick(summary, mode, "all") for summary in summaries]
+    found = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
+    if (twice := found[found.duplicated(["task_family", "method"])]).size:
+        raise SadError(
+            f"two summaries have {twice['method'].iloc[0]} on {twice['task_family'].iloc[0]}; "
+            "compare one experiment for each task family"
+        )
+    ours = contenders(found["method"].tolist())
+    families = dict.fromkeys([*FAMILY_NAMES, *sorted(found["task_family"])])
+    names = ["environment", "method"]
+    rows = pd.MultiIndex.from_product([families, [*ours, *BASELINES, *REFERENCES]], names=names)
+    table = found.set_index(["task_family", "method"])[list(NUMBERS)].reindex(rows)
+    table["n_seeds"] = table["n_seeds"].astype("Int64")
+    _add_levels(table)
+    for name in ours:
+        table[better_by(name)] = _percentages(table, name)
+    table[PAPER] = [_printed(mode, *row) for row in rows]
+    table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
+    table["environment"] = table["environment"].map(family_name)
+    return pd.concat([table, _averages(table, mode)], ignore_index=True)
 
 
-def _means(
-    summaries: Sequence[pd.DataFrame], mode: str, contender: str
-) -> dict[tuple[str, str], tuple]:
-    """(metric, mean over seeds) by (task family, method)."""
-    means: dict[tuple[str, str], tuple] = {}
-    for summary in summaries:
-        chosen = summary[
-            (summary["mode"] == mode)
-            & (summary["subset"] == "all")
-            & summary["method"].isin([contender, *BASELINES])
-        ]
-        for row in chosen.itertuples():
-            key = (row.task_family, row.method)
-            if key in means:
-                raise SadError(
-                    f"two summaries have {row.method} on {row.task_family}; compare one experiment "
-                    "for each task family"
-                )
-            means[key] = (row.metric, row.mean)
-    return means
+def _add_levels(table: pd.DataFrame) -> None:
+    """Where a number lies between random and optimal play."""
+    means = table["mean"].astype(float)
+    random, optimal = (
+        means.xs(name, level="method").reindex(table.index, level=0) for name in REFERENCES
+    )
+    sign = table["metric"].map(HIGHER_IS_BETTER).map({True: 1.0, False: -1.0}).astype(float)
+    better, way = means - random, (optimal - random).where(optimal != random)
+    table["share_of_optimum"] = better / way
+    n = table["n_seeds"].astype(float)
+    margin = table["std"].astype(float) * stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) / np.sqrt(n)
+    low = sign * better < CHANCE * way.abs().fillna(random.abs())
+    unsure = sign * better <= margin.fillna(np.inf)  # one seed has no interval
+    table["at_chance"] = low & unsure & ~table.index.isin(REFERENCES, level="method")
 
 
-def _family_row(
-    means: dict[tuple[str, str], tuple], mode: str, family: str, contender: str
-) -> dict:
-    row: dict = {"environment": _title_of(family_name(family), contender)}
-    published = _published(mode, family, contender)
-    for baseline, paper in zip(BASELINES, published, strict=True):
-        ours = math.nan
-        if (family, contender) in means and (family, baseline) in means:
-            metric, sad = means[family, contender]
-            ours = improvement(metric, sad, means[family, baseline][1])
-        row[column(baseline, "ours")] = ours
-        row[column(baseline, "paper")] = paper
-        row[column(baseline, "count")] = int(not math.isnan(ours))
-    return row
+def _percentages(table: pd.DataFrame, contender: str) -> list[float]:
+    """Of `better_by`; NaN but in the rows of baselines that have learned something."""
+    means = table["mean"].xs(contender, level="method")
+    return [
+        improvement(row.metric, means[family], row.mean)
+        if method in BASELINES and not row.at_chance and pd.notna([means[family], row.mean]).all()
+        else math.nan
+        for (family, method), row in zip(table.index, table.itertuples(), strict=True)
+    ]
 
 
-def _title_of(environment: str, contender: str) -> str:
-    """`Darkroom`, or `Darkroom: SAD, N_ep = 64` of a variant."""
-    return environment if contender == "SAD" else f"{environment}: {contender}"
+def _printed(mode: str, family: str, method: str) -> float:
+    numbers = dict(zip(BASELINES, IMPROVEMENTS[mode].get(family, ()), strict=False))
+    return numbers.get(method, math.nan)
 
 
-def _published(mode: str, row: str, contender: str) -> tuple[float, ...]:
-    """The paper's numbers, which are of SAD itself."""
-    nothing = (math.nan,) * len(BASELINES)
-    return IMPROVEMENTS[mode].get(row, nothing) if contender == "SAD" else nothing
-
-
-def _average_row(rows: list[dict], mode: str, contender: str) -> dict:
-    average: dict = {"environment": _title_of(AVERAGE, contender)}
-    published = _published(mode, AVERAGE, contender)
-    for baseline, paper in zip(BASELINES, published, strict=True):
-        ours = [row[column(baseline, "ours")] for row in rows]
-        there = [value for value in ours if not math.isnan(value)]
-        average[column(baseline, "ours")] = float(np.mean(there)) if there else math.nan
-        average[column(baseline, "paper")] = paper
-        average[column(baseline, "count")] = len(there)
-    return average
+def _averages(table: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """A row a baseline."""
+    own = table[table["environment"].isin(FAMILY_NAMES.values())]
+    columns = [better_by(name) for name in contenders(table["method"].tolist())]
+    means = own.groupby("method")[columns].mean().reindex(BASELINES)
+    means[PAPER] = [_printed(mode, AVERAGE, baseline) for baseline in BASELINES]
+    return means.reset_index().assign(environment=AVERAGE, at_chance=False)

@@ -65,7 +65,7 @@ def draw_offline(path: Path, family: str, series: Sequence[Series]) -> None:
         if len(panels) > 1:
             axes.set_title(SUBSET_TITLES[subset], fontsize=10)
     _share_height(panels)
-    _save(path, figure, panels)
+    _save_with_legend(path, figure, panels)
 
 
 def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
@@ -79,7 +79,7 @@ def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
         label = f"headline: last {measure.headline} {measure.axis}s"
         panels[0].axvspan(first, length + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
     _share_height(panels)
-    _save(path, figure, panels)
+    _save_with_legend(path, figure, panels)
 
 
 def draw_training(path: Path, family: str, training: Sequence[Training]) -> None:
@@ -94,7 +94,7 @@ def draw_training(path: Path, family: str, training: Sequence[Training]) -> None
     panels[1].set_ylabel("hold-out label accuracy (%)")
     for axes in panels:
         _count_along(axes, "epoch")
-    _save(path, figure, panels)
+    _save_with_legend(path, figure, panels)
 
 
 def _figure(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
@@ -135,9 +135,7 @@ def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
         )
     for one in series:
         if one.is_reference and (numbers := one.statistics).n_seeds:
-            color, dashes = REFERENCE_STYLES.get(one.policy, OTHER_REFERENCE_STYLE)
-            name = _reference_label(one.policy)
-            axes.axhline(numbers.mean, color=color, linestyle=dashes, lw=1.6, label=name)
+            axes.axhline(numbers.mean, **_reference_style(one.policy))
     labels = [_method_label(one.policy, one.statistics.n_seeds) for one in methods]
     if max(map(len, labels), default=0) > LONG_LABEL:
         axes.set_xticks(range(len(methods)), labels, rotation=40, ha="right", fontsize=8)
@@ -153,9 +151,7 @@ def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
     for one in series:
         columns = np.arange(1, one.curves.shape[1] + 1)
         if one.is_reference:
-            color, dashes = REFERENCE_STYLES.get(one.policy, OTHER_REFERENCE_STYLE)
-            mean, name = one.curves.mean(axis=0), _reference_label(one.policy)
-            axes.plot(columns, mean, color=color, linestyle=dashes, lw=1.6, label=name)
+            axes.plot(columns, one.curves.mean(axis=0), **_reference_style(one.policy))
         else:
             name = _method_label(one.policy, len(one.seeds))
             _draw_band(axes, columns, one.curves, one.policy, name, colors)
@@ -201,8 +197,10 @@ def _method_label(method: str, n_seeds: int) -> str:
     return f"{method} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
 
 
-def _reference_label(name: str) -> str:
-    return REFERENCE_NAMES.get(name, name.replace("_", " "))
+def _reference_style(name: str) -> dict[str, Any]:
+    color, dashes = REFERENCE_STYLES.get(name, OTHER_REFERENCE_STYLE)
+    label = REFERENCE_NAMES.get(name, name)
+    return {"color": color, "linestyle": dashes, "lw": 1.6, "label": label}
 
 
 def _share_height(panels: Sequence[Axes]) -> None:
@@ -212,7 +210,13 @@ def _share_height(panels: Sequence[Axes]) -> None:
         axes.set_ylim(-0.015 * top, top)
 
 
-def _save(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
+def save(path: Path, figure: Figure) -> None:
+    """Writes a figure as PNG in one step."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+
+
+def _save_with_legend(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
     """One legend below all panels, which show the same policies."""
     entries: dict[str, Any] = {}
     for axes in panels:
@@ -220,8 +224,7 @@ def _save(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
         entries |= dict(zip(labels, handles, strict=True))
     if entries:
         _add_legend(figure, entries, columns=min(len(entries), 3 if len(panels) == 1 else 5))
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
+    save(path, figure)
 
 
 def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:

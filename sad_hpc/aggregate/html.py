@@ -1,4 +1,4 @@
-"""report.html: every experiment's numbers, pictures and origin on one self-contained page."""
+"""report.html: every experiment's numbers, images and origin on one self-contained page."""
 
 import base64
 import os
@@ -7,28 +7,30 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pandas as pd
-from jinja2 import Environment, PackageLoader
-
-from sad_hpc.aggregate.comparison import comparisons, contenders
-from sad_hpc.aggregate.comparison_text import comparison_cells, comparison_header
-from sad_hpc.aggregate.finished import Finished
-from sad_hpc.aggregate.means import chance_notes, means_cells, means_header
-from sad_hpc.aggregate.origin import describe_stages
+from sad_hpc.aggregate.comparison import comparison
+from sad_hpc.aggregate.comparison_files import (
+    PERCENT_HEADER,
+    PERCENT_TEXT,
+    VALUES_HEADER,
+    VALUES_TEXT,
+    percent_cells,
+    value_cells,
+)
+from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
+from sad_hpc.aggregate.pages import write_page
 from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.summary import headline_cells
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.storage.files import atomic_path
 
-PICTURES = {
+IMAGES = {
     "offline.png": "Offline evaluation",
     "online.png": "Online evaluation",
     "training.png": "Pretraining: loss and label accuracy on held-out training tasks",
 }
-STAGE_HEADER = ("stage", "commit", "machine", "versions")
 
 
-def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]) -> None:
+def write_report(path: Path, experiments: Sequence[ResultsFolder], notes: Sequence[str]) -> None:
     """Writes the page.
 
     Args:
@@ -40,50 +42,35 @@ def write_page(path: Path, experiments: Sequence[Finished], notes: Sequence[str]
         SadError: one has no config.yaml of its own, or the page cannot be written.
     """
     summaries = [one.summary for one in experiments]
-    loader = PackageLoader("sad_hpc.aggregate", "templates")
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
-    page = environment.get_template("report.html.jinja").render(
-        comparisons=[_comparison(summaries, mode) for mode in MODES],
+    tables = {mode: comparison(summaries, mode) for mode in MODES}
+    write_page(
+        path,
+        "report.html.jinja",
+        values_text=VALUES_TEXT,
+        values={mode: (VALUES_HEADER, value_cells(table)) for mode, table in tables.items()},
+        percent_text=PERCENT_TEXT,
+        percent={mode: (PERCENT_HEADER, percent_cells(table)) for mode, table in tables.items()},
         experiments=[_experiment(one, path.parent) for one in experiments],
         notes=notes,
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")  # names that are no UTF-8
 
 
-def _comparison(summaries: Sequence[pd.DataFrame], mode: str) -> dict[str, Any]:
-    rows, names = comparison_cells(comparisons(summaries, mode)), contenders(summaries)
-    return {
-        "mode": mode,
-        "header": comparison_header(),
-        "rows": rows,
-        "means_header": means_header(names),
-        "means": means_cells(summaries, mode, names),
-        "notes": chance_notes(summaries, mode),
-    }
-
-
-def _experiment(one: Finished, results: Path) -> dict[str, Any]:
-    folder, provenance = one.folder, one.provenance
-    header, rows = headline_cells(one.summary)
+def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:
+    folder = one.folder
     files = [folder / "summary.h5", *sorted((folder / "evaluations").glob("*.h5"))]
     own = [file for file in files if one.has(str(file.relative_to(folder)))]
     return {
         "name": one.name,
         "family": family_name(one.family),
-        "header": header,
-        "rows": rows,
-        "pictures": [
+        "headline": headline_cells(one.summary),
+        "images": [
             {"title": title, "data": base64.b64encode(one.content(name)).decode()}
-            for name, title in PICTURES.items()
+            for name, title in IMAGES.items()
             if one.has(name)
         ],
         "files": [{"name": file.name, "link": _link(file, results)} for file in own],
-        "command": " ".join(provenance["command"]),
-        "dataset": provenance["dataset_signature"],
-        "seeds": ", ".join(map(str, provenance["seeds"])),
-        "stage_header": STAGE_HEADER,
-        "stages": describe_stages(provenance),
+        "provenance": one.provenance,
+        "stages": (STAGE_HEADER, describe_stages(one.provenance)),
         "config": one.content("config.yaml").decode(errors="replace"),
     }
 

@@ -1,4 +1,4 @@
-"""What each row of the tables was trained on: how often labels are right, and what they cost."""
+"""What each row of the tables was trained on: label accuracy, and what labels cost."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table as text."""
     header = [
         "method",
-        "right labels",
+        "label accuracy",
         "transitions of a context",
         "of a label",
     ]
@@ -68,7 +68,7 @@ def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:
     labels = (METHODS[method].labels or "").removeprefix("labels/")
-    # Bandits have no states: their roll-outs are their contexts.
+    # Bandits have no states: their rollouts are their contexts.
     context = manifest.transitions[METHODS[method].context] or manifest.transitions["context"]
     return {
         "method": row,

@@ -12,11 +12,12 @@ from sad_hpc.storage.provenance import provenance
 from sad_hpc.storage.run import Run, StageFolder
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
+STAGE_HEADER = ("stage", "commit", "machine", "versions")
 Element = tuple[str, int]
 
 
 class MissingElement(BaseModel):
-    """A (method, seed) that the tables do not have."""
+    """A (row, seed) that the tables do not have."""
 
     method: str
     seed: int
@@ -49,8 +50,8 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     """The content of `provenance.json` in a results folder, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
-    the like, with its number of `ranks` if it had any; `missing` lists the (method, seed)s that the
-    tables do not have.
+    the like, with its number of `ranks` if it had any; `missing` lists the elements that
+    the tables do not have.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
@@ -129,19 +130,11 @@ def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
     stages: dict[str, list[dict[str, Any]]] = {}
     for title, record in provenances["stages"].items():
         stages.setdefault(title.split("/")[0], []).append(record or {})
+    told = (_commit, _machine, _versions)
     return [
-        [
-            stage,
-            _distinct(_commit(record) for record in records),
-            _distinct(_machine(record) for record in records),
-            _distinct(_versions(record) for record in records),
-        ]
+        [stage, *("; ".join(dict.fromkeys(map(tell, records))) for tell in told)]
         for stage, records in stages.items()
     ]
-
-
-def _distinct(texts: Iterator[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
 
 
 def _commit(record: dict[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from sad_hpc.aggregate.comparison_text import write_comparisons
-from sad_hpc.aggregate.finished import Finished
-from sad_hpc.aggregate.html import write_page
+from sad_hpc.aggregate.comparison_files import write_comparisons
+from sad_hpc.aggregate.html import write_report
 from sad_hpc.aggregate.paper import FAMILY_NAMES, family_name
+from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.errors import SadError
 from sad_hpc.storage.files import lies_in
 
@@ -19,19 +19,23 @@ def overview(results: Path) -> Path:
         SadError: there is no experiment, one is a link elsewhere or not what aggregate writes, or
             two are of one task family of which neither bears its name.
     """
-    found = find_finished(results)
+    found = find_results(results)
     if not found:
         raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
     chosen = choose(found)
     notes = [note for one in chosen for note in one.notes] + left_out(found, chosen)
     write_comparisons(results, [one.summary for one in chosen], notes)
     path = results / PAGE
-    write_page(path, chosen, notes)
+    write_report(path, chosen, notes)
     return path
 
 
-def find_finished(results: Path) -> list[Finished]:
-    """The experiments that have a summary, in the paper's order of task families."""
+def find_results(results: Path) -> list[ResultsFolder]:
+    """The experiments that have a summary, in the paper's order of task families.
+
+    Raises:
+        SadError: see `overview`.
+    """
     found = []
     for path in sorted(results.glob("*/summary.csv")):
         if not lies_in(path.parent, results):
@@ -39,25 +43,32 @@ def find_finished(results: Path) -> list[Finished]:
                 f"{path.parent} is a link to a folder elsewhere, which the page would show to its "
                 "readers: copy that folder, or move the link aside"
             )
-        found.append(Finished.of(path.parent))
+        found.append(ResultsFolder(path.parent))
     order = list(FAMILY_NAMES)
-    known = sorted((f for f in found if f.family in order), key=lambda f: order.index(f.family))
-    return known + [one for one in found if one.family not in order]
+    return sorted(found, key=lambda one: (*order, one.family).index(one.family))
 
 
-def choose(found: list[Finished]) -> list[Finished]:
+def choose(found: list[ResultsFolder]) -> list[ResultsFolder]:
     """One experiment a task family: the only one, or the one that is named after the family.
 
     Raises:
         SadError: neither is there.
     """
-    by_family: dict[str, list[Finished]] = {}
-    for one in found:
-        by_family.setdefault(one.family, []).append(one)
-    return [_namesake(family, members) for family, members in by_family.items()]
+    chosen = []
+    for family in dict.fromkeys(one.family for one in found):
+        members = [one for one in found if one.family == family]
+        named = [one for one in members if len(members) == 1 or one.folder.name == family]
+        if not named:
+            raise SadError(
+                f"{', '.join(str(one.folder) for one in members)} are all of "
+                f"{family_name(family)}, and none of them is named {family}: move those aside that "
+                "the tables shall not show"
+            )
+        chosen += named
+    return chosen
 
 
-def left_out(found: list[Finished], chosen: list[Finished]) -> list[str]:
+def left_out(found: list[ResultsFolder], chosen: list[ResultsFolder]) -> list[str]:
     """Which experiments the tables do not show, as sentences that name what stands for them."""
     shown = {one.family: one.name for one in chosen}
     return [
@@ -65,14 +76,3 @@ def left_out(found: list[Finished], chosen: list[Finished]) -> list[str]:
         for one in found
         if one.name != shown[one.family]
     ]
-
-
-def _namesake(family: str, members: list[Finished]) -> Finished:
-    for one in members:
-        if len(members) == 1 or one.folder.name == family:
-            return one
-    names = ", ".join(str(one.folder) for one in members)
-    raise SadError(
-        f"{names} are all of {family_name(family)}, and none of them is named {family}: "
-        "move those aside that the tables shall not show"
-    )

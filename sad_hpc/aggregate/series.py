@@ -65,21 +65,13 @@ def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Serie
     A reference is taken once a seed, from the first method that has it: all methods are evaluated
     on the same tasks, and the subset's entries are those of that method.
     """
-    made = []
-    for method in methods:
-        own = [result for result in results if result.method == method]
-        made += _over_modes(own, method, None)
-    ordered = [result for method in methods for result in results if result.method == method]
+    ordered = sorted(results, key=lambda result: list(methods).index(result.method))
     names = [name for r in ordered for mode in r.modes.values() for name in mode.references]
-    for name in dict.fromkeys(names):
-        made += _over_modes(ordered, name, name)
-    return made
-
-
-def _over_modes(results: list[Result], policy: str, reference: str | None) -> list[Series]:
-    """The series of one policy; `reference` is its name if it is no method."""
+    policies = [(method, False) for method in methods]
+    policies += [(name, True) for name in dict.fromkeys(names)]
     candidates = [
-        _one_series(results, policy, reference, mode, subset)
+        _one_series(ordered, policy, is_reference, mode, subset)
+        for policy, is_reference in policies
         for mode in MODES
         for subset in SUBSETS
     ]
@@ -87,29 +79,21 @@ def _over_modes(results: list[Result], policy: str, reference: str | None) -> li
 
 
 def _one_series(
-    results: list[Result], policy: str, reference: str | None, mode: str, subset: str
+    results: list[Result], policy: str, is_reference: bool, mode: str, subset: str
 ) -> Series | None:
-    """One series, or None if no result has the mode's subset or the reference."""
+    """One series, or None if no result has the policy or the mode's subset."""
     by_seed: dict[int, tuple[NDArray, NDArray]] = {}
     for result in results:
-        part = result.modes[mode]
-        values = part.references.get(reference) if reference else part.values
+        part, own = result.modes[mode], result.method == policy
+        values = part.references.get(policy) if is_reference else part.values if own else None
         if values is None or subset not in part.subsets or result.seed in by_seed:
             continue
         mask, last = part.mask(subset), slice(-part.measure.headline, None)
         curve = masked_mean(values, mask, axis=0)
-        headline = masked_mean(values[:, last], mask[:, last], axis=1)
-        by_seed[result.seed] = (curve, headline)
+        by_seed[result.seed] = curve, masked_mean(values[:, last], mask[:, last], axis=1)
     if not by_seed:
         return None
-    curves, headlines = zip(*by_seed.values(), strict=True)
-    return Series(
-        policy=policy,
-        is_reference=reference is not None,
-        mode=mode,
-        subset=subset,
-        measure=results[0].modes[mode].measure,
-        seeds=tuple(by_seed),
-        curves=np.stack(curves),
-        headlines=np.stack(headlines),
-    )
+    curves, headlines = map(np.stack, zip(*by_seed.values(), strict=True))
+    measure = results[0].modes[mode].measure
+    seeds = tuple(by_seed)
+    return Series(policy, is_reference, mode, subset, measure, seeds, curves, headlines)

@@ -9,7 +9,7 @@ import h5py
 import pandas as pd
 import yaml
 
-from sad_hpc.aggregate.comparison_text import write_comparisons
+from sad_hpc.aggregate.comparison_files import write_comparisons
 from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
@@ -66,7 +66,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
 
 
 def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
-    """The (method, seed)s that have a result file, and those that have none."""
+    """The elements that have a result file, and those that have none."""
     present: list[Element] = []
     missing: list[Element] = []
     for element in run.experiment.elements:

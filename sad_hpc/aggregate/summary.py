@@ -96,7 +96,8 @@ def headline_cells(summary: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         own = [pick(summary[summary["method"] == method], *view) for view in views]
         counts = [str(int(row["n_seeds"].iloc[0])) if len(row) else NOT_COMPUTED for row in own]
         seeds = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
-        rows.append([method, *(mean_and_std(row) for row in own), seeds])
+        shown = [mean_and_std(row.iloc[0]) if len(row) else NOT_COMPUTED for row in own]
+        rows.append([method, *shown, seeds])
     return header, rows
 
 
@@ -117,16 +118,15 @@ def view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
     return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
 
 
-def mean_and_std(row: pd.DataFrame) -> str:
-    """`26.77 ± 0.96` of a summary's row; `26.77` of one seed; a dash if there is no row."""
-    if row.empty:
-        return NOT_COMPUTED
-    digits = DECIMALS.get(row["metric"].iloc[0], 2)
-    mean, std = row["mean"].iloc[0], row["std"].iloc[0]
-    if np.isnan(mean):
-        return "NaN"
-    spread = f" ± {std:.{digits}f}" if row["n_seeds"].iloc[0] > 1 else ""
-    return f"{mean:.{digits}f}{spread}"
+def mean_and_std(row: pd.Series) -> str:
+    """`26.77 ± 0.96` of a summary's row; `26.77` of one seed."""
+    mean = number(row["metric"], row["mean"])
+    return f"{mean} ± {number(row['metric'], row['std'])}" if row["n_seeds"] > 1 else mean
+
+
+def number(metric: str, value: float) -> str:
+    """With as many decimals as the metric's tables have."""
+    return "NaN" if np.isnan(value) else f"{value:.{DECIMALS.get(metric, 2)}f}"
 
 
 def write_curves(
@@ -166,6 +166,5 @@ def _write_series(group: Any, series: Series) -> None:
 def _write_training(group: Any, training: Training) -> None:
     group.attrs["name"] = training.method
     group.attrs["seeds"] = training.seeds
-    group["epochs"] = training.epochs
-    group["holdout_loss"] = training.holdout_loss
-    group["holdout_accuracy"] = training.holdout_accuracy
+    for name in ("epochs", "holdout_loss", "holdout_accuracy"):
+        group[name] = getattr(training, name)

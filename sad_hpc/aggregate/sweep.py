@@ -1,4 +1,4 @@
-"""A sweep as one table and one picture: labels and performance against the settings."""
+"""A sweep as one table and one figure: labels and performance against the settings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sad_hpc.aggregate.figures import save
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import VIEWS, view_title
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.rows import symbol
-from sad_hpc.storage.files import atomic_path
 
 WIDE = 8
 """Values that span such a factor get a logarithmic axis."""
@@ -44,15 +44,8 @@ def sweep_table(
 def draw_sweep(
     path: Path, family: str, table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame
 ) -> None:
-    """sweep.png: a panel for the labels' accuracy and each view, against the first key.
-
-    Args:
-        path: of the picture.
-        family: of the tasks.
-        table: see `sweep_table`.
-        keys: the sweep's, the one of the horizontal axis first.
-        summary: of the experiment, for the names of metrics.
-    """
+    """sweep.png: a panel for label accuracy and each view of a `sweep_table`, against the first of
+    the sweep's keys; `summary` has the names of metrics."""
     along, *others = keys
     panels = _panels(table, summary)
     figure = Figure(figsize=(4.6 * len(panels), 4.2), layout="constrained")
@@ -63,8 +56,7 @@ def draw_sweep(
         axes.set_ylabel(title)
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
+    save(path, figure)
 
 
 def _column(mode: str, subset: str) -> str:
@@ -75,7 +67,7 @@ def _panels(table: pd.DataFrame, summary: pd.DataFrame) -> Mapping[str, str]:
     """Titles of vertical axes by column; labels only where they differ between points."""
     panels = {}
     if "label_accuracy" in table and table["label_accuracy"].nunique() > 1:
-        panels["label_accuracy"] = "share of right labels"
+        panels["label_accuracy"] = "label accuracy"
     for mode, subset in VIEWS:
         if (column := _column(mode, subset)) in table:
             panels[column] = view_title(summary, mode, subset)

@@ -6,14 +6,14 @@ NOT_COMPUTED = "–"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; stars and bars in cells are escaped, so that DPT* stays DPT*."""
+    """A Markdown table; stars, bars and line breaks in cells are escaped: DPT* stays DPT*."""
     lines = [header, ["---"] * len(header), *rows]
     escaped = [[_escape(cell) for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("*", "\\*")
+    return cell.replace("|", "\\|").replace("*", "\\*").replace("\n", "<br>")
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,6 +13,8 @@ from sad_hpc.errors import DivergedError
 from sad_hpc.storage.run import Run
 
 METRICS = "metrics.jsonl"
+Epochs = dict[int, tuple[float, float]]
+"""Hold-out loss and accuracy by epoch."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,14 @@ def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Trainin
     Raises:
         DivergedError: a training has diverged.
     """
-    methods = dict.fromkeys(method for method, _ in elements)
-    read = [
-        _read_method(run, method, [seed for other, seed in elements if other == method])
-        for method in methods
-    ]
-    return [training for training in read if training is not None]
+    found: dict[str, dict[int, Epochs]] = {}
+    for method, seed in elements:
+        if epochs := read_epochs(run.checkpoint(method, seed).path / METRICS):
+            found.setdefault(method, {})[seed] = epochs
+    return [_curves(run, method, seeds) for method, seeds in found.items()]
 
 
-def _read_method(run: Run, method: str, seeds: Sequence[int]) -> Training | None:
-    found = {
-        seed: epochs
-        for seed in seeds
-        if (epochs := read_epochs(run.checkpoint(method, seed).path / METRICS))
-    }
-    if not found:
-        return None
+def _curves(run: Run, method: str, found: dict[int, Epochs]) -> Training:
     for seed, epochs in found.items():
         if not all(math.isfinite(loss) for loss, _ in epochs.values()):
             folder = run.checkpoint(method, seed).path
@@ -64,8 +58,8 @@ def _read_method(run: Run, method: str, seeds: Sequence[int]) -> Training | None
     return Training(method, tuple(found), np.array(common), curves[..., 0], curves[..., 1])
 
 
-def read_epochs(path: Path) -> dict[int, tuple[float, float]]:
-    """Hold-out loss and accuracy by epoch; empty if the file is missing.
+def read_epochs(path: Path) -> Epochs:
+    """What a file says; empty if the file is missing.
 
     Lines of another kind are passed over, and so is one that a stopped job left unfinished.  An
     epoch that was repeated after a resume counts as it was last.

@@ -22,9 +22,6 @@ FINE_THRESHOLD = 1e-12
 
 MAX_ITERATIONS = 10_000_000
 
-Values = NDArray[np.float64]
-"""(M, S): of being in a state, from Q (M, S, A)."""
-
 
 @dataclass(frozen=True)
 class QTables:
@@ -68,13 +65,12 @@ def optimal_q(mdps: TabularMDPs, discount: float = GAMMA, threshold: float = THR
 
 def _iterate(
     mdps: TabularMDPs,
-    backup: Callable[[NDArray[np.float64]], Values],
+    backup: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     discount: float,
     threshold: float,
 ) -> QTables:
+    """`backup` says of Q (M, S, A) what being in a state is worth, (M, S)."""
     check_discount(discount)
-    if not threshold > 0:
-        raise ConfigError(f"threshold={threshold:g} must be more than 0")
     mdp = np.arange(len(mdps.rewards))[:, None, None]
     rewards = mdps.rewards.astype(np.float64)
     q = np.zeros(rewards.shape)

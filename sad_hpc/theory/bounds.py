@@ -1,7 +1,7 @@
 """Theorems 1 and 2: how far a random policy can be trusted, and the inverses.
 
 Both say: with probability 1 - delta the action that looks best is the best one, if there are enough
-pulls of each arm (Theorem 1: N), or if roll-outs are long enough and each action has enough of them
+pulls of each arm (Theorem 1: N), or if rollouts are long enough and each action has enough of them
 (Theorem 2: N and N_ep).  Their proofs hold for one competing action and one query state at a time:
 with more than two actions, or for all states at once, the level is a guide, and no bound.
 """
@@ -69,7 +69,7 @@ class MDPBound:
     def least_horizon(self) -> int:
         """The smallest trust horizon N that the theorem allows: what follows N can decide nothing.
 
-        A roll-out of N has the rewards of t = 0 .. N.
+        A rollout of N has the rewards of t = 0 .. N.
         """
         horizon = max(0, math.floor(math.log(self._scaled_gap, self.discount) - 1))
         while self.discount ** (horizon + 1) >= self._scaled_gap * (1 - ROUNDING):
@@ -92,11 +92,11 @@ class MDPBound:
         return _finite(2 * ratio * ratio, f"G_1 for kappa={self.kappa:g}")
 
     def episodes(self, delta: float, horizon: int) -> float:
-        """The least N_ep, roll-outs of every action, for trustworthiness 1 - delta."""
+        """The least N_ep, rollouts of every action, for trustworthiness 1 - delta."""
         return _finite(self.g_1(horizon) * log_term(delta), f"N_ep for kappa={self.kappa:g}")
 
     def trustworthiness(self, episodes: float, horizon: int) -> float:
-        """1 - delta for N_ep roll-outs of N steps."""
+        """1 - delta for N_ep rollouts of N steps."""
         _check_positive(N_ep=episodes)
         return _level(episodes / self.g_1(horizon))
 

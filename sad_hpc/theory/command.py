@@ -4,9 +4,10 @@ import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sad_hpc.experiment.experiment import Experiment
     from sad_hpc.experiment.sections import DataConfig
     from sad_hpc.tasks.bandit import BanditFamily
     from sad_hpc.theory.trust import Trust
@@ -58,7 +59,7 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part.add_argument("--bound", type=float, required=True, help="B: |rewards| are at most this")
     part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
     part.add_argument("--gamma", type=float, required=True, help="discount")
-    text = "N: a roll-out has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
+    text = "N: a rollout has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
     part.add_argument("--horizon", type=int, required=True, help=text)
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
@@ -66,10 +67,10 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
     part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
     _add_config(part)
-    part = add("labels", _labels, "How often labels are right, against N and N_ep: a picture.")
+    part = add("labels", _labels, "Label accuracy against N and N_ep: a figure.")
     _add_config(part)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
-    part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and pictures.")
+    part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and figures.")
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
@@ -108,19 +109,24 @@ def _mdp(options: argparse.Namespace) -> int:
     print(f"least N = {bound.least_horizon:,}; at N = {horizon:,}, G_1 = {bound.g_1(horizon):.6g}")
     if options.delta is not None:
         exact = bound.episodes(options.delta, horizon)
-        print(f"N_ep = {math.ceil(exact):,} roll-outs of every action ({exact:.6g})")
+        print(f"N_ep = {math.ceil(exact):,} rollouts of every action ({exact:.6g})")
     else:
         print(f"1 - delta = {bound.trustworthiness(options.episodes, horizon):.6g}")
     return 0
 
 
-def _config(options: argparse.Namespace) -> int:
+def _experiment(options: argparse.Namespace) -> "Experiment[Any]":
     from sad_hpc.experiment.load import load_experiment
+
+    return load_experiment(options.config, options.overrides)
+
+
+def _config(options: argparse.Namespace) -> int:
     from sad_hpc.tasks.bandit import BanditFamily
     from sad_hpc.tasks.base import make_family
     from sad_hpc.theory.trust import trust
 
-    experiment = load_experiment(options.config, options.overrides)
+    experiment = _experiment(options)
     family, data = make_family(experiment.task), experiment.data
     found = trust(experiment)
     score = "" if data.score == "mean" else f", score = {data.score}"
@@ -175,20 +181,17 @@ def _paper(options: argparse.Namespace) -> int:
 
 
 def _labels(options: argparse.Namespace) -> int:
-    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.labels import write_labels
 
-    experiment = load_experiment(options.config, options.overrides)
-    path = write_labels(experiment, options.results)
+    path = write_labels(_experiment(options), options.results)
     print(f"table and figure: {path.with_suffix('.csv')}, {path.name}")
     return 0
 
 
 def _assumption(options: argparse.Namespace) -> int:
-    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.trust import assumption_2
 
-    experiment = load_experiment(options.config, options.overrides)
+    experiment = _experiment(options)
     gamma = experiment.data.discount if options.gamma is None else options.gamma
     found = assumption_2(experiment, gamma)
     for split, parameters, state in found.misled[:20]:
@@ -198,7 +201,7 @@ def _assumption(options: argparse.Namespace) -> int:
     misled, unequal = len(found.misled), found.unequal
     print(f"{found.checked:,} states of all tasks, gamma = {gamma:g}")
     print("the random policy's best actions are")
-    print(f"not all optimal in {misled:,}: endless roll-outs {'' if misled else 'never '}mislead")
+    print(f"not all optimal in {misled:,}: endless rollouts {'' if misled else 'never '}mislead")
     print(
         f"not exactly the optimal ones in {unequal:,}: "
         f"Assumption 2 {'fails' if unequal else 'holds'} to the letter"

@@ -1,11 +1,9 @@
-"""How often labels are right, against N and N_ep, and how far states are from a goal.
+"""Label accuracy against N and N_ep, and how far states are from a goal.
 
-The paper's figure of accuracies.  Like there, the accuracy is that of the labels which there are;
-beside it stands the share of query states that have one: a short trust horizon is right, and
-silent.
+The paper's figure of label accuracy.  Like there, it is that of the labels which there are; beside
+it stands the share of query states that have one: a short trust horizon is right, and silent.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from sad_hpc.aggregate.figures import save
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import write_table
 from sad_hpc.experiment.experiment import Experiment
-from sad_hpc.storage.files import atomic_path, write_json
+from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
 from sad_hpc.theory.choose import Candidate
 from sad_hpc.theory.repeats import repeat_labels
 
@@ -37,7 +36,7 @@ RULES = (*(("mean", count) for count in EPISODES), *(("best", count) for count i
 """Score and N_ep, of episodic tasks; with N_ep = 1 the two scores are the same."""
 STYLES = {"mean": "-", "best": "--"}
 PANELS = {
-    "right": "share of labels that are optimal",
+    "right": "label accuracy",
     "labelled": "share of query states with a label",
     "consensus": "consensus of two labels",
 }
@@ -45,11 +44,8 @@ PANELS = {
 
 def write_labels(experiment: Experiment[Any], results: Path) -> Path:
     """Makes `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, their
-    origin beside them (`.json`), and for rooms with goals `steps_<experiment>.png`.
-
-    Returns:
-        the picture of labels.
-    """
+    origin beside them (`.json`), and for rooms with goals `steps_<experiment>.png`; returns the
+    first figure."""
     family, folder = make_family(experiment.task), results / "theory"
     folder.mkdir(parents=True, exist_ok=True)
     table = label_curves(experiment)
@@ -74,18 +70,10 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
             rule = {"trust_horizon": horizon, "episodes_per_action": episodes}
             data = experiment.data.model_copy(update={**rule, "score": score})
             one = Candidate(repeats=repeat_labels(family, data, QUERY_STATES), **rule)
-            rows.append(
-                {
-                    "score": score,
-                    "N": horizon,
-                    "N_ep": episodes,
-                    "right": one.right(family) / one.coverage if one.coverage else np.nan,
-                    "labelled": one.coverage,
-                    "consensus": one.consensus,
-                    "transitions": one.repeats.transitions,
-                }
-            )
-    return pd.DataFrame(rows)
+            right = one.right(family) / one.coverage if one.coverage else np.nan
+            shares = (right, one.coverage, one.consensus, one.repeats.transitions)
+            rows.append((score, horizon, episodes, *shares))
+    return pd.DataFrame(rows, columns=["score", "N", "N_ep", *PANELS, "transitions"])
 
 
 def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:
@@ -101,26 +89,12 @@ def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.f
 def _draw_curves(path: Path, family: TaskFamily, table: pd.DataFrame) -> None:
     figure = Figure(figsize=(4.4 * len(PANELS), 4.0), layout="constrained")
     figure.suptitle(f"{family_name(family.name)}: labels by trust horizon")
-    panels = figure.subplots(1, len(PANELS))
-    for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-        _draw_shares(axes, table, column, title)
-    _save(path, figure)
+    for axes, column in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+        _draw_shares(axes, table, column)
+    save(path, figure)
 
 
-def _draw_rooms(path: Path, family: TaskFamily, goals: Sequence[NDArray[Any]]) -> None:
-    figure = Figure(figsize=(4.0 * len(goals), 4.0), layout="constrained")
-    panels = figure.subplots(1, len(goals), squeeze=False)[0]
-    for axes, goal in zip(panels, goals, strict=True):
-        _draw_steps(axes, family, goal)
-    _save(path, figure)
-
-
-def _save(path: Path, figure: Figure) -> None:
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
-
-
-def _draw_shares(axes: Axes, table: pd.DataFrame, column: str, title: str) -> None:
+def _draw_shares(axes: Axes, table: pd.DataFrame, column: str) -> None:
     for (score, episodes), rows in table.groupby(["score", "N_ep"], sort=False):
         color = f"C{EPISODES.index(episodes)}"
         label = f"{score}, N_ep = {episodes}"
@@ -128,25 +102,31 @@ def _draw_shares(axes: Axes, table: pd.DataFrame, column: str, title: str) -> No
     axes.set_xscale("log")
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel("trust horizon N")
-    axes.set_ylabel(title)
+    axes.set_ylabel(PANELS[column])
     axes.spines[["top", "right"]].set_visible(False)
     if table["N_ep"].nunique() > 1:
         axes.legend(frameon=False, fontsize=9)
 
 
-def _goals(family: TaskFamily) -> Sequence[NDArray[Any]]:
+def _goals(family: TaskFamily) -> list[NDArray[Any]]:
     """The corner opposite the start, and the middle, of families whose tasks are goals."""
     if not isinstance(family, TabularFamily) or family.coordinates.shape[1] != 2:
         return []
-    last = family.coordinates.max(axis=0)
-    goals = np.stack([last, last // 2]).astype(np.int16)
-    known = {tuple(goal) for split in ("train", "test") for goal in family.distinct_tasks(split)}
-    return [goal for goal in goals if tuple(goal) in known]
+    last = family.coordinates.max(axis=0).astype(np.int16)
+    known = {tuple(task) for split in SPLITS for task in family.distinct_tasks(split)}
+    return [goal for goal in (last, last // 2) if tuple(goal) in known]
 
 
-def _draw_steps(axes: Axes, family: TaskFamily, goal: NDArray[Any]) -> None:
-    """The least number of steps to a goal, in every cell."""
-    assert isinstance(family, TabularFamily)
+def _draw_rooms(path: Path, family: TaskFamily, goals: list[NDArray[Any]]) -> None:
+    """The least number of steps to each goal, in every cell."""
+    figure = Figure(figsize=(4.0 * len(goals), 4.0), layout="constrained")
+    for axes, goal in zip(figure.subplots(1, len(goals), squeeze=False)[0], goals, strict=True):
+        assert isinstance(family, TabularFamily)
+        _draw_steps(axes, family, goal)
+    save(path, figure)
+
+
+def _draw_steps(axes: Axes, family: TabularFamily, goal: NDArray[Any]) -> None:
     steps = np.full(family.coordinates.max(axis=0) + 1, np.nan)
     steps[tuple(family.coordinates.T)] = steps_to_go(family, goal)
     axes.imshow(steps.T, origin="lower", cmap="Blues_r")

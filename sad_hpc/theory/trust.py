@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import integrate
 
 from sad_hpc.distill import make_block
@@ -50,7 +49,7 @@ def trust(experiment: Experiment[Any]) -> Trust:
     """The theorem's level for an experiment's labels, and their accuracy in simulation.
 
     Theorem 2 is about the mean return of N steps, by which Algorithm 3 chooses; where rewards are
-    sparse, Algorithm 5 stops a roll-out at its first reward, and the level is a guide.
+    sparse, Algorithm 5 stops a rollout at its first reward, and the level is a guide.
 
     Raises:
         ConfigError: the family is neither a bandit nor tabular.
@@ -75,11 +74,9 @@ def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, M
     if isinstance(family, BanditFamily):
         return expected_trustworthiness(family, data.trust_horizon), "", None
     if data.score == "best":
-        return None, "it is about means of roll-outs, not about the best of them", None
-    tabular = _tabular(family)
-    mdps, policy = tabular.mdps(tabular.distinct_tasks("train")), _behavior_policy(tabular, data)
-    random = policy_q(mdps, policy, data.discount, FINE_THRESHOLD)
-    if agreement(random, optimal_q(mdps, data.discount, FINE_THRESHOLD)).misled.any():
+        return None, "it is about means of rollouts, not about the best of them", None
+    mdps, random, optimal = _q_tables(_tabular(family), data, "train", data.discount)
+    if agreement(random, optimal).misled.any():
         return None, "the random policy's best actions are not all optimal (Assumption 2)", None
     bound, horizon = mdp_bound(mdps, random), theorem_horizon(data)
     if horizon < bound.least_horizon:
@@ -126,7 +123,7 @@ def mdp_bound(mdps: TabularMDPs, random: QTables) -> MDPBound:
 
 
 def theorem_horizon(data: DataConfig) -> int:
-    """The theorem's N of a config's: its roll-outs have rewards at t = 0..N, ours N rewards."""
+    """The theorem's N of a config's: its rollouts have rewards at t = 0..N, ours N rewards."""
     return data.trust_horizon - 1
 
 
@@ -149,19 +146,13 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
         ConfigError: the family is not tabular, or `discount` is outside of (0, 1).
     """
     family = _tabular(make_family(experiment.task))
-    policy = _behavior_policy(family, experiment.data)
     misled, checked, unequal = [], 0, 0
     for split in SPLITS:
-        tasks = family.distinct_tasks(split)
-        mdps = family.mdps(tasks)
-        found = agreement(
-            policy_q(mdps, policy, discount, FINE_THRESHOLD),
-            optimal_q(mdps, discount, FINE_THRESHOLD),
-        )
+        found = agreement(*_q_tables(family, experiment.data, split, discount)[1:])
         checked, unequal = checked + found.misled.size, unequal + int(found.unequal.sum())
         for task, state in np.argwhere(found.misled):
-            cell = family.coordinates[state].tolist()
-            misled.append((split, tasks[task].tolist(), cell))
+            parameters = family.distinct_tasks(split)[task].tolist()
+            misled.append((split, parameters, family.coordinates[state].tolist()))
     return Assumption2(checked, unequal, misled)
 
 
@@ -173,7 +164,12 @@ def _tabular(family: TaskFamily) -> TabularFamily:
     return family
 
 
-def _behavior_policy(family: TabularFamily, data: DataConfig) -> NDArray[np.float64]:
-    """(A,): the chance of each action."""
+def _q_tables(
+    family: TabularFamily, data: DataConfig, split: str, discount: float
+) -> tuple[TabularMDPs, QTables, QTables]:
+    """A split's distinct MDPs, and their Q under the behavior policy and the optimal one."""
+    mdps = family.mdps(family.distinct_tasks(split))
     table = policy_table(data.behavior_policy, family.n_actions)
-    return np.bincount(table, minlength=family.n_actions) / len(table)
+    policy = np.bincount(table, minlength=family.n_actions) / len(table)
+    random = policy_q(mdps, policy, discount, FINE_THRESHOLD)
+    return mdps, random, optimal_q(mdps, discount, FINE_THRESHOLD)

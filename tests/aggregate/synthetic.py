@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-import h5py
 import numpy as np
 
+from sad_hpc.evaluate import result
+from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.storage.run import Run
 
@@ -25,41 +26,36 @@ def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic") -
     return Run(parse_experiment(mapping, "test"), folder / "runs")
 
 
-def write_mode(file, mode, values, metric="return", axis="episode", headline=1, seen=None):
-    group = file.create_group(mode)
-    group.attrs["metric"] = metric
-    group.attrs["higher_is_better"] = metric == "return"
-    group.attrs["axis"] = axis
-    group.attrs["headline"] = headline
-    group["values"] = np.asarray(values, dtype=np.float32)
-    if seen is not None:
-        group["context_rewards"] = np.asarray(seen, dtype=np.int32)
+def mode_result(values, references, metric="return", axis="episode", headline=1, seen=None):
+    counted = None if seen is None else np.asarray(seen, dtype=np.int32)
+    others = {name: np.asarray(array, np.float32) for name, array in references.items()}
+    values = np.asarray(values, dtype=np.float32)
+    return ModeResult(Measure(metric, axis, headline), values, counted, others)
 
 
 def write_result(
-    run: Run, method, seed, offline, online, *, family="darkroom", references=None, **attributes
+    run: Run, method, seed, offline, online, *, family="darkroom", references=None
 ) -> Path:
-    """`offline` and `online` are arguments of write_mode; `references` is {name: {mode: array}}."""
+    """`offline` and `online` are of mode_result; `references` is {name: {mode: array}}."""
     folder = run.evaluation(method, seed).path
     folder.mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / "result.h5", "w") as file:
-        stored = {
-            "format_version": 1,
-            "signature": folder.name[-12:],
-            "config": "{}",
-            "method": method,
-            "seed": seed,
-            "task_family": family,
-        }
-        for name, value in (stored | attributes).items():
-            file.attrs[name] = value
-        write_mode(file, "offline", **offline)
-        write_mode(file, "online", **online)
-        for name, modes in (references or {}).items():
-            for mode, values in modes.items():
-                file[f"references/{name}/{mode}"] = np.asarray(values, dtype=np.float32)
-        file["tasks/index"] = np.arange(len(offline["values"]))
-        file["tasks/parameters"] = np.zeros((len(offline["values"]), 2), np.int16)
+    modes = {
+        mode: mode_result(
+            **given,
+            references={name: m[mode] for name, m in (references or {}).items() if mode in m},
+        )
+        for mode, given in (("offline", offline), ("online", online))
+    }
+    attributes = {
+        "signature": folder.name[-12:],
+        "config": {},
+        "method": method,
+        "seed": seed,
+        "task_family": family,
+    }
+    n_tasks = len(offline["values"])
+    tasks = {"index": np.arange(n_tasks), "parameters": np.zeros((n_tasks, 2), np.int16)}
+    result.write_result(folder / "result.h5", attributes, tasks, modes)
     return folder / "result.h5"
 
 

@@ -5,14 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sad_hpc.aggregate.comparison import column, comparison, comparisons, improvement
-from sad_hpc.aggregate.comparison_text import (
-    comparison_cells,
+from sad_hpc.aggregate.comparison import PAPER, better_by, comparison, improvement
+from sad_hpc.aggregate.comparison_files import (
     comparison_latex,
     comparison_markdown,
+    percent_cells,
+    value_cells,
     write_comparisons,
 )
-from sad_hpc.aggregate.means import chance_notes, means_cells
 from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS
 from sad_hpc.aggregate.summary import COLUMNS
 from sad_hpc.aggregate.tables import NOT_COMPUTED
@@ -47,37 +47,79 @@ def summary(family, means, mode="offline", metric="return", subset="all"):
     return pd.DataFrame(rows)
 
 
-def ours(table, environment, baseline):
-    row = table[table["environment"] == environment].iloc[0]
-    return row[column(baseline, "ours")]
+def ours(table, environment, baseline, column="SAD better by (%)"):
+    row = table[(table["environment"] == environment) & (table["method"] == baseline)]
+    return row[column].item()
 
 
-def test_methods_that_are_no_better_than_chance_are_named():
-    higher = summary("darkroom", {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 1.2, "random": 1.0})
-    lower = summary(
-        "gaussian_bandit", {"SAD": 0.01, "AD": 0.4, "DPT": 0.29, "DIT": 0.26, "random": 0.3},
-        metric="suboptimality",
-    )  # fmt: skip
-    [note] = chance_notes([higher, lower], "offline")
-    assert note.startswith(
-        "No better than random play: AD, DPT on Darkroom; AD, DPT on Gaussian Bandits. By how"
-    )
-    assert chance_notes([higher, lower], "online") == []
-    numbers = ["20.00 ± 0.00", "0.00 ± 0.00", "1.05 ± 0.00", "1.20 ± 0.00"]
-    others = [NOT_COMPUTED, "1.00 ± 0.00", NOT_COMPUTED]
-    assert means_cells([higher], "offline") == [["Darkroom (return)", *numbers, *others]]
-    assert means_cells([higher.assign(n_seeds=1)], "offline")[0][1] == "20.00"
+def cells(table, environment):
+    return next(row for row in percent_cells(table) if row[0] == environment)
+
+
+def test_values_stand_beside_random_and_optimal_play():
+    means = {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 2.2, "random": 1.0, "optimal": 41.0}
+    higher = summary("darkroom", means).assign(std=0.5, ci_low=1.25, ci_high=22.0)
+    [row] = value_cells(comparison([higher], "offline"))
+    assert row == [
+        "Darkroom (return)",
+        "20.00 ± 0.50\n[1.25, 22.00]\n47.5 % of optimum",
+        "0.00 ± 0.50\n[1.25, 22.00]\nat chance",
+        "1.05 ± 0.50\n[1.25, 22.00]\nat chance",
+        "2.20 ± 0.50\n[1.25, 22.00]\n3.0 % of optimum",
+        *[NOT_COMPUTED, "1.00 ± 0.50", "41.00 ± 0.50"],
+    ]
+    [row] = value_cells(comparison([higher.assign(n_seeds=1)], "offline"))
+    assert row[1] == "20.00\n47.5 % of optimum"
+    assert value_cells(comparison([higher], "online")) == []
+
+
+@pytest.mark.parametrize("metric", ["suboptimality", "regret"])
+def test_the_share_of_what_is_lost_is_that_of_random_play(metric):
+    lost = {"SAD": 0.03, "AD": 0.4, "DPT": 0.31, "DIT": 0.26, "random": 0.3, "optimal": 0.0}
+    table = comparison([summary("gaussian_bandit", lost, metric=metric)], "offline")
+    for method, mean in lost.items():
+        share = ours(table, "Gaussian Bandits", method, "share_of_optimum")
+        assert share == pytest.approx(1 - mean / 0.3)
+        assert ours(table, "Gaussian Bandits", method, "at_chance") == (method in ("AD", "DPT"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "seeds", "expected"),
+    [
+        (1.0, 0.0, 4, True),
+        (0.1, 0.0, 4, True),  # worse than chance
+        (2.0, 0.0, 4, False),
+        (2.0, 0.62, 4, False),  # its interval reaches down to 1.01
+        (2.0, 0.64, 4, True),
+        (20.0, 90.0, 4, False),  # unsure, but far from random play
+        (2.0, 0.0, 1, True),  # one seed has no interval
+        (6.0, 0.0, 1, False),
+    ],
+)
+def test_chance_is_what_neither_seeds_nor_size_tell_from_random_play(mean, std, seeds, expected):
+    table = summary("darkroom", {"SAD": 20.0, "DIT": mean, "random": 1.0, "optimal": 41.0})
+    table.loc[table["method"] == "DIT", ["std", "n_seeds"]] = std, seeds
+    assert ours(comparison([table], "offline"), "Darkroom", "DIT", "at_chance") == expected
+
+
+def test_nothing_is_a_percentage_over_chance():
+    means = {"SAD": 20.0, "AD": 1.0, "DPT": 2.0, "random": 1.0, "optimal": 41.0}
+    table = comparison([summary("darkroom", means)], "offline")
+    assert cells(table, "Darkroom")[1:3] == ["at chance (paper 2162.2 %)",
+                                             "900.0 % (paper 2069.6 %)"]  # fmt: skip
+    assert cells(table, AVERAGE)[1:3] == ["– (paper 2075.2 %)", "900.0 % (1 of 5; paper 2015.9 %)"]
+    assert "at chance (paper $2162.2" in comparison_latex(table, "offline")
 
 
 @pytest.mark.parametrize(("mode", "text"), [("offline", PAPER_OFFLINE), ("online", PAPER_ONLINE)])
 def test_paper_numbers_are_the_papers(mode, text):
     table = comparison([], mode)
     lines = text.strip().splitlines()
-    assert len(lines) == len(table)
-    for line, (_, row) in zip(lines, table.iterrows(), strict=True):
-        assert re.sub(r"\\emph\{(.*)\}", r"\1", line.split(" & ")[0]) == row["environment"]
+    assert len(lines) * len(BASELINES) == len(table)
+    for line in lines:
+        environment = re.sub(r"\\emph\{(.*)\}", r"\1", line.split(" & ")[0])
         printed = [float(number) for number in re.findall(r"\$(-?[\d.]+)\\%\$", line)]
-        assert printed == [row[column(baseline, "paper")] for baseline in BASELINES]
+        assert printed == [ours(table, environment, baseline, PAPER) for baseline in BASELINES]
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])
@@ -105,9 +147,8 @@ def test_improvement_over_nothing_is_infinite():
 def test_only_what_was_computed_is_filled():
     table = comparison([summary("darkroom", {"SAD": 30.0, "DPT": 10.0})], "offline")
     assert ours(table, "Darkroom", "DPT") == pytest.approx(200.0)
-    filled = table[[column(baseline, "ours") for baseline in BASELINES]].notna().to_numpy()
-    assert filled.sum() == 2  # the cell and the average of its column
-    assert comparison_cells(table)[2][1] == "– (paper 2162.2 %)"
+    assert table[better_by("SAD")].notna().sum() == 2  # the cell and the average of its column
+    assert cells(table, "Darkroom")[1] == "– (paper 2162.2 %)"
 
 
 def test_average_is_over_the_rows_that_are_there_and_says_how_many():
@@ -118,9 +159,9 @@ def test_average_is_over_the_rows_that_are_there_and_says_how_many():
     table = comparison(summaries, "offline")
     assert ours(table, AVERAGE, "DPT") == pytest.approx((200 + 400) / 2)
     assert ours(table, AVERAGE, "DPT*") == pytest.approx(-25.0)
-    average = comparison_cells(table)[-1]
-    assert average[2] == "300.0 % (2 of 5 environments; paper 2015.9 %)"
-    assert average[4] == "-25.0 % (1 of 5 environments; paper -18.6 %)"
+    average = cells(table, AVERAGE)
+    assert average[2] == "300.0 % (2 of 5; paper 2015.9 %)"
+    assert average[4] == "-25.0 % (1 of 5; paper -18.6 %)"
     assert average[1] == "– (paper 2075.2 %)"
 
 
@@ -140,19 +181,17 @@ def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
         summary("darkroom", {"SAD": 30.0, "SAD, N_ep = 4": 40.0, "DPT": 10.0}),
         summary("miniworld", {"SAD": 3.0, "DPT": 1.0}),
     ]
-    table = comparisons(summaries, "offline")
-    assert ours(table, "Darkroom", "DPT") == pytest.approx(200.0)
-    assert ours(table, AVERAGE, "DPT") == pytest.approx(200.0)
-    assert list(table["environment"])[6:] == [
-        "Darkroom: SAD, N_ep = 4",
-        "Average: SAD, N_ep = 4",
-    ]
-    for environment in list(table["environment"])[6:]:
-        assert ours(table, environment, "DPT") == pytest.approx(300.0)
+    table = comparison(summaries, "offline")
+    variant = better_by("SAD, N_ep = 4")
+    for environment in ("Darkroom", AVERAGE):
+        assert ours(table, environment, "DPT") == pytest.approx(200.0)
+        assert ours(table, environment, "DPT", variant) == pytest.approx(300.0)
+    titles = [row[0] for row in percent_cells(table)]
+    assert titles[6:] == ["Darkroom: SAD, N_ep = 4", "Average: SAD, N_ep = 4"]
     write_comparisons(tmp_path, summaries)
     page = (tmp_path / "compare_offline.md").read_text()
-    assert "300.0 % (1 of 5 environments; paper –)" in page
-    assert "| Environment | SAD | SAD, N_ep = 4 |" in page
+    assert "| Average: SAD, N_ep = 4 | – | 300.0 % (1 of 5) |" in page
+    assert "| Darkroom: SAD, N_ep = 4 | 40.00 ± 0.00<br>[0.00, 0.00] |  |" in page
     latex = (tmp_path / "compare_offline.tex").read_text()
     assert latex.count("\\hline\nAverage") == 2
 
@@ -178,25 +217,27 @@ def test_markdown_and_latex_say_what_the_csv_says(tmp_path):
     summaries = [summary("darkroom", means), summary("miniworld", {"SAD": 3.0, "DIT": 7.0})]
     write_comparisons(tmp_path, summaries, ["DPT* seed 3 is missing."])
     table = pd.read_csv(tmp_path / "compare_offline.csv")
-    markdown, _, behind = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
-    assert "24.12 ± 0.00" in behind and "7.00 ± 0.00" in behind
+    values, _, markdown = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
+    assert "24.12 ± 0.00" in values and "7.00 ± 0.00" in values
     latex = (tmp_path / "compare_offline.tex").read_text()
     markdown_rows = [line for line in markdown.splitlines() if line.startswith("| ")][2:]
     latex_rows = [line for line in latex.splitlines() if " & " in line][1:]
-    assert len(markdown_rows) == len(latex_rows) == len(table)
-    for (_, row), in_markdown, in_latex in zip(
-        table.iterrows(), markdown_rows, latex_rows, strict=True
+    environments = [*FAMILY_NAMES.values(), AVERAGE]
+    for environment, in_markdown, in_latex in zip(
+        environments, markdown_rows, latex_rows, strict=True
     ):
-        expected = []
-        for baseline in BASELINES:
-            expected += [row[column(baseline, "ours")], row[column(baseline, "paper")]]
+        expected = [
+            ours(table, environment, baseline, column)
+            for baseline in BASELINES
+            for column in (better_by("SAD"), PAPER)
+        ]
         assert _numbers(in_markdown, " %", "–") == _rounded(expected)
         assert _numbers(in_latex.replace("$", "").replace(r"\infty", "∞"), r"\%", "--") == _rounded(
             expected
         )
     assert latex.count("{") == latex.count("}")
     assert r"DPT$^*$ seed 3 is missing." in latex
-    assert "DPT* seed 3 is missing." in markdown
+    assert "DPT* seed 3 is missing." in values
 
 
 def _rounded(values):

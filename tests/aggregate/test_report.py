@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
-from sad_hpc.aggregate import aggregate
-from sad_hpc.aggregate import report as overview
-from sad_hpc.aggregate.comparison import improvement
+from sad_hpc.aggregate import aggregate, overview
+from sad_hpc.aggregate.comparison import better_by, improvement
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
 from tests.conftest import ROOT
@@ -57,7 +56,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_family_has_its_row_from_its_own_experiment(two: Path):
-    table = pd.read_csv(two / "compare_offline.csv").set_index("environment")["SAD vs DPT ours (%)"]
+    table = pd.read_csv(two / "compare_offline.csv").query("method == 'DPT'")
+    table = table.set_index("environment")[better_by("SAD")]
     assert table["Gaussian Bandits"] == pytest.approx(300)
     sad, dpt = (
         np.mean([level("SAD", s) for s in range(3)]),
@@ -102,7 +102,7 @@ def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
-    """Pictures (decoded or not), links, rows and width of a page after layout."""
+    """Images (decoded or not), links, rows and width of a page after layout."""
     if CHROMIUM is None and os.environ.get("SAD_HPC_REQUIRE_BROWSER") != "1":
         pytest.skip("no Chromium on the PATH")
     probe = tmp_path / "probe.html"

@@ -210,7 +210,8 @@ def test_bandit_results_are_drawn_and_compared(tmp_path):
         offline["axis"] = "context length"
         write_result(run, method, seed, offline, online, family="gaussian_bandit")
     folder = aggregate(run, tmp_path / "results")
-    table = pd.read_csv(folder / "compare_online.csv").set_index("environment")
-    assert table.loc["Gaussian Bandits", "SAD vs DPT ours (%)"] == pytest.approx(300, rel=1e-5)
+    table = pd.read_csv(folder / "compare_online.csv").set_index(["environment", "method"])
+    better = table.loc[("Gaussian Bandits", "DPT"), "SAD better by (%)"]
+    assert better == pytest.approx(300, rel=1e-5)
     assert "Gaussian Bandits" in (folder / "README.md").read_text()
     assert "0.1200 ± 0.0000" in headline_table(folder)

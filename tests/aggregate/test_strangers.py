@@ -16,8 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.aggregate import aggregate, headline_table
-from sad_hpc.aggregate import report as overview
+from sad_hpc.aggregate import aggregate, headline_table, overview
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
 
