@@ -58,7 +58,7 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part.add_argument("--bound", type=float, required=True, help="B: |rewards| are at most this")
     part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
     part.add_argument("--gamma", type=float, required=True, help="discount")
-    text = "N: a roll-out has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
+    text = "N: a rollout has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
     part.add_argument("--horizon", type=int, required=True, help=text)
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
@@ -66,10 +66,10 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
     part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
     _add_config(part)
-    part = add("labels", _labels, "How often labels are right, against N and N_ep: a picture.")
+    part = add("labels", _labels, "How often labels are right, against N and N_ep: a figure.")
     _add_config(part)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
-    part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and pictures.")
+    part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and figures.")
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
@@ -108,7 +108,7 @@ def _mdp(options: argparse.Namespace) -> int:
     print(f"least N = {bound.least_horizon:,}; at N = {horizon:,}, G_1 = {bound.g_1(horizon):.6g}")
     if options.delta is not None:
         exact = bound.episodes(options.delta, horizon)
-        print(f"N_ep = {math.ceil(exact):,} roll-outs of every action ({exact:.6g})")
+        print(f"N_ep = {math.ceil(exact):,} rollouts of every action ({exact:.6g})")
     else:
         print(f"1 - delta = {bound.trustworthiness(options.episodes, horizon):.6g}")
     return 0
@@ -198,7 +198,7 @@ def _assumption(options: argparse.Namespace) -> int:
     misled, unequal = len(found.misled), found.unequal
     print(f"{found.checked:,} states of all tasks, gamma = {gamma:g}")
     print("the random policy's best actions are")
-    print(f"not all optimal in {misled:,}: endless roll-outs {'' if misled else 'never '}mislead")
+    print(f"not all optimal in {misled:,}: endless rollouts {'' if misled else 'never '}mislead")
     print(
         f"not exactly the optimal ones in {unequal:,}: "
         f"Assumption 2 {'fails' if unequal else 'holds'} to the letter"

@@ -1,7 +1,7 @@
 """Labels drawn twice for the same query states: how far they can be trusted, by random data alone.
 
-Two labels that are drawn independently agree where roll-outs tell the actions apart, and only by
-chance where they do not.  Query states are drawn uniformly and kept whether a roll-out found a
+Two labels that are drawn independently agree where rollouts tell the actions apart, and only by
+chance where they do not.  Query states are drawn uniformly and kept whether a rollout found a
 reward or not, so that a rule which says nothing about most states is seen to do so.
 """
 
