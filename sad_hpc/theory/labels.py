@@ -25,7 +25,6 @@ from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.run import provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
-from sad_hpc.theory.choose import Candidate
 from sad_hpc.theory.repeats import repeat_labels
 
 QUERY_STATES = 20_000
@@ -71,9 +70,9 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
     rows = []
     for score, episodes in RULES[:1] if bandit else RULES:
         for horizon in horizons:
-            rule = {"trust_horizon": horizon, "episodes_per_action": episodes}
-            data = experiment.data.model_copy(update={**rule, "score": score})
-            one = Candidate(repeats=repeat_labels(family, data, QUERY_STATES), **rule)
+            rule = {"trust_horizon": horizon, "episodes_per_action": episodes, "score": score}
+            data = experiment.data.model_copy(update=rule)
+            one = repeat_labels(family, data, QUERY_STATES)
             rows.append(
                 {
                     "score": score,
@@ -82,7 +81,7 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
                     "right": one.right(family) / one.coverage if one.coverage else np.nan,
                     "labelled": one.coverage,
                     "consensus": one.consensus,
-                    "transitions": one.repeats.transitions,
+                    "transitions": one.transitions,
                 }
             )
     return pd.DataFrame(rows)
