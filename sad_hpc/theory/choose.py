@@ -6,11 +6,9 @@ labels are right at least as often.  The cheapest rule with the consensus asked 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from sad_hpc.distill.labels import NO_LABEL
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
@@ -27,51 +25,17 @@ EPISODES = tuple(4**power for power in range(7))
 """N_ep of episodic tasks; a bandit's label has one rollout."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A rule that was tried."""
-
-    trust_horizon: int
-    """N."""
-    episodes_per_action: int
-    """N_ep."""
-    repeats: Repeats
-
-    @property
-    def consensus(self) -> float:
-        """See `Repeats`."""
-        return self.repeats.consensus
-
-    @property
-    def spent(self) -> float:
-        """Transitions of this trial: two labels of each query state."""
-        return 2 * len(self.repeats.first) * self.repeats.transitions
-
-    @property
-    def coverage(self) -> float:
-        """The share of query states that have a label."""
-        return float((self.repeats.first != NO_LABEL).mean())
-
-    def right(self, family: TaskFamily) -> float:
-        """The share of query states whose label is optimal: for reports, the choice knows nothing
-        of it."""
-        known = self.repeats.first != NO_LABEL
-        parameters, states = self.repeats.parameters[known], self.repeats.query_states[known]
-        optimal = family.are_optimal(parameters, states, self.repeats.first[known])
-        return float(optimal.sum() / len(known))
-
-
-def choose(candidates: Sequence[Candidate], asked: float) -> Candidate:
+def choose(candidates: Sequence[Repeats], asked: float) -> Repeats:
     """The cheapest that reaches it; else the one that comes nearest."""
     enough = [one for one in candidates if one.consensus >= asked]
     if enough:
-        return min(enough, key=lambda one: one.repeats.transitions)
+        return min(enough, key=lambda one: one.transitions)
     return max(candidates, key=lambda one: one.consensus)
 
 
 def candidates(
     family: TaskFamily, data: DataConfig, asked: float, episodes: Sequence[int] = EPISODES
-) -> list[Candidate]:
+) -> list[Repeats]:
     """Rules for a family: for each N more and more rollouts, until they are enough or too many.
 
     Args:
@@ -90,18 +54,16 @@ def candidates(
             "labels of data.score=best with data.tie_break=random may differ and both be right, so "
             "that their consensus says nothing: use data.tie_break=lowest, or choose N by hand"
         )
-    tried: list[Candidate] = []
+    tried: list[Repeats] = []
     cheapest = np.inf
     for horizon in _horizons(family):
         for count in (1,) if isinstance(family, BanditFamily) else episodes:
             rule = {"trust_horizon": horizon, "episodes_per_action": count}
-            one = Candidate(
-                repeats=repeat_labels(family, data.model_copy(update=rule), QUERY_STATES), **rule
-            )
+            one = repeat_labels(family, data.model_copy(update=rule), QUERY_STATES)
             tried.append(one)
             if one.consensus >= asked:
-                cheapest = min(cheapest, one.repeats.transitions)
-            if one.repeats.transitions >= cheapest:
+                cheapest = min(cheapest, one.transitions)
+            if one.transitions >= cheapest:
                 break
     return tried
 

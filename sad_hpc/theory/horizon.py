@@ -18,8 +18,8 @@ def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
     """One row a rule, in the order of the trials: `N`, `N_ep`, the `consensus` of two labels of a
     query state, the shares of query states with a label (`labelled`) and with an optimal one
     (`optimal`), the `transitions` that a label takes, those that the trial took
-    (`trial_transitions`), and whether it is `chosen` for the consensus
-    `asked`.  The experiment's own N and N_ep do not matter.
+    (`trial_transitions`), and whether it is `chosen` for the consensus `asked`.  N and N_ep of the
+    experiment itself do not matter.
 
     Raises:
         ConfigError: see `candidates`.
@@ -29,12 +29,12 @@ def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
     chosen = choose(tried, asked)
     rows = [
         {
-            "N": one.trust_horizon,
-            "N_ep": one.episodes_per_action,
+            "N": one.data.trust_horizon,
+            "N_ep": one.data.episodes_per_action,
             "consensus": one.consensus,
             "labelled": one.coverage,
             "optimal": one.right(family),
-            "transitions": one.repeats.transitions,
+            "transitions": one.transitions,
             "trial_transitions": one.spent,
             "chosen": one is chosen,
         }

@@ -24,7 +24,6 @@ from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
-from sad_hpc.theory.choose import Candidate
 from sad_hpc.theory.repeats import repeat_labels
 
 QUERY_STATES = 20_000
@@ -67,11 +66,10 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
     rows = []
     for score, episodes in RULES[:1] if bandit else RULES:
         for horizon in horizons:
-            rule = {"trust_horizon": horizon, "episodes_per_action": episodes}
-            data = experiment.data.model_copy(update={**rule, "score": score})
-            one = Candidate(repeats=repeat_labels(family, data, QUERY_STATES), **rule)
+            rule = {"trust_horizon": horizon, "episodes_per_action": episodes, "score": score}
+            one = repeat_labels(family, experiment.data.model_copy(update=rule), QUERY_STATES)
             right = one.right(family) / one.coverage if one.coverage else np.nan
-            shares = (right, one.coverage, one.consensus, one.repeats.transitions)
+            shares = (right, one.coverage, one.consensus, one.transitions)
             rows.append((score, horizon, episodes, *shares))
     return pd.DataFrame(rows, columns=["score", "N", "N_ep", *PANELS, "transitions"])
 

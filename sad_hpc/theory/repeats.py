@@ -31,6 +31,8 @@ SPLIT = 2
 class Repeats:
     """Two independent labels of each of n query states; NO_LABEL where there is none."""
 
+    data: DataConfig
+    """N, N_ep and everything else by which they were made."""
     parameters: NDArray[Any]
     """(n, p), of the tasks."""
     query_states: NDArray[Any]
@@ -46,6 +48,22 @@ class Repeats:
     def consensus(self) -> float:
         """The share of query states in which both are there and agree."""
         return float(((self.first == self.second) & (self.first != NO_LABEL)).mean())
+
+    @property
+    def spent(self) -> float:
+        """Transitions of all of these labels."""
+        return 2 * len(self.first) * self.transitions
+
+    @property
+    def coverage(self) -> float:
+        """The share of query states that have a label."""
+        return float((self.first != NO_LABEL).mean())
+
+    def right(self, family: TaskFamily) -> float:
+        """The share of query states whose label is optimal: for reports, no choice knows of it."""
+        known = self.first != NO_LABEL
+        parameters, states = self.parameters[known], self.query_states[known]
+        return float(family.are_optimal(parameters, states, self.first[known]).sum() / len(known))
 
 
 @functools.singledispatch
@@ -70,7 +88,7 @@ def _bandit(family: BanditFamily, data: DataConfig, count: int) -> Repeats:
     ]
     (first, pulls), (second, more) = drawn
     states = np.zeros((count, 1), np.uint8)
-    return Repeats(means, states, first, second, (pulls + more) / (2 * count))
+    return Repeats(data, means, states, first, second, (pulls + more) / (2 * count))
 
 
 @repeat_labels.register
@@ -88,7 +106,7 @@ def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
     )
     cost = (first.transitions + second.transitions) / (2 * count)
     states = family.coordinates[queries]
-    return Repeats(tasks[mdps], states, first.actions, second.actions, cost)
+    return Repeats(data, tasks[mdps], states, first.actions, second.actions, cost)
 
 
 @repeat_labels.register
@@ -102,7 +120,7 @@ def _poses(family: Miniworld, data: DataConfig, count: int) -> Repeats:
         for purpose in ("sad", "reference")
     )
     cost = (first.transitions + second.transitions) / (2 * count)
-    return Repeats(parameters, queries, first.actions, second.actions, cost)
+    return Repeats(data, parameters, queries, first.actions, second.actions, cost)
 
 
 def _stream(data: DataConfig, purpose: str) -> NDArray[np.uint64]:

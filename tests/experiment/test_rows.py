@@ -222,7 +222,7 @@ def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
         ("pretrain.schedule", ["cosine", "constant"], [0, 1], "linear"),
     ],
 )
-def test_a_sweeps_picture_has_every_point(
+def test_a_sweeps_figure_has_every_point(
     key: str, values: list[object], places: list[float], scale: str, monkeypatch: pytest.MonkeyPatch
 ):
     experiment = load_experiment(TINY, [f"sweep={json.dumps({key: values})}", "methods=[SAD]"])

@@ -13,7 +13,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import make_family
-from sad_hpc.theory.choose import Candidate, candidates, choose
+from sad_hpc.theory.choose import candidates, choose
 from sad_hpc.theory.repeats import Repeats, repeat_labels
 from tests.conftest import ROOT
 
@@ -93,16 +93,16 @@ def test_consensus_is_the_mean_of_squared_shares_and_below_the_right_labels_shar
 def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(config: str):
     family, data = tiny(config=config)
     tried = candidates(family, data, 0.5, episodes=(1, 4, 16, 64))
-    by_horizon = {one.trust_horizon: one for one in tried}
+    by_horizon = {one.data.trust_horizon: one for one in tried}
     for one, other in itertools.pairwise(tried):
-        if one.trust_horizon == other.trust_horizon:
+        if one.data.trust_horizon == other.data.trust_horizon:
             assert one.consensus < other.consensus + 0.02
-            assert one.repeats.transitions < other.repeats.transitions
+            assert one.transitions < other.transitions
     chosen = choose(tried, 0.5)
     enough = [one for one in tried if one.consensus >= 0.5]
     if enough:
         assert chosen.consensus >= 0.5
-        assert chosen.repeats.transitions == min(one.repeats.transitions for one in enough)
+        assert chosen.transitions == min(one.transitions for one in enough)
         assert chosen.right(family) >= chosen.consensus - 0.02
     else:
         assert chosen.consensus == max(one.consensus for one in tried)
@@ -110,14 +110,13 @@ def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(conf
 
 
 def test_two_that_never_agree_have_no_consensus():
+    _, data = tiny()
     nobody = np.full(4, NO_LABEL, np.uint8)
     some = np.array([0, 1, 2, NO_LABEL], np.uint8)
     rows = np.zeros((4, 1))
-    assert Repeats(rows, rows, nobody, nobody, 1.0).consensus == 0
-    assert Repeats(rows, rows, some, some, 1.0).consensus == 0.75
-    cheap, dear = (
-        Candidate(n, 1, Repeats(rows, rows, some, some, float(n))) for n in (3, 5)
-    )  # fmt: skip
+    assert Repeats(data, rows, rows, nobody, nobody, 1.0).consensus == 0
+    assert Repeats(data, rows, rows, some, some, 1.0).consensus == 0.75
+    cheap, dear = (Repeats(data, rows, rows, some, some, float(n)) for n in (3, 5))
     assert choose([dear, cheap], 0.7) is cheap
     assert choose([cheap, dear], 0.9) is cheap
 
