@@ -74,7 +74,7 @@ class LocalRunner:
         # Each marker is read once: a file system may answer otherwise a moment later.
         for step in steps:
             if step.complete:
-                _say(f"{step.name}: complete, skipped")
+                say(f"{step.name}: complete, skipped")
             elif lacking := [need for need in step.requires if not need.complete]:
                 blocked.append((step, lacking[0]))
             else:
@@ -83,7 +83,7 @@ class LocalRunner:
             reason = blocked[0][1]
             titles = ", ".join(step.folder.path.name for step, _ in blocked)
             stage = blocked[0][0].stage
-            _say(f"{stage} not started, since {reason.title} is not complete: {titles}")
+            say(f"{stage} not started, since {reason.title} is not complete: {titles}")
         while waiting or self.running:
             while waiting and len(self.running) < limit:
                 self._start(waiting.pop(0))
@@ -103,14 +103,14 @@ class LocalRunner:
         record = JobRecord.of(step, job, "local")
         self.running.append(RunningStep(step, job, record))
         save_records(self.run, {step.title: record})
-        _say(f"{step.name}: started, log {record.log}")
+        say(f"{step.name}: started, log {record.log}")
 
     def end(self) -> None:
         """Ends what runs, if the launcher is interrupted."""
         for each in self.running:
             each.end()
         if self.running:
-            _say("ended; run the same command again to go on where this stopped")
+            say("ended; run the same command again to go on where this stopped")
 
 
 class RunningStep:
@@ -130,9 +130,9 @@ class RunningStep:
         self._bar.close()
         took = duration(time.time() - self._record.submitted)
         if self._step.complete:
-            _say(f"{self._step.name}: complete after {took}")
+            say(f"{self._step.name}: complete after {took}")
         else:
-            _say(f"{self._step.name}: FAILED after {took}; the end of its log")
+            say(f"{self._step.name}: FAILED after {took}; the end of its log")
             tqdm.write(self._record.log_tail())
         return False
 
@@ -149,22 +149,22 @@ class RunningStep:
                 process.kill()
 
     def _show_progress(self) -> None:
-        progress = self._step.folder.progress
-        if not progress or progress["time"] < self._record.submitted:
+        progress = self._step.folder.progress_since(self._record.submitted)
+        if progress is None:
             return
         text = progress_text(progress, self._record.submitted, self._record.done_before)
         self._bar.total, self._bar.n = progress["total"], progress["done"]
         self._bar.set_postfix_str(text)
         if self._bar.disable and text and time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
-            _say(f"{self._step.name}: {text}")
+            say(f"{self._step.name}: {text}")
 
 
 def _exit(number: int, _: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _say(text: str) -> None:
-    """A line with the time of day, above the bars."""
+def say(text: str) -> None:
+    """A line with the time of day, above the bars if there are any."""
     tqdm.write(f"{time.strftime('%H:%M:%S')} {text}")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.local import run_locally
+from sad_hpc.launch.local import run_locally, say
 from sad_hpc.launch.plan import batches
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.scripts import write_scripts
@@ -167,7 +167,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
         answer = ask(run, steps, records)
         if answer.error and answer.error != silence:
             # slurmctld may be restarting; the jobs go on.
-            _say(f"still waiting, although {answer.error}")
+            say(f"still waiting, although {answer.error}")
         silence = answer.error
         jobs = jobs if silence else answer.jobs
         states = step_states(steps, records, jobs)
@@ -175,11 +175,11 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
             kind = Kind.QUEUED if state.kind == Kind.BLOCKED else state.kind
             is_new_reason = kind == Kind.QUEUED and state.text not in heard
             if is_new_reason or shown.get(state.step.title, Kind.QUEUED) != kind:
-                _say(f"{state.step.name}: {state.text}")
+                say(f"{state.step.name}: {state.text}")
             if is_new_reason:
                 heard.add(state.text)
                 if state.kind == Kind.BLOCKED:
-                    _say(BLOCKED_ADVICE)
+                    say(BLOCKED_ADVICE)
             shown[state.step.title] = kind
         if not any(state.kind in ACTIVE for state in states):
             break
@@ -199,8 +199,3 @@ def _print_results(folder: Path) -> None:
 
     print(headline_table(folder))
     print(f"tables and figures: {folder}")
-
-
-def _say(text: str) -> None:
-    """Prints a line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

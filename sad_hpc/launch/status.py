@@ -203,9 +203,9 @@ def _recorded_state(step: Step, record: JobRecord) -> tuple[Kind, str]:
 
 
 def _progress(step: Step, since: float, record: JobRecord | None) -> str:
-    progress = step.folder.progress
-    if not progress or (record and progress["time"] < record.submitted):
-        return ""  # no heartbeat, or one of an earlier job
+    progress = step.folder.progress_since(record.submitted if record else 0)
+    if progress is None:
+        return ""
     text = progress_text(progress, since, record.done_before if record else 0)
     silent = time.time() - max(progress["time"], since)
     lives = record is None or silent < FRESH_SECONDS
@@ -214,8 +214,8 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
 
 def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:
     """`requeued 2 times` of a job that has sent heartbeats, from the last of them."""
-    progress = step.folder.progress
-    if not progress or progress["time"] < record.submitted:
+    progress = step.folder.progress_since(record.submitted)
+    if progress is None:
         return ""
     # While it waits, its next start is one that the heartbeat does not know of.
     times = progress["requeued"] + waiting
@@ -228,8 +228,8 @@ def _phrase(*parts: str) -> str:
 
 def _beats(step: Step, since: float) -> bool:
     """Whether a living process has sent a heartbeat after `since`, and lately."""
-    progress = step.folder.progress
-    if not progress or progress["time"] < max(since, time.time() - FRESH_SECONDS):
+    progress = step.folder.progress_since(max(since, time.time() - FRESH_SECONDS))
+    if progress is None:
         return False
     elsewhere = progress["host"] != socket.gethostname()
     return elsewhere or psutil.pid_exists(progress["pid"])

@@ -119,6 +119,11 @@ class StageFolder:
         beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
         return None if beat is None else asdict(beat)
 
+    def progress_since(self, moment: float) -> dict[str, Any] | None:
+        """The last heartbeat, unless it is older: one of an earlier job, say."""
+        progress = self.progress
+        return progress if progress and progress["time"] >= moment else None
+
     def heartbeat(self, done: float, total: float, unit: str) -> None:
         """Tells `sad-hpc status` how far the stage is."""
         host, requeued = socket.gethostname(), environment_number("SLURM_RESTART_COUNT", 0)
