@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from steps import Steps
 
 from sad_hpc.distill import contexts, rollout_labels
-from sad_hpc.distill.contexts import Dynamics, sample_episodes, sample_transitions
+from sad_hpc.distill.contexts import sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.evaluate.online import online_returns
@@ -35,15 +35,14 @@ def bench_kernel_effects() -> None:
     assert isinstance(family, Darkroom)
     parameters, policy = family.distinct_tasks("train"), policy_table("uniform", family.n_actions)
     mdps, numbers = family.mdps(parameters), np.arange(TASKS, dtype=np.int64) % len(parameters)
-    dynamics = Dynamics.of(family, mdps)
     rule = LabelRule(7, 1, 0.9, True, 1e-6, False)
 
     def labels() -> None:
         distill_labels(mdps, numbers, policy, rule, stream(0, 0, 0, "sad"))
 
     def walks() -> None:
-        sample_transitions(dynamics, numbers, policy, 49, stream(0, 0, 0, "context"))
-        sample_episodes(dynamics, numbers, policy, 49, 0, stream(0, 0, 0, "episodes"))
+        sample_transitions(family, mdps, numbers, policy, stream(0, 0, 0, "context"))
+        sample_episodes(family, mdps, numbers, policy, stream(0, 0, 0, "episodes"))
 
     _effect(
         "contexts: several draws out of one random word",

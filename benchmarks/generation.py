@@ -53,18 +53,18 @@ def tabular_parts(
     draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     tables, mdps = block_tables(family, "train", draw)
-    begin = (tables.dynamics, mdps, policy, horizon, family.start_state)
+    tasks = (family, tables.mdps, mdps, policy)
 
     def context() -> int:
-        sample_transitions(tables.dynamics, mdps, policy, horizon, streams["context"])
+        sample_transitions(*tasks, streams["context"])
         return draw.count * horizon
 
     def episodes() -> int:
-        sample_episodes(*begin, streams["episodes"])
+        sample_episodes(*tasks, streams["episodes"])
         return draw.count * horizon
 
     def histories() -> int:
-        sample_histories(*begin, SOURCE_STEPS, data.discount, streams["episodes"])
+        sample_histories(*tasks, SOURCE_STEPS, data.discount, streams["episodes"])
         return draw.count * SOURCE_STEPS
 
     def random_labels() -> int:

@@ -4,7 +4,6 @@ Kernels work on state numbers and write what a dataset stores: rows of coordinat
 once each (M of them), with the number of its MDP for every task.  One thread a rank; no I/O.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,58 +22,41 @@ from sad_hpc.kernels.random import (
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
-@dataclass(frozen=True)
-class Dynamics:
-    """M MDPs as the kernels of contexts look them up."""
-
-    coordinates: NDArray[np.uint8]
-    """(S, d)"""
-    next_states: NDArray[np.uint16]
-    """(M, S, A)"""
-    rewards: NDArray[Any]
-    """(M, S, A), as a dataset stores them"""
-
-    @classmethod
-    def of(cls, family: TabularFamily, mdps: TabularMDPs) -> "Dynamics":
-        """The tables of these MDPs of a family."""
-        rewards = mdps.rewards.astype(family.reward_dtype)
-        return cls(family.coordinates, mdps.next_states, rewards)
-
-
 def sample_transitions(
-    dynamics: Dynamics,
+    family: TabularFamily,
+    mdps: TabularMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
-    horizon: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
 
     Args:
-        dynamics: of M MDPs.
+        family: of the tasks; gives T.
+        mdps: M of them.
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy (see `policy_table`).
-        horizon: T.
         stream: state of the random stream; it is advanced.
     """
-    pairs = _pairs_per_word(len(dynamics.coordinates), policy)
-    result = new_contexts(dynamics, len(mdp_of_task), horizon)
-    _sample(*kernel_tables(dynamics), mdp_of_task, policy, pairs, stream, *kernel_outputs(result))
+    pairs = _pairs_per_word(family.n_states, policy)
+    result = new_contexts(family, len(mdp_of_task))
+    tables = kernel_tables(family, mdps)
+    _sample(*tables, mdp_of_task, policy, pairs, stream, *kernel_outputs(result))
     return result
 
 
 def sample_episodes(
-    dynamics: Dynamics,
+    family: TabularFamily,
+    mdps: TabularMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
-    horizon: int,
-    start_state: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Rollouts of the behavior policy from `start_state`, T steps each, in time order."""
-    result = new_contexts(dynamics, len(mdp_of_task), horizon)
+    """Rollouts of the behavior policy from the start, T steps each, in time order."""
+    result = new_contexts(family, len(mdp_of_task))
     draw_actions(policy, stream, result.actions.reshape(-1))
-    _rollout(*kernel_tables(dynamics), mdp_of_task, start_state, *kernel_outputs(result))
+    tables = kernel_tables(family, mdps)
+    _rollout(*tables, mdp_of_task, family.start_state, *kernel_outputs(result))
     return result
 
 
@@ -101,20 +83,20 @@ def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
     return digits_per_word(n_states * len(policy))
 
 
-def new_contexts(dynamics: Dynamics, count: int, horizon: int) -> Transitions:
+def new_contexts(family: TabularFamily, count: int) -> Transitions:
     """Contexts (count, T) for a kernel to fill."""
-    width = dynamics.coordinates.shape[1]
+    horizon, width = family.config.horizon, family.coordinates.shape[1]
     return Transitions(
         np.empty((count, horizon, width), np.uint8),
         np.empty((count, horizon), np.uint8),
-        np.empty((count, horizon), dynamics.rewards.dtype),
+        np.empty((count, horizon), family.reward_dtype),
         np.empty((count, horizon, width), np.uint8),
     )
 
 
-def kernel_tables(dynamics: Dynamics) -> tuple[NDArray[Any], ...]:
+def kernel_tables(family: TabularFamily, mdps: TabularMDPs) -> tuple[NDArray[Any], ...]:
     """What kernels look up: rows of coordinates, next states, rewards."""
-    return _cells(dynamics.coordinates), dynamics.next_states, dynamics.rewards
+    return _cells(family.coordinates), mdps.next_states, mdps.rewards
 
 
 def kernel_outputs(result: Transitions) -> tuple[NDArray[Any], ...]:

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.contexts import Dynamics, kernel_outputs, kernel_tables, new_contexts
+from sad_hpc.distill.contexts import kernel_outputs, kernel_tables, new_contexts
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_product,
@@ -18,6 +18,7 @@ from sad_hpc.kernels.random import (
     next_double,
     rejection_threshold,
 )
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 LEARNING_RATE = 0.1
 LAST_EXPLORATION = 0.05
@@ -25,26 +26,23 @@ LAST_EXPLORATION = 0.05
 
 
 def sample_histories(
-    dynamics: Dynamics,
+    family: TabularFamily,
+    mdps: TabularMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
-    horizon: int,
-    start_state: int,
     steps: int,
     discount: float,
     stream: NDArray[np.uint64],
 ) -> Transitions:
     """T transitions of each task's learning history, in time order but far apart.
 
-    Episodes have T steps and begin in `start_state`; Q begins at 0, and ties go to the lowest
-    action.
+    Episodes have T steps; Q begins at 0, and ties go to the lowest action.
 
     Args:
-        dynamics: of M MDPs.
+        family: of the tasks; gives T and the start.
+        mdps: M of them.
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy, which explores.
-        horizon: T.
-        start_state: of every episode.
         steps: of the history, T or more.
         discount: gamma.
         stream: state of the random stream; it is advanced.
@@ -52,10 +50,10 @@ def sample_histories(
     Raises:
         Interrupted: it was told to stop.
     """
-    result = new_contexts(dynamics, len(mdp_of_task), horizon)
+    result = new_contexts(family, len(mdp_of_task))
     spent = _learn(
-        *kernel_tables(dynamics), mdp_of_task, policy, start_state, steps, discount, stream,
-        *kernel_outputs(result), STOP,
+        *kernel_tables(family, mdps), mdp_of_task, policy, family.start_state, steps, discount,
+        stream, *kernel_outputs(result), STOP,
     )  # fmt: skip
     finished(spent)
     return result

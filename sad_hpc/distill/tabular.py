@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw
 from sad_hpc.distill.contexts import (
-    Dynamics,
     sample_episodes,
     sample_state_actions,
     sample_transitions,
@@ -29,14 +28,11 @@ class Tables:
     mdps: TabularMDPs
     optimal: NDArray[np.bool_]
     """(M, S, A): whether an action is optimal in a state."""
-    dynamics: Dynamics
 
     @classmethod
     def of(cls, family: TabularFamily, parameters: NDArray[np.int16]) -> "Tables":
         """The tables of tasks with these parameters."""
-        mdps = family.mdps(parameters)
-        optimal = family.optimal_actions(parameters)
-        return cls(parameters, mdps, optimal, Dynamics.of(family, mdps))
+        return cls(parameters, family.mdps(parameters), family.optimal_actions(parameters))
 
     @classmethod
     @functools.lru_cache(maxsize=4)
@@ -64,16 +60,15 @@ def block_tables(
 def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: int) -> Block:
     """See `distill.make_block`."""
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
-    count, policy, streams, horizon = draw.count, draw.policy, draw.streams, family.config.horizon
+    count, policy, streams = draw.count, draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
     tables, mdp_of_task = block_tables(family, split, draw)
-    dynamics = tables.dynamics
-    context = sample_transitions(dynamics, mdp_of_task, policy, horizon, streams["context"])
-    begin = (dynamics, mdp_of_task, policy, horizon, family.start_state)
+    tasks = (family, tables.mdps, mdp_of_task, policy)
+    context = sample_transitions(*tasks, streams["context"])
     if data.source_steps:
-        episodes = sample_histories(*begin, data.source_steps, data.discount, streams["episodes"])
+        episodes = sample_histories(*tasks, data.source_steps, data.discount, streams["episodes"])
     else:
-        episodes = sample_episodes(*begin, streams["episodes"])
+        episodes = sample_episodes(*tasks, streams["episodes"])
     sad = distill_labels(tables.mdps, mdp_of_task, policy, rule, streams["sad"])
     dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
     star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])

@@ -6,7 +6,6 @@ import pytest
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
-from sad_hpc.distill.contexts import Dynamics
 from sad_hpc.distill.q_learning import LAST_EXPLORATION, LEARNING_RATE, sample_histories
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment
@@ -30,8 +29,7 @@ def histories(steps: int = STEPS, tasks: int = 4):
     variants = family.distinct_tasks("train")
     mdps, mdp_of_task = family.mdps(variants), np.arange(tasks) % len(variants)
     made = sample_histories(
-        Dynamics.of(family, mdps), mdp_of_task, POLICY, HORIZON, family.start_state, steps,
-        DISCOUNT, stream(0, 0, 0, "episodes"),
+        family, mdps, mdp_of_task, POLICY, steps, DISCOUNT, stream(0, 0, 0, "episodes")
     )  # fmt: skip
     return family, variants[mdp_of_task], mdps, made
 

@@ -11,7 +11,7 @@ import torch
 
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.distill.contexts import Dynamics, sample_transitions
+from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
@@ -47,8 +47,7 @@ def model() -> Transformer:
 
 def contexts() -> Context:
     table = policy_table("uniform", 5)
-    dynamics = Dynamics.of(FAMILY, MDPS)
-    drawn = sample_transitions(dynamics, np.arange(N), table, 10, stream(0, 1, 0, "context"))
+    drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "context"))
     return Context(**{name: torch.from_numpy(array) for name, array in vars(drawn).items()})
 
 

@@ -236,18 +236,6 @@ def test_a_checkpoint_of_another_precision_is_refused(undisturbed: Run):
         checkpoints.newest(zero_stage=0, precision="bf16")
 
 
-def test_a_checkpoint_that_does_not_say_its_precision_is_one(undisturbed: Run, tmp_path: Path):
-    """As those from before it was recorded."""
-    signature = undisturbed.experiment.pretrain_signature("SAD", 0)
-    shutil.copytree(undisturbed.checkpoint("SAD", 0).path / "state", tmp_path / "state")
-    index = tmp_path / "state/checkpoints.json"
-    entries = [{k: v for k, v in entry.items() if k != "precision"}
-               for entry in json.loads(index.read_text())]  # fmt: skip
-    index.write_text(json.dumps(entries))
-    found = Checkpoints(tmp_path, signature, 1).newest(zero_stage=0, precision="fp32")
-    assert found == entries[0]["tag"]
-
-
 def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_path: Path):
     folder = undisturbed.checkpoint("SAD", 0).path
     shutil.copytree(folder / "state", tmp_path / "state")
