@@ -38,6 +38,20 @@ PERCENT_TEXT = (
     f"paper's environments as have a percentage. {NOT_COMPUTED}: not computed, or not in the paper."
 )
 
+TEX = r"""\begin{table}[ht]
+\centering
+\caption{%s}
+\label{tab_compare_%s}
+\begin{tabular}{c|ccc|c}
+\hline\hline
+%s
+\hline
+%s
+\hline\hline
+\end{tabular}
+\end{table}
+"""
+
 
 def value_cells(table: pd.DataFrame) -> list[list[str]]:
     """The rows below VALUES_HEADER: environments that have numbers, and SAD's variants in them."""
@@ -131,23 +145,7 @@ def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) 
             lines += [r"\hline", _latex_line(cells), r"\hline"]
         else:
             lines.append(_latex_line([rf"\emph{{{cells[0]}}}", *cells[1:]]))
-    return "\n".join(
-        [
-            r"\begin{table}[ht]",
-            r"\centering",
-            rf"\caption{{{_latex(caption)}}}",
-            rf"\label{{tab_compare_{mode}}}",
-            r"\begin{tabular}{c|ccc|c}",
-            r"\hline\hline",
-            _latex_line(PERCENT_HEADER),
-            r"\hline",
-            *lines[:-1],
-            r"\hline\hline",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    return TEX % (_latex(caption), mode, _latex_line(PERCENT_HEADER), "\n".join(lines[:-1]))
 
 
 def _latex_line(cells: Iterable[str]) -> str:

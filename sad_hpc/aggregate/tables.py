@@ -18,13 +18,11 @@ def _escape(cell: str) -> str:
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The first column to the left, the others to the right, a rule below the header."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [header, *rows]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    return "".join(_align(line, widths) + "\n" for line in lines)
-
-
-def _align(line: Sequence[str], widths: Sequence[int]) -> str:
-    first = line[0].ljust(widths[0])
-    others = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-    return "  ".join([first, *others])
+    ruled = [header, ["-" * width for width in widths], *rows]
+    text = ""
+    for first, *others in ruled:
+        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        text += "  ".join([first.ljust(widths[0]), *numbers]) + "\n"
+    return text

@@ -43,7 +43,8 @@ Made by `sad-hpc theory paper`; versions are in [provenance.json](provenance.jso
 
 - `labels_*.csv`, `labels_*.png`, `steps_*.png` (`sad-hpc theory labels CONFIG`): how
   often labels are right against N and N_ep, and how far states are from a goal
-- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): the rules that it tries
+- `horizon_*.csv` (`sad-hpc theory horizon CONFIG`): rules for N and N_ep, and the one
+  that random data alone choose
 
 Their origin is in `labels_*.json` and `horizon_*.json`.
 """
