@@ -162,7 +162,7 @@ def root_attributes(
         "horizon": task["horizon"],
         "trust_horizon": data["trust_horizon"],
         "episodes_per_action": data["episodes_per_action"],
-        "score": data.get("score", "mean"),
+        "score": data["score"],
         "behavior_policy": json.dumps(data["behavior_policy"]),
     }
     for purpose, count in transitions.items():
