@@ -33,7 +33,7 @@ def _started(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("pipeline")
-    done = launch(folder, "seeds=[0]")
+    done = launch(folder, "seeds=[0]", "cluster.pretrain.ranks=2")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout
 

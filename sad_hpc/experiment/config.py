@@ -152,8 +152,9 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 def resolved(section: BaseModel) -> dict[str, Any]:
     """A section as plain JSON values, without its transient fields."""
-    kept = type(section).model_fields.keys() - set(marked(type(section), transient))
-    values = {name: getattr(section, name) for name in kept}
+    left_out = marked(type(section), transient)
+    names = (name for name in type(section).model_fields if name not in left_out)
+    values = {name: getattr(section, name) for name in names}  # in their order, in every process
     return json.loads(json.dumps(values, default=resolved))
 
 
