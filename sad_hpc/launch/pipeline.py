@@ -85,14 +85,23 @@ def launch(
 def _print_scripts(
     run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, arguments: list[str]
 ) -> None:
-    asks_slurm = cluster.executor == "slurm" and shutil.which("squeue") is not None
-    queued = QueuedSteps.of(run, steps, cluster, squeue() if asks_slurm else {})
+    queue, largest = _slurms_word(cluster)
+    queued = QueuedSteps.of(run, steps, cluster, queue)
     missing = queued.missing(steps)
     if steps[-1].complete and _tables_are_missing(run, results):
         missing.append(steps[-1])
-    planned = batches(missing, largest_array() if asks_slurm else LARGEST_ARRAY)
-    write_scripts(run, planned, queued.active, cluster, arguments)
+    write_scripts(run, batches(missing, largest), queued.active, cluster, arguments)
     _say_skipped(steps)
+
+
+def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
+    """This user's queue and the largest array; where no Slurm answers, none and the usual one."""
+    if cluster.executor == "slurm" and shutil.which("squeue") is not None:
+        try:
+            return squeue(), largest_array()
+        except SadError as error:
+            print(f"# as if nothing was queued, since {error}")
+    return {}, LARGEST_ARRAY
 
 
 def _check_models(run: Run) -> None:

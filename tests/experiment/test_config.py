@@ -296,3 +296,10 @@ def test_a_signature_is_12_hex_digits_and_ignores_the_order_of_keys():
 
 def test_differences_name_the_key_and_both_values():
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b: 1 -> 3"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("results/**/config.yaml")), ids=lambda path: path.parent.name
+)
+def test_configs_beside_results_can_be_launched_again(path: Path):
+    assert load_experiment(path).name == path.parent.name

@@ -103,3 +103,14 @@ def test_tables_elsewhere_stay_complete(run: Run) -> None:
 def test_nothing_is_recorded(run: Run) -> None:
     scripts(run, "slurm", [])
     assert not (run.path / "jobs.json").exists()
+
+
+def test_scripts_are_shown_where_no_slurm_answers(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm._program("squeue", "echo no controller >&2; exit 1")
+    cluster = load_cluster("slurm", [])
+    launch(run, Path("x.yaml"), [], run.runs.parent / "results", cluster, dry_run=True, wait=False)
+    printed = capsys.readouterr().out
+    assert "# as if nothing was queued, since squeue failed: no controller" in printed
+    assert printed.count("#SBATCH --job-name") == len(list((run.path / "submit").glob("*.sh")))
