@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -161,6 +162,14 @@ def test_the_first_piece_done_rank_0_answers_what_it_was_asked_meanwhile():
     assert dealt(6, 0.3) == [[0, 4, 5], [1, 2, 3]]
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """A shell's background jobs ignore it, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("ranks", "number", "first", "said"),
@@ -172,7 +181,7 @@ def test_the_first_piece_done_rank_0_answers_what_it_was_asked_meanwhile():
     ],
 )
 def test_a_block_of_years_is_left_soon_by_all_ranks(
-    tmp_path: Path, ranks: int, number: int, first: int, said: str
+    tmp_path: Path, ranks: int, number: int, first: int, said: str, ctrl_c_is_heard: None
 ):
     command = [*([BIN / "mpiexec", "-n", str(ranks)] if ranks > 1 else []), BIN / "sad-hpc"]
     command += ["collect", TINY, "--runs", tmp_path, "data.episodes_per_action=2000000000"]

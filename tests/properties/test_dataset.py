@@ -18,7 +18,12 @@ pytestmark = pytest.mark.faults
 
 CONFIG = {
     "task": {"horizon": 9},
-    "data": {"trust_horizon": 3, "episodes_per_action": 1, "behavior_policy": "uniform"},
+    "data": {
+        "trust_horizon": 3,
+        "episodes_per_action": 1,
+        "behavior_policy": "uniform",
+        "score": "mean",
+    },
 }
 NAMES = ["context/states", "context/rewards", "context/images", "labels/sad/actions"]
 DTYPES = st.sampled_from(["u1", "i2", "i8", "f4", "f8"])
