@@ -1,116 +1,44 @@
-"""A causal GPT-2 that answers, for every context length at once, which action to take.
+"""A causal GPT-2 with queries behind the context: the model of all methods.
 
-Token 0 holds the query state; tokens 1..T hold one transition each.  A linear layer embeds
-[state, one-hot action, next state, reward], learned positions are added, and the output at token t
-is the model's answer after t transitions of context.  Where a state is seen as an image, tokens
-are [image's features, heading, one-hot action, reward].  Blocks are those of GPT-2; where
-head_dim is embedding / heads they equal Hugging Face's `GPT2Model`.
+    token       1     2    ...    T      q_1    ...   q_K
+    holds     transition at its place       query states
+    sees      itself and those before       the first k_i transitions, and itself
+
+A linear layer embeds [state, one-hot action, next state, reward] and a learned position is added:
+a transition's place, or the one that all queries share.  No query sees another, and no transition
+sees a query, so that a context is encoded once for any number of queries, each after a prefix of
+its own.  Where a state is seen as an image, tokens are [image's features, heading, one-hot action,
+reward].  Blocks are those of GPT-2; where head_dim is embedding / heads they equal Hugging Face's
+`GPT2Model`.
 """
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sad_hpc.experiment.sections import ModelConfig
-from sad_hpc.model.image_encoder import IMAGE_FEATURES, ImageEncoder
-from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.image_encoder import ImageEncoder
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a task family shows to the model: sizes, and how states and rewards are scaled."""
-
-    n_actions: int
-    horizon: int
-    """T: the longest context."""
-    state_center: tuple[float, ...]
-    state_scale: tuple[float, ...]
-    image_size: int | None = None
-    """Pixels along each side of a state's image; states are poses (x, z, heading) then."""
-    reward_scale: float = 1.0
-
-    @classmethod
-    def of_family(cls, family: TaskFamily) -> "Inputs":
-        """The inputs of a family."""
-        return cls(
-            family.n_actions,
-            family.config.horizon,
-            family.state_center,
-            family.state_scale,
-            family.image_size,
-            family.reward_scale,
-        )
-
-    @property
-    def features(self) -> int:
-        """Numbers that describe a state: its coordinates, or image and heading."""
-        return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
-
-    @property
-    def width(self) -> int:
-        """Numbers in a token: state, one-hot action, next state (unless seen as images), reward."""
-        next_state = self.features if self.image_size is None else 0
-        return self.features + self.n_actions + next_state + 1
-
-
-@dataclass(frozen=True)
-class Context:
-    """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
-
-    states: Tensor
-    """(B, t, d) uint8, or float64 poses"""
-    actions: Tensor
-    """(B, t) uint8"""
-    rewards: Tensor
-    """(B, t)"""
-    next_states: Tensor
-    """(B, t, d), as states"""
-    images: Tensor | None = None
-    """(B, t, s, s, 3) uint8: images of the states"""
-
-    @classmethod
-    def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
-        """The contexts of one group of a dataset, from columns such as `context/states`."""
-        return cls(
-            **{
-                name.removeprefix(f"{group}/"): torch.from_numpy(column)
-                for name, column in columns.items()
-                if name.startswith(f"{group}/")
-            }
-        )
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
-        """The context with every part changed in the same way."""
-        parts = {name: part for name, part in vars(self).items() if part is not None}
-        return Context(**{name: change(part) for name, part in parts.items()})
-
-    def split(self, size: int) -> Iterator["Context"]:
-        """The context in parts of `size` rows."""
-        for first in range(0, len(self.actions), size):
-            rows = slice(first, first + size)
-            yield self.map(operator.itemgetter(rows))
-
-
-class Cache:
-    """Keys and values of the tokens so far, of each block, for `Transformer.extend`.
+class Memory:
+    """Keys and values of the transitions so far, of each block.
 
     Args:
-        capacity: tokens at most.
+        capacity: transitions at most, where they come one by one; 0: they come all at once.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int = 0) -> None:
         self.length, self._capacity = 0, capacity
         self._parts: dict[int, tuple[Tensor, Tensor]] = {}
 
     def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, H, L, D) of a block, after those (B, H, l, D) of new tokens."""
+        """All keys and values (B, H, t, D) of a block, those (B, H, l, D) of new ones last."""
+        if not self._capacity:
+            self._parts[block] = key, value
+            return key, value
         if block not in self._parts:
             shape = (*key.shape[:2], self._capacity, key.shape[3])
             self._parts[block] = key.new_empty(shape), value.new_empty(shape)
@@ -120,6 +48,11 @@ class Cache:
         values[:, :, self.length : last] = value
         return keys[:, :, :last], values[:, :, :last]
 
+    def read(self, block: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, t, D) of a block."""
+        keys, values = self._parts[block]
+        return keys[:, :, : self.length], values[:, :, : self.length]
+
 
 def head_width(config: ModelConfig) -> int:
     """head_dim, by default embedding / heads rounded up to a multiple of 8."""
@@ -127,7 +60,7 @@ def head_width(config: ModelConfig) -> int:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with heads of any width."""
+    """Self-attention with heads of any width."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -137,26 +70,33 @@ class Attention(nn.Module):
         self.projection = nn.Linear(width, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(
-        self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
-    ) -> Tensor:
-        """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`; with a cache, x is one new token."""
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, L, E) -> queries, keys and values (B, H, L, D)."""
         batch, length, _ = x.shape
-        # (B, L, 3 H D) -> 3 x (B, H, L, D)
         width = self.projection.in_features // self.heads
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
-        if cache is not None:
-            key, value = cache.append(block, key, value)
-        if last_only:
-            query = query[:, :, -1:]
-        dropout = self.attention_dropout if self.training else 0.0
-        # The last token sees all others.
-        causal = cache is None and not last_only
+        return query, key, value
+
+    def mix(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, H, l, D) queries, (B, H, L, D) keys and values -> (B, l, E).
+
+        `mask` is True where a query sees a key; None: the l queries belong to the last l keys, and
+        each sees itself and those before.
+        """
+        length = query.shape[2]
+        if mask is None and 1 < length < keys.shape[2]:
+            every = torch.ones(length, keys.shape[2], dtype=torch.bool, device=query.device)
+            mask = every.tril(keys.shape[2] - length)
         mixed = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=causal
+            query,
+            keys,
+            values,
+            mask,
+            dropout_p=self.attention_dropout if self.training else 0.0,
+            is_causal=mask is None and length > 1,
         )
-        # (B, H, L, D) -> (B, L, H D) -> (B, L, E)
+        # (B, H, l, D) -> (B, l, H D) -> (B, l, E)
         return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
 
@@ -175,19 +115,13 @@ class Block(nn.Module):
             nn.Dropout(config.dropout),
         )
 
-    def forward(
-        self, x: Tensor, cache: Cache | None = None, block: int = 0, last_only: bool = False
-    ) -> Tensor:
-        """(B, L, E) -> (B, L, E), or (B, 1, E) if `last_only`.
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, L, E) -> queries, keys and values (B, H, L, D)."""
+        return self.attention.split(self.norm_attention(x))
 
-        Args:
-            x: the residual stream.
-            cache: of the tokens before, if there is one.
-            block: this block's number in the cache.
-            last_only: leave out what only other tokens' outputs need.
-        """
-        before = x[:, -1:] if last_only else x
-        x = before + self.attention(self.norm_attention(x), cache, block, last_only)
+    def rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """(B, L, E): the residual stream x with what attention has mixed, and the other half."""
+        x = x + mixed
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
@@ -200,6 +134,7 @@ class Transformer(nn.Module):
         self.images = ImageEncoder(inputs.image_size) if inputs.image_size is not None else None
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
+        """0: of queries; 1..T: of transitions, by their place"""
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.embedding)
@@ -208,40 +143,65 @@ class Transformer(nn.Module):
         self.register_buffer("state_scale", torch.tensor(inputs.state_scale), persistent=False)
         initialize(self, config)
 
-    def forward(
-        self, query_states: Tensor, context: Context, query_images: Tensor | None = None
-    ) -> Tensor:
-        """Action logits for every context length.
+    def forward(self, context: Context, queries: Queries) -> Tensor:
+        """(B, K, A): action logits of the K = Q P questions.
 
         Args:
-            query_states: (B, d).
             context: t transitions a row, 0 <= t <= T.
-            query_images: (B, s, s, 3) uint8, where states are seen as images.
+            queries: Q states a row, each after P prefixes.
+        """
+        tokens, query_tokens = self.context_tokens(context), self.query_tokens(queries)
+        return self.answer(tokens, query_tokens, queries.prefixes.flatten(1))
+
+    def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
+        """(B, K, A): transitions (B, t, width), queries (B, K, width), prefixes (B, K)."""
+        memory = Memory()
+        if not self.inputs.stateless:
+            self.extend(memory, tokens, with_answers=False)
+            return self.ask(memory, query_tokens, prefixes)
+        # Every query is the same: a transition answers for the prefix that it ends.
+        first = self.ask(memory, query_tokens[:, :1], prefixes[:, :1] * 0)
+        every = torch.cat([first, self.extend(memory, tokens)], dim=1)
+        return every.gather(1, prefixes.unsqueeze(2).expand(-1, -1, every.shape[2]))
+
+    def extend(self, memory: Memory, tokens: Tensor, with_answers: bool = True) -> Tensor:
+        """Adds transitions (B, l, width), l >= 0, to those of the memory.
 
         Returns:
-            (B, t + 1, A): at [:, k] the answer given the first k transitions.
+            (B, l, A): what they answer where states say nothing, each for the prefix that it ends.
+            Without answers, what only these need is left out: (B, 0, A).
         """
-        query = self.query_token(self.features(query_states, query_images))
-        return self.answer(torch.cat([query, self.context_tokens(context)], dim=1))
+        first = 1 + memory.length
+        x = self.embed_at(tokens, torch.arange(first, first + tokens.shape[1]))
+        for number, block in enumerate(self.blocks):
+            query, key, value = block.split(x)
+            keys, values = memory.append(number, key, value)
+            if not with_answers and number + 1 == len(self.blocks):
+                x = x[:, :0]
+            elif tokens.shape[1]:
+                x = block.rest(x, block.attention.mix(query, keys, values, None))
+        memory.length += tokens.shape[1]
+        return self.head(self.norm(x))
 
-    def answer(self, tokens: Tensor) -> Tensor:
-        """(B, L, width) -> (B, L, A): the answer after each token."""
-        return self.head(self.decode(self.embed_at(tokens, 0)))
+    def ask(self, memory: Memory, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
+        """(B, K, A): the answers to queries (B, K, width) after prefixes (B, K) of the memory."""
+        batch, count = prefixes.shape
+        places = torch.arange(memory.length, device=prefixes.device)
+        itself = torch.eye(count, dtype=torch.bool, device=prefixes.device)
+        seen = places < prefixes.unsqueeze(2)
+        mask = torch.cat([seen, itself.expand(batch, -1, -1)], dim=2).unsqueeze(1)
+        x = self.embed_at(query_tokens, torch.zeros(1, dtype=torch.int64))
+        for number, block in enumerate(self.blocks):
+            query, key, value = block.split(x)
+            if memory.length:
+                keys, values = memory.read(number)
+                key, value = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
+            x = block.rest(x, block.attention.mix(query, key, value, mask))
+        return self.head(self.norm(x))
 
-    def last_answer(self, tokens: Tensor) -> Tensor:
-        """(B, L, width) -> (B, A): the answer after the last token, without the others'."""
-        return self.head(self.decode(self.embed_at(tokens, 0), last_only=True))[:, 0]
-
-    def extend(self, token: Tensor, cache: Cache) -> Tensor:
-        """(B, 1, A): the answer after one more token (B, 1, width), which joins the cache."""
-        answer = self.head(self.decode(self.embed_at(token, cache.length), cache))
-        cache.length += 1
-        return answer
-
-    def embed_at(self, tokens: Tensor, first: int) -> Tensor:
-        """(B, L, width) -> (B, L, E): tokens and their positions `first`, `first` + 1, ..."""
-        positions = torch.arange(first, first + tokens.shape[1], device=tokens.device)
-        return self.dropout(self.embed(tokens) + self.positions(positions))
+    def embed_at(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, L, width) -> (B, L, E): tokens at positions (L,) or (1,)."""
+        return self.dropout(self.embed(tokens) + self.positions(positions.to(tokens.device)))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
         """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""
@@ -253,9 +213,11 @@ class Transformer(nn.Module):
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
         return torch.cat([self.images(images), looks.to(self.embed.weight.dtype)], dim=-1)
 
-    def query_token(self, features: Tensor) -> Tensor:
-        """(B, F) -> (B, 1, width): the query state, and nothing else."""
-        return F.pad(features, (0, self.inputs.width - features.shape[1])).unsqueeze(1)
+    def query_tokens(self, queries: Queries) -> Tensor:
+        """(B, Q P, width): the query states, and nothing else."""
+        features = self.features(queries.states, queries.images)
+        tokens = F.pad(features, (0, self.inputs.width - features.shape[2]))
+        return tokens.repeat_interleave(queries.prefixes.shape[2], dim=1)
 
     def context_tokens(self, context: Context) -> Tensor:
         """(B, t, width): a context's transitions."""
@@ -276,13 +238,6 @@ class Transformer(nn.Module):
             parts.append(next_features)
         rewards = rewards.to(dtype) * self.inputs.reward_scale
         return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
-
-    def decode(self, x: Tensor, cache: Cache | None = None, last_only: bool = False) -> Tensor:
-        """The blocks of GPT-2: embedded tokens (B, L, E), or new ones for a cache -> (B, L, E), or
-        (B, 1, E) if `last_only`."""
-        for number, block in enumerate(self.blocks):
-            x = block(x, cache, number, last_only and number + 1 == len(self.blocks))
-        return self.norm(x)
 
     def scale(self, states: Tensor) -> Tensor:
         """(..., d) coordinates -> about [-2, 2]."""

@@ -1,0 +1,107 @@
+"""What a model is shown: sizes of its inputs, contexts, and the queries behind them."""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sad_hpc.model.image_encoder import IMAGE_FEATURES
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TaskFamily
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a task family shows to the model: sizes, and how states and rewards are scaled."""
+
+    n_actions: int
+    horizon: int
+    """T: the longest context."""
+    state_center: tuple[float, ...]
+    state_scale: tuple[float, ...]
+    image_size: int | None = None
+    """Pixels along each side of a state's image; states are poses (x, z, heading) then."""
+    reward_scale: float = 1.0
+    stateless: bool = False
+    """Whether there is but one state (bandits): answers are read off the context's own tokens."""
+
+    @classmethod
+    def of_family(cls, family: TaskFamily) -> "Inputs":
+        """The inputs of a family."""
+        return cls(
+            family.n_actions,
+            family.config.horizon,
+            family.state_center,
+            family.state_scale,
+            family.image_size,
+            family.reward_scale,
+            stateless=isinstance(family, BanditFamily),
+        )
+
+    @property
+    def features(self) -> int:
+        """Numbers that describe a state: its coordinates, or image and heading."""
+        return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
+
+    @property
+    def width(self) -> int:
+        """Numbers in a token: state, one-hot action, next state (unless seen as images), reward."""
+        next_state = self.features if self.image_size is None else 0
+        return self.features + self.n_actions + next_state + 1
+
+
+@dataclass(frozen=True)
+class Context:
+    """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
+
+    states: Tensor
+    """(B, t, d) uint8, or float64 poses"""
+    actions: Tensor
+    """(B, t) uint8"""
+    rewards: Tensor
+    """(B, t)"""
+    next_states: Tensor
+    """(B, t, d), as states"""
+    images: Tensor | None = None
+    """(B, t, s, s, 3) uint8: images of the states"""
+
+    @classmethod
+    def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
+        """The contexts of one group of a dataset, from columns such as `context/states`."""
+        return cls(
+            **{
+                name.removeprefix(f"{group}/"): torch.from_numpy(column)
+                for name, column in columns.items()
+                if name.startswith(f"{group}/")
+            }
+        )
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
+        """The context with every part changed in the same way."""
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        return Context(**{name: change(part) for name, part in parts.items()})
+
+    def split(self, size: int) -> Iterator["Context"]:
+        """The context in parts of `size` rows."""
+        for first in range(0, len(self.actions), size):
+            rows = slice(first, first + size)
+            yield self.map(operator.itemgetter(rows))
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Q states behind each of B contexts; each is asked P times, after prefixes of its own.
+
+    Q = 1 and P = T + 1 is the paper's objective: one query, asked after every prefix.
+    """
+
+    states: Tensor
+    """(B, Q, d) in the dataset's dtype"""
+    prefixes: Tensor
+    """(B, Q, P) int64: how many transitions, the first ones, the answer may look at"""
+    images: Tensor | None = None
+    """(B, Q, s, s, 3) uint8: images of the states"""
