@@ -19,7 +19,7 @@ from numba import config
 from sad_hpc.errors import SadError
 from sad_hpc.storage.ownership import check_ownership
 
-COMPILED = ("kernels", "distill", "tasks/miniworld")
+COMPILED = ("kernels", "distill", "tasks/miniworld", "model/fused")
 """The rooms with compiled code, all of which may call each other."""
 
 

@@ -1,0 +1,186 @@
+"""Where everything lies in the kernel's memory, for a model and the lengths of its sequences."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.model.fused.attention import KEYS, SIDE
+
+Table = NDArray[np.int64]
+
+WEIGHTS = "qkv_t qkv qkv_bias out_t out out_bias up_t up up_bias down_t down down_bias".split()
+GRADIENTS = "qkv qkv_bias out_t out_bias up up_bias down_t down_bias".split()
+SAVED = "norm_1 scale_1 qkv across highs shares own mixed norm_2 scale_2 hidden slopes".split()
+
+
+def up_to(size: int, multiple: int = 16) -> int:
+    """`size` rounded up to a multiple."""
+    return -(-size // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model, as its weights have them."""
+
+    layers: int
+    heads: int
+    embedding: int
+    head_width: int
+    n_actions: int
+    token_width: int
+    horizon: int
+    stateless: bool
+
+
+class Plan(NamedTuple):
+    """Sizes and offsets, in floats; a tuple, as Numba can read."""
+
+    layers: int
+    heads: int
+    e: int
+    """E: embedding."""
+    d: int
+    """D: head width as weights have it."""
+    d_pad: int
+    """D rounded up to a multiple of 16."""
+    actions: int
+    actions_pad: int
+    token: int
+    """Width of a token."""
+    token_pad: int
+    transitions: int
+    """T"""
+    queries: int
+    """K"""
+    length: int
+    """L = T + K"""
+    columns: int
+    query_columns: int
+    """The first column of a query; see `attention`."""
+    stateless: bool
+    zero: int
+    embed_t: int
+    embed: int
+    positions: int
+    head_t: int
+    head: int
+    head_bias: int
+    first_gradient: int
+    g_embed_t: int
+    g_positions: int
+    g_head: int
+    g_head_bias: int
+    last_gradient: int
+    x: int
+    d_x: int
+    d_y: int
+    big: int
+    d_mixed: int
+    norm: int
+    scale: int
+    logits: int
+    limits: int
+    """(columns,)"""
+    scores: int
+    d_scores: int
+    d_across: int
+    deltas: int
+    tokens: int
+    d_tokens: int
+    weights: Table
+    """(layers, 12): offsets of WEIGHTS"""
+    gradients: Table
+    """(layers, 8): of GRADIENTS"""
+    saved: Table
+    """(layers, 12): of SAVED"""
+    size: int
+    """Floats in all."""
+
+
+class _Memory:
+    """Hands out pieces, each at the start of a cache line."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, size: int) -> int:
+        """The offset of `size` floats."""
+        self.size, offset = self.size + up_to(size), self.size
+        return offset
+
+    def tables(self, layers: int, names: list[str], sizes: dict[str, int]) -> Table:
+        """Offsets of such pieces for each layer."""
+        rows = [[self.take(sizes[name]) for name in names] for _ in range(layers)]
+        return np.array(rows, np.int64)
+
+
+def plan(shape: Shape, transitions: int, queries: int) -> Plan:
+    """The plan for T transitions and K queries a sequence."""
+    e, d = shape.embedding, up_to(shape.head_width)
+    width, hidden, length = shape.heads * d, 4 * e, transitions + queries
+    actions, token = up_to(shape.n_actions), up_to(shape.token_width)
+    # Transposes read and write whole vectors of rows.
+    rows, columns = up_to(length) + 16, up_to(transitions) + up_to(queries)
+    memory = _Memory()
+    offsets = {"zero": memory.take(max(4 * e, 3 * width, SIDE, actions))}
+    weights = memory.tables(shape.layers, WEIGHTS, {
+        "qkv_t": 3 * e * width, "qkv": 3 * e * width, "qkv_bias": 3 * width,
+        "out_t": e * width, "out": e * width, "out_bias": e,
+        "up_t": e * hidden, "up": e * hidden, "up_bias": hidden,
+        "down_t": e * hidden, "down": e * hidden, "down_bias": e,
+    })  # fmt: skip
+    for name, size in {
+        "embed_t": shape.token_width * e, "embed": e * token, "positions": (shape.horizon + 1) * e,
+        "head_t": e * actions, "head": actions * e, "head_bias": actions,
+    }.items():  # fmt: skip
+        offsets[name] = memory.take(size)
+    offsets["first_gradient"] = memory.size
+    gradients = memory.tables(shape.layers, GRADIENTS, {
+        "qkv": 3 * e * width, "qkv_bias": 3 * width, "out_t": e * width, "out_bias": e,
+        "up": e * hidden, "up_bias": hidden, "down_t": e * hidden, "down_bias": e,
+    })  # fmt: skip
+    for name, size in {
+        "g_embed_t": shape.token_width * e, "g_positions": (shape.horizon + 1) * e,
+        "g_head": actions * e, "g_head_bias": actions,
+    }.items():  # fmt: skip
+        offsets[name] = memory.take(size)
+    offsets["last_gradient"] = memory.size
+    saved = memory.tables(shape.layers, SAVED, {
+        "norm_1": rows * e, "scale_1": rows, "qkv": 3 * rows * width,
+        "across": width * columns, "highs": shape.heads * columns,
+        "shares": shape.heads * columns, "own": shape.heads * columns, "mixed": rows * width,
+        "norm_2": rows * e, "scale_2": rows, "hidden": rows * hidden, "slopes": rows * hidden,
+    })  # fmt: skip
+    for name, size in {
+        "x": rows * e, "d_x": rows * e, "d_y": rows * e, "big": rows * max(hidden, 3 * width),
+        "d_mixed": rows * width, "norm": rows * e, "scale": rows, "logits": rows * actions,
+        "limits": columns, "scores": SIDE * max(KEYS, transitions), "d_scores": SIDE * KEYS,
+        "d_across": d * columns, "deltas": columns,
+        "tokens": rows * shape.token_width, "d_tokens": rows * token,
+    }.items():  # fmt: skip
+        offsets[name] = memory.take(size)
+    return Plan(
+        layers=shape.layers,
+        heads=shape.heads,
+        e=e,
+        d=shape.head_width,
+        d_pad=d,
+        actions=shape.n_actions,
+        actions_pad=actions,
+        token=shape.token_width,
+        token_pad=token,
+        transitions=transitions,
+        queries=queries,
+        length=length,
+        columns=columns,
+        query_columns=up_to(transitions),
+        stateless=shape.stateless,
+        weights=weights,
+        gradients=gradients,
+        saved=saved,
+        size=memory.size,
+        **offsets,
+    )

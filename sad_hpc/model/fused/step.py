@@ -1,0 +1,83 @@
+"""A batch through the kernel: the loss with all gradients, or the answers alone."""
+
+import numpy as np
+from numba import njit
+
+from sad_hpc.model.fused.sequence import backward, forward, loss
+from sad_hpc.model.fused.weights import fold_weights, unfold_gradients
+
+
+@njit(error_model="numpy", cache=True, nogil=True)
+def train_batch(p, o, where, plan, tokens, query_tokens, prefixes, labels, weights, dropout, keys, q, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """The mean loss of a batch; adds its gradients to o, and writes those of tokens.
+
+    Args:
+        p, o: parameters and their gradients, flat.
+        where: offsets in p, see `fold_weights`.
+        plan: of the memory, for T and K.
+        tokens: (B, T, width) float32.
+        query_tokens: (B, K, width) float32.
+        prefixes: (B, K) int64.
+        labels: (B, R) int64; R = K, or T + 1 where transitions answer.
+        weights: (B, R) float32.
+        dropout: share of what is dropped.
+        keys: two words, of seed, step and rank.
+        q: the memory, (plan.size,) float32, zeros at first.
+        d_tokens: like tokens, or empty: not wanted.
+        d_query_tokens: like query_tokens.
+    """
+    threshold = np.int64(np.round(dropout * 65536))
+    keep = np.float32(65536 / (65536 - threshold))
+    m = np.int64(q.ctypes.data)
+    fold_weights(q, p, where, plan, keep)
+    q[plan.first_gradient : plan.last_gradient] = 0
+    n_batch, n_answers = labels.shape
+    share, with_tokens = np.float32(1 / (n_batch * n_answers)), d_query_tokens.size > 0
+    limits, row_keys = np.arange(1, plan.length + 1), np.empty(2, np.int64)
+    t, result = plan.transitions, 0.0
+    for b in range(n_batch):
+        limits[t:] = prefixes[b]
+        _read(q, plan, tokens[b], query_tokens[b], limits)
+        row_keys[0], row_keys[1] = keys[0] + b * 0x9E3779B9, keys[1]
+        forward(m, q, plan, limits, row_keys, threshold, keep)
+        result += loss(m, q, plan, labels[b], weights[b], share)
+        backward(m, q, plan, limits, row_keys, threshold, keep, with_tokens)
+        if with_tokens:
+            rows = q[plan.d_tokens : plan.d_tokens + plan.length * plan.token_pad]
+            rows = rows.reshape(plan.length, plan.token_pad)
+            d_tokens[b] = rows[:t, : plan.token]
+            d_query_tokens[b] = rows[t:, : plan.token]
+    unfold_gradients(q, p, o, where, plan, keep)
+    return result
+
+
+@njit(error_model="numpy", cache=True, nogil=True)
+def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """Writes logits (B, R, A), without dropout; see `train_batch`."""
+    m = np.int64(q.ctypes.data)
+    fold_weights(q, p, where, plan, np.float32(1))
+    limits, keys = np.arange(1, plan.length + 1), np.zeros(2, np.int64)
+    t, pad = plan.transitions, plan.actions_pad
+    for b in range(len(tokens)):
+        limits[t:] = prefixes[b]
+        _read(q, plan, tokens[b], query_tokens[b], limits)
+        forward(m, q, plan, limits, keys, 0, np.float32(1))
+        for j in range(logits.shape[1]):
+            row = j
+            if plan.stateless:
+                row = j - 1 if j else t
+            for n in range(plan.actions):
+                logits[b, j, n] = q[plan.logits + row * pad + n]
+
+
+@njit(error_model="numpy")
+def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """Copies a sequence's tokens and limits into the memory."""
+    t = plan.transitions
+    q[plan.limits : plan.limits + t] = limits[:t]
+    first = plan.limits + plan.query_columns
+    q[first : first + plan.queries] = limits[t:]
+    size = plan.transitions * plan.token
+    q[plan.tokens : plan.tokens + size] = tokens.reshape(-1)
+    first = plan.tokens + size
+    q[first : first + plan.queries * plan.token] = query_tokens.reshape(-1)

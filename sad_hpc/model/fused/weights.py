@@ -1,0 +1,131 @@
+"""Weights as the kernel wants them, made once a step, and the way back for gradients.
+
+The kernel has each matrix as it is and transposed.  Folded in are what would cost a pass over the
+rows: a norm's scale and shift, the scale of attention's scores, and dropout's factor.  Heads are
+padded to whole vectors with weights of 0.
+"""
+
+import numpy as np
+from numba import njit
+
+from sad_hpc.model.fused.products import INNER
+
+_ONE = np.float32(1)
+LAYER_TENSORS = 12
+"""Weights and biases of: norm, queries keys values, projection, norm, up, down."""
+
+
+@njit(**INNER)
+def _fold(q, p, n, width, scale, shift, weight, bias, factor, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """Row n (E,) of a weight behind a norm -> a row, a column, and its bias."""
+    mass = p[bias]
+    for e in range(width):
+        value = p[weight + e]
+        mass += value * p[shift + e]
+        value *= p[scale + e] * factor
+        q[to + n * width + e] = value
+        q[to_t + e * to_row + n] = value
+    q[to_bias + n] = mass * factor
+
+
+@njit(**INNER)
+def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """Adds the gradients that `_fold`'s row n has."""
+    slope = q[g_bias + n] * factor
+    o[bias] += slope
+    for e in range(width):
+        each = q[g + n * width + e] * factor
+        o[weight + e] += each * p[scale + e] + slope * p[shift + e]
+        o[scale + e] += each * p[weight + e]
+        o[shift + e] += slope * p[weight + e]
+
+
+@njit(**INNER)
+def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fills the plan's weights from the flat parameter.
+
+    Args:
+        q: the memory.
+        p: all of the model's parameters.
+        where: offsets in p of embed (2), positions, the layers' (12 each), norm (2), head (2).
+        plan: where to.
+        keep: 1 / (1 - dropout).
+    """
+    e, d, heads, width = plan.e, plan.d, plan.heads, plan.heads * plan.d_pad
+    for i in range(e):
+        for k in range(plan.token):
+            value = p[where[0] + i * plan.token + k]
+            q[plan.embed + i * plan.token_pad + k] = value
+            q[plan.embed_t + k * e + i] = value
+    for t in range((where[3] - where[2]) // e):
+        for i in range(e):
+            q[plan.positions + t * e + i] = p[where[2] + t * e + i] + p[where[1] + i]
+    root = _ONE / np.float32(np.sqrt(d))
+    for layer in range(plan.layers):
+        c = where[3 + LAYER_TENSORS * layer :]
+        qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = plan.weights[layer]  # noqa: E501
+        for part in range(3):
+            factor = root if part == 0 else _ONE
+            for head in range(heads):
+                for j in range(d):
+                    n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
+                    _fold(q, p, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, qkv, qkv_t, 3 * width, qkv_b)  # noqa: E501
+        for n in range(4 * e):
+            _fold(q, p, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_t, 4 * e, up_b)
+        for i in range(e):
+            for head in range(heads):
+                for j in range(d):
+                    value = p[c[4] + (i * heads + head) * d + j] * keep
+                    n = head * plan.d_pad + j
+                    q[out + i * width + n] = value
+                    q[out_t + n * e + i] = value
+            for n in range(4 * e):
+                value = p[c[10] + i * 4 * e + n] * keep
+                q[down + i * 4 * e + n] = value
+                q[down_t + n * e + i] = value
+            q[out_b + i] = p[c[5] + i] * keep
+            q[down_b + i] = p[c[11] + i] * keep
+    c = where[3 + LAYER_TENSORS * plan.layers :]
+    for n in range(plan.actions_pad):
+        if n < plan.actions:
+            _fold(q, p, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.head, plan.head_t, plan.actions_pad, plan.head_bias)  # noqa: E501
+        else:
+            q[plan.head_bias + n] = np.float32(-1e30)
+
+
+@njit(**INNER)
+def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    """Adds the gradients of the flat parameter to o; see `fold_weights`."""
+    e, d, heads, width = plan.e, plan.d, plan.heads, plan.heads * plan.d_pad
+    for i in range(e):
+        for k in range(plan.token):
+            o[where[0] + i * plan.token + k] += q[plan.g_embed_t + k * e + i]
+    for t in range((where[3] - where[2]) // e):
+        for i in range(e):
+            value = q[plan.g_positions + t * e + i]
+            o[where[2] + t * e + i] += value
+            o[where[1] + i] += value
+    root = _ONE / np.float32(np.sqrt(d))
+    for layer in range(plan.layers):
+        c = where[3 + LAYER_TENSORS * layer :]
+        qkv, qkv_b, out_t, out_b, up, up_b, down_t, down_b = plan.gradients[layer]
+        for part in range(3):
+            factor = root if part == 0 else _ONE
+            for head in range(heads):
+                for j in range(d):
+                    n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
+                    _unfold(q, p, o, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, qkv, qkv_b)  # noqa: E501
+        for n in range(4 * e):
+            _unfold(q, p, o, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_b)
+        for i in range(e):
+            for head in range(heads):
+                for j in range(d):
+                    g = q[out_t + (head * plan.d_pad + j) * e + i]
+                    o[c[4] + (i * heads + head) * d + j] += g * keep
+            for n in range(4 * e):
+                o[c[10] + i * 4 * e + n] += q[down_t + n * e + i] * keep
+            o[c[5] + i] += q[out_b + i] * keep
+            o[c[11] + i] += q[down_b + i] * keep
+    c = where[3 + LAYER_TENSORS * plan.layers :]
+    for n in range(plan.actions):
+        _unfold(q, p, o, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.g_head, plan.g_head_bias)  # noqa: E501
