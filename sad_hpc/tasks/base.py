@@ -52,7 +52,7 @@ class TaskFamily(ABC):
     data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
-    model_revision: int = 0
+    model_revision: int = 1
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
     context_groups: tuple[str, ...] = ("context", "episodes")

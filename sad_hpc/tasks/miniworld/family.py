@@ -63,7 +63,7 @@ class Miniworld(TaskFamily):
     state_scale = (1.0, 1.0, 1.0)
     reward_dtype = np.uint8
     sparse_reward = True
-    model_revision = 1
+    model_revision = 2
 
     def __init__(self, config: MiniworldConfig) -> None:
         super().__init__(config)
