@@ -96,7 +96,8 @@ def miniworld(folder: Path) -> None:
     ours = Collection(folder, "miniworld", 2, *size, *SMALL)
     family = make_family(ours.experiment.task)
     tasks = sum(family.n_tasks(split, IMAGE_TASKS) for split in SPLITS)
-    frames = tasks * (2 * ours.experiment.task.horizon + 3)  # contexts, episodes, query states
+    horizon, queries = ours.experiment.task.horizon, ours.experiment.data.queries_per_task
+    frames = tasks * (2 * horizon + 3 * queries)  # contexts, episodes, query states
     bare = [BIN / "mpiexec", "-n", "2", sys.executable, HERE / "bare_rendering.py"]
     compare(
         "collect miniworld, 2 ranks",

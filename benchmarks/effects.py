@@ -107,7 +107,7 @@ def bench_image_effects(steps: Steps) -> None:
     run = steps.by_engine()
 
     def at_once() -> None:
-        with mock.patch("sad_hpc.model.image_encoder.IMAGES_AT_ONCE", steps.tokens):
+        with mock.patch("sad_hpc.model.image_encoder.IMAGES_AT_ONCE", steps.answers):
             run()
 
     title = f"pretraining, {steps.family.name}"

@@ -21,10 +21,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.model.context import Inputs
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine
 from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.stage import take_step
 from sad_hpc.tasks.base import make_family
 
@@ -62,12 +64,11 @@ def bench_config(
     loop.run(max(1, steps // 10))
     seconds = loop.run(steps) / steps
     family, config = make_family(experiment.task), experiment.pretrain
-    size = config.batch_size * (experiment.task.horizon + 1)
     trained = family.n_tasks("train", experiment.data.tasks) - config.holdout_tasks
     hours = MODELS * config.epochs * (trained // config.batch_size) * seconds / 3600
     report(
         f"pretrain {experiment.name} on {device.type}",
-        size,
+        loop.tokens,
         "tokens",
         seconds,
         mfu=loop.flops() / seconds / multiply_rate,
@@ -83,10 +84,12 @@ class Loop:
         family, config = make_family(experiment.task), experiment.pretrain
         columns = random_columns(family, 16 * config.batch_size)
         columns = {name: column.to(device) for name, column in columns.items()}
-        self._examples = Examples(METHODS["SAD"], columns, holdout=0)
-        self._engine = make_engine(
-            Transformer(experiment.model, Inputs.of_family(family)), config, torch_process()
-        )
+        inputs = Inputs.of_family(family)
+        self._examples = Examples(METHODS["SAD"], columns, 0, inputs.stateless)
+        learner = Learner(Transformer(experiment.model, inputs))
+        self._engine = make_engine(learner, config, torch_process())
+        self.tokens = config.batch_size * self._examples.tokens
+        """Of a step."""
         self._batches = self._examples.order(0, 0).split(config.batch_size)
 
     def run(self, steps: int) -> float:
@@ -94,7 +97,8 @@ class Loop:
         start = time.perf_counter()
         for step in range(steps):
             rows = self._batches[step % len(self._batches)]
-            batch = self._examples.batch(rows, torch.zeros_like(rows))
+            drawn = self._examples.draws(0, step, len(rows))
+            batch = self._examples.batch(rows, drawn)
             loss, _ = take_step(self._engine, batch, 1e-3)
         loss.item()  # waits for the device
         return time.perf_counter() - start

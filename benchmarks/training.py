@@ -1,4 +1,4 @@
-"""Pretraining: tokens a second against Hugging Face's GPT-2 in a standard loop, and over ranks."""
+"""Pretraining: answers a second against Hugging Face's GPT-2 in a standard loop, and over ranks."""
 
 import os
 import subprocess
@@ -39,13 +39,13 @@ def bench_training() -> None:
     ):
         columns = random_columns(family, steps * BATCH)
         training = Steps(family, columns)
-        ours = Work(training.by_engine(dropout=DROPOUT), training.tokens)
+        ours = Work(training.by_engine(dropout=DROPOUT), training.answers)
         for attention_dropout, aim in ((DROPOUT, target), (0.0, None)):
             compare(
                 f"pretrain {family.name}, T = {family.config.horizon}, one core",
-                "tokens",
+                "answers",
                 ours,
-                Work(PlainLoop(family, columns, attention_dropout).run, training.tokens),
+                Work(PlainLoop(family, columns, attention_dropout).run, training.answers),
                 "Hugging Face's GPT2Model in a standard loop, attention dropout "
                 f"{attention_dropout:g}",
                 aim,
@@ -69,9 +69,9 @@ class PlainLoop:
         states, following = columns["states"].float(), columns["next_states"].float()
         actions = F.one_hot(columns["actions"].long(), self._actions).float()
         rewards = columns["rewards"].unsqueeze(-1)
-        labels = F.one_hot(columns["labels"].long(), self._actions).float()
+        labels = F.one_hot(columns["labels"][:, 0].long(), self._actions).float()
         dataset = TensorDataset(
-            columns["query_states"].float(), states, actions, following, rewards, labels
+            columns["query_states"][:, 0].float(), states, actions, following, rewards, labels
         )
         self._batches = DataLoader(dataset, batch_size=BATCH, shuffle=True)
         self._model = PlainModel(
@@ -134,9 +134,9 @@ def ranks(name: str, steps: int) -> None:
     ):
         compare(
             f"pretrain {name}, 2 ranks on 2 cores",
-            "tokens",
-            Work(two.run, two.tokens),
-            Work(one.run, one.tokens),
+            "answers",
+            Work(two.run, two.answers),
+            Work(one.run, one.answers),
             "1 rank on 1 core",
             1.7,
             turns=7,
@@ -154,7 +154,7 @@ class TrainingRanks:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        self.tokens = int(self._answer())
+        self.answers = int(self._answer())
 
     def __enter__(self) -> "TrainingRanks":
         return self

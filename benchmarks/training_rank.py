@@ -32,7 +32,7 @@ def main(name: str, n_steps: int) -> None:
     steps = Steps(family, random_columns(family, n_steps * BATCH))
     run = steps.by_engine(dropout=experiment.model.dropout)
     dist.barrier()
-    answer = steps.tokens
+    answer = steps.answers
     while on_first_rank(partial(_next_line, answer)):
         run()
         dist.barrier()

@@ -21,7 +21,8 @@ COLUMNS = (
 
 
 def label_table(run: Run) -> pd.DataFrame:
-    """COLUMNS of each row whose dataset is there; transitions are means over training tasks.
+    """COLUMNS of each row whose dataset is there; transitions are means over training tasks, those
+    of labels for all labels of a task.
 
     A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
     actions of the context itself: they cost nothing more, and have no accuracy here.
@@ -46,7 +47,7 @@ def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         "method",
         "label accuracy",
         "transitions of a context",
-        "of a label",
+        "of its labels",
     ]
     rows = [
         [

@@ -13,7 +13,7 @@ def add_images(block: Block, renderer: Renderer) -> Block:
     """The block with an image of every state that a model is shown or asked about.
 
     New arrays: `context/images` and `episodes/images` (n, T, s, s, 3), and
-    `labels/*/query_images` (n, s, s, 3); uint8.
+    `labels/*/query_images` (n, K, s, s, 3); uint8.
 
     Raises:
         SadError: OpenGL reports an error.

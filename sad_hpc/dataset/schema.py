@@ -6,12 +6,12 @@ Every file holds, with the task as the first axis of length n:
 
     context/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)     Algorithm 1
     episodes/...                                     the same, rollouts of the behavior policy
-    labels/{sad,dpt,dpt_star}/query_states (n,d) actions (n)
+    labels/{sad,dpt,dpt_star}/query_states (n,K,d) actions (n,K)      K: data.queries_per_task
     tasks/index (n) parameters (n,p)                 never model input
 
 Where the model sees images of states (Miniworld), also, as uint8:
 
-    context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,s,s,3)
+    context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sad_hpc.errors import DatasetError
 from sad_hpc.storage.files import sealed, unsealed, write_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 VIRTUAL = "dataset.h5"
 CHUNK_BYTES = 512 * 1024

@@ -11,6 +11,7 @@ from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined
 from sad_hpc.distill.block import LABELS
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.experiment.families import family_class
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 
 
@@ -29,11 +30,12 @@ def find_splits(path: Path) -> list[Path]:
     raise DatasetError(f"no dataset at {path}: give a folder with a {MANIFEST} or one above it")
 
 
-def family_of(manifest: Manifest) -> TaskFamily:
-    """The task family that a dataset was drawn from."""
+def origin_of(manifest: Manifest) -> tuple[TaskFamily, DataConfig]:
+    """The task family that a dataset was drawn from, and how."""
     try:
         config_class = family_class(manifest.config["task"]["family"]).config_class
-        return make_family(config_class.model_validate(manifest.config["task"]))
+        family = make_family(config_class.model_validate(manifest.config["task"]))
+        return family, DataConfig.model_validate(manifest.config["data"])
     except (SadError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"the dataset's config is not of this version: {error}") from error
 
@@ -41,7 +43,7 @@ def family_of(manifest: Manifest) -> TaskFamily:
 def inspect(folder: Path) -> dict[str, Any]:
     """What a split holds: shape, config, counts, digest and label accuracy, as JSON values."""
     manifest = Manifest.load(folder)
-    family = family_of(manifest)
+    family, _ = origin_of(manifest)
     if not manifest.shards:
         raise DatasetError(f"{folder} has no finished shard yet; {REMEDY}")
     first = read_shard(folder, manifest, next(iter(manifest.shards.values())))
@@ -95,7 +97,7 @@ class Verdict:
 def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     """Checks every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
     manifest = Manifest.load(folder)
-    family = family_of(manifest)
+    family, data = origin_of(manifest)
     faults: list[str] = []
     if not manifest.complete:
         faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}")
@@ -110,12 +112,12 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
             faults.append(str(error))
             rows += entry.rows
             continue
-        found = _shape_faults(arrays, entry.rows, family)
+        found = _shape_faults(arrays, entry.rows, family, data)
         # What has the wrong shape cannot be looked into any further.
         found = found or [
             *_index_faults(arrays, rows),
             *_label_faults(arrays, family),
-            *_dynamics_faults(arrays, family, sampled_tasks, manifest),
+            *_dynamics_faults(arrays, family, sampled_tasks, data),
         ]
         faults += [f"{folder / entry.name}: {fault}" for fault in found]
         checksums.append(entry.checksum)
@@ -125,7 +127,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     return Verdict(folder, combined_digest(checksums), rows, faults)
 
 
-def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
+def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily, data: DataConfig) -> list[str]:
     horizon, width = family.config.horizon, len(family.state_center)
     width_of_task = arrays["tasks/parameters"].shape[1:] if "tasks/parameters" in arrays else (1,)
     expected: dict[str, tuple[int, ...]] = {
@@ -138,14 +140,14 @@ def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily) -> list[str]:
         for part in ("actions", "rewards"):
             expected[f"{group}/{part}"] = (rows, horizon)
     for label in LABELS:
-        expected[f"labels/{label}/query_states"] = (rows, width)
-        expected[f"labels/{label}/actions"] = (rows,)
+        expected[f"labels/{label}/query_states"] = (rows, data.queries_per_task, width)
+        expected[f"labels/{label}/actions"] = (rows, data.queries_per_task)
     if family.image_size is not None:
         image = (family.image_size, family.image_size, 3)
         for group in family.context_groups:
             expected[f"{group}/images"] = (rows, horizon, *image)
         for label in LABELS:
-            expected[f"labels/{label}/query_images"] = (rows, *image)
+            expected[f"labels/{label}/query_images"] = (rows, data.queries_per_task, *image)
     faults = [f"{name} is missing" for name in expected if name not in arrays]
     return faults + [
         f"{name} has shape {arrays[name].shape} instead of {shape}"
@@ -176,14 +178,12 @@ def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
 
 
 def _dynamics_faults(
-    arrays: Arrays, family: TaskFamily, sampled: int, manifest: Manifest
+    arrays: Arrays, family: TaskFamily, sampled: int, data: DataConfig
 ) -> list[str]:
     """Whether the contexts of a shard's first tasks can have come from these tasks."""
     faults = []
     # Samples of a learning history do not follow each other.
-    names_of_groups = (
-        {"episodes": "histories"} if manifest.config["data"].get("source_steps") else {}
-    )
+    names_of_groups = {"episodes": "histories"} if data.source_steps else {}
     for group in family.context_groups:
         names = ("states", "actions", "rewards", "next_states")
         if all(f"{group}/{name}" in arrays for name in names):

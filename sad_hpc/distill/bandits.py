@@ -27,21 +27,22 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
     rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
+    means_of_query = np.repeat(means, data.queries_per_task, axis=0)
     sad, pulls = distill_bandit_labels(
-        means,
+        means_of_query,
         family.sigma,
         policy,
         data.trust_horizon,
         data.tie_break == "random",
         streams["sad"],
     )
-    states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((count, 1), np.uint8)
+    states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((len(sad), 1), np.uint8)
     stored = rewards.astype(family.reward_dtype, copy=False)
     context = Transitions(states, actions, stored, states)
     labels = {
         "sad": Labels(queries, sad, pulls),
-        "dpt": Labels(queries, pull_arms(policy, count, streams["dpt"])),
-        "dpt_star": Labels(queries, means.argmax(axis=1).astype(np.uint8)),
+        "dpt": Labels(queries, pull_arms(policy, len(queries), streams["dpt"])),
+        "dpt_star": Labels(queries, means_of_query.argmax(axis=1).astype(np.uint8)),
     }
     return Block.of(draw.first, means, {"context": context}, labels)
 

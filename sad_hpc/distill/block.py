@@ -82,7 +82,7 @@ class Block:
             first: index of the first task in its split.
             parameters: (n, p) of the tasks.
             contexts: by HDF5 group.
-            labels: by LABELS.
+            labels: by LABELS; lists in which the K labels of a task are in a row.
             spent: transitions of contexts that are a sample of them.
         """
         arrays: dict[str, NDArray[Any]] = {}
@@ -91,8 +91,9 @@ class Block:
         arrays["tasks/index"] = np.arange(first, first + len(parameters), dtype=np.int64)
         arrays["tasks/parameters"] = parameters
         for name, label in labels.items():
-            arrays[f"labels/{name}/query_states"] = label.query_states
-            arrays[f"labels/{name}/actions"] = label.actions
+            by_task = label.by_task(len(parameters))
+            arrays[f"labels/{name}/query_states"] = by_task.query_states
+            arrays[f"labels/{name}/actions"] = by_task.actions
         transitions = {"context": contexts["context"].actions.size}
         transitions["episodes"] = contexts["episodes"].actions.size if "episodes" in contexts else 0
         transitions |= {f"labels_{name}": label.transitions for name, label in labels.items()}

@@ -24,7 +24,7 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
-"""Query states tried for one task before the search is given up as hopeless."""
+"""Query states tried for one label before the search is given up as hopeless."""
 
 NO_LABEL = 255
 """Instead of an action: no action's rollouts were good enough."""
@@ -79,14 +79,26 @@ class LabelRule:
 
 @dataclass(frozen=True)
 class Labels:
-    """A query state and an action label for each of n tasks."""
+    """K query states of each of n tasks, and an action label for each.
+
+    Kernels know no K: they fill lists of m labels, of which each has its task.  A task that stands
+    in such a list K times in a row has K labels, independent draws of the same algorithm.
+    """
 
     query_states: NDArray[Any]
-    """(n,) numbers or (n, 3) poses inside the kernels, (n, d) in a dataset."""
+    """(m,) numbers or (m, 3) poses inside the kernels, (n, K, d) in a dataset."""
     actions: NDArray[np.uint8]
-    """(n,)"""
+    """(m,), or (n, K) in a dataset."""
     transitions: int = 0
     """Environment transitions spent on them in all."""
+
+    def by_task(self, count: int) -> "Labels":
+        """A list of m = n K labels, (m, d) and (m,), as those of n = `count` tasks."""
+        queries, actions = (
+            array.reshape(count, -1, *array.shape[1:])
+            for array in (self.query_states, self.actions)
+        )
+        return Labels(queries, actions, self.transitions)
 
 
 def hopeless(rule: LabelRule, query: str) -> SadError:
@@ -97,7 +109,7 @@ def hopeless(rule: LabelRule, query: str) -> SadError:
             f"no query {query} reached the return threshold: raise data.trust_horizon or lower "
             "data.return_threshold"
         )
-    return SadError(f"after {MAX_CANDIDATES:,} tries for one task {remedy}")
+    return SadError(f"after {MAX_CANDIDATES:,} tries for one label {remedy}")
 
 
 def optimal_labels(

@@ -25,11 +25,13 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
     context = sample_pose_transitions(targets, policy, horizon, streams["context"])
     episodes = sample_pose_episodes(targets, policy, horizon, streams["episodes"])
     rule = LabelRule.of(data, family.sparse_reward)
-    sad = distill_pose_labels(targets, policy, rule, streams["sad"])
-    dpt_poses, dpt_actions = sample_pose_actions(targets, policy, streams["dpt"])
-    star_poses, _ = sample_pose_actions(targets, policy, streams["dpt_star"])
+    target_of_query = np.repeat(targets, data.queries_per_task)
+    sad = distill_pose_labels(target_of_query, policy, rule, streams["sad"])
+    dpt_poses, dpt_actions = sample_pose_actions(target_of_query, policy, streams["dpt"])
+    star_poses, _ = sample_pose_actions(target_of_query, policy, streams["dpt_star"])
     star_actions = optimal_labels(
-        optimal_pose_actions(star_poses, targets), np.random.default_rng(streams["dpt_star"])
+        optimal_pose_actions(star_poses, target_of_query),
+        np.random.default_rng(streams["dpt_star"]),
     )
     return Block.of(
         draw.first,

@@ -69,14 +69,16 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
         episodes = sample_histories(*tasks, data.source_steps, data.discount, streams["episodes"])
     else:
         episodes = sample_episodes(*tasks, streams["episodes"])
-    sad = distill_labels(tables.mdps, mdp_of_task, policy, rule, streams["sad"])
-    dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, count, streams["dpt"])
-    star_states, _ = sample_state_actions(family.n_states, policy, count, streams["dpt_star"])
+    mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
+    queries = len(mdp_of_query)
+    sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"])
+    dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, queries, streams["dpt"])
+    star_states, _ = sample_state_actions(family.n_states, policy, queries, streams["dpt_star"])
     star_actions = optimal_labels(
-        tables.optimal[mdp_of_task, star_states], np.random.default_rng(streams["dpt_star"])
+        tables.optimal[mdp_of_query, star_states], np.random.default_rng(streams["dpt_star"])
     )
 
-    def query(states: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    def cells(states: NDArray[np.uint16]) -> NDArray[np.uint8]:
         return np.take(family.coordinates, states, axis=0)
 
     return Block.of(
@@ -84,9 +86,9 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
         np.take(tables.parameters, mdp_of_task, axis=0),
         {"context": context, "episodes": episodes},
         {
-            "sad": Labels(query(sad.query_states), sad.actions, sad.transitions),
-            "dpt": Labels(query(dpt_states), dpt_actions),
-            "dpt_star": Labels(query(star_states), star_actions),
+            "sad": Labels(cells(sad.query_states), sad.actions, sad.transitions),
+            "dpt": Labels(cells(dpt_states), dpt_actions),
+            "dpt_star": Labels(cells(star_states), star_actions),
         },
         {"episodes": count * data.source_steps} if data.source_steps else None,
     )

@@ -11,8 +11,8 @@ from sad_hpc.experiment.families import TaskConfig
 MAX_BLOCKS = 20_000
 """HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
 
-MAX_TRANSITIONS = 2**30
-"""In the contexts of a block, which a rank holds in memory: 8 GB and more."""
+MAX_BLOCK = 2**30
+"""Transitions in the contexts of a block, or its query states: a rank holds 8 GB and more then."""
 
 
 def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
@@ -121,13 +121,15 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{where}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
             f"files, too many for the view of them all: set data.block_tasks={enough}"
         )
-    transitions = min(data.tasks, data.block_tasks) * experiment.task.horizon
-    if transitions > MAX_TRANSITIONS:
-        raise ConfigError(
-            f"{where}: data.block_tasks={data.block_tasks} of task.horizon="
-            f"{experiment.task.horizon} are {transitions:,} transitions, too many for a rank's "
-            "memory: lower one of them"
-        )
+    for key, of_a_task, what in (
+        ("task.horizon", experiment.task.horizon, "transitions"),
+        ("data.queries_per_task", data.queries_per_task, "query states"),
+    ):
+        if (held := min(data.tasks, data.block_tasks) * of_a_task) > MAX_BLOCK:
+            raise ConfigError(
+                f"{where}: data.block_tasks={data.block_tasks} of {key}={of_a_task} are {held:,} "
+                f"{what}, too many for a rank's memory: lower one of them"
+            )
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:
         raise ConfigError(

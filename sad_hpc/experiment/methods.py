@@ -4,7 +4,7 @@
 |--------|---------------|-------------------------------------------------------|-----------------|
 | AD     | `episodes`    | s_t and a_t; the context is the history before t      | 1               |
 | DPT    | `transitions` | uniform state, an action of the behavior policy       | 1               |
-| DIT    | `episodes`    | any s_t of the context, and a_t                       | lambda x return |
+| DIT    | `episodes`    | as AD                                                 | lambda x return |
 | DPT*   | `transitions` | uniform state, an optimal action (oracle upper bound) | 1               |
 | SAD    | `transitions` | Algorithms 2, 3 or 5 by the behavior policy           | 1               |
 
@@ -12,7 +12,6 @@ For bandits the two kinds of context coincide.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,10 @@ class Method:
     context: str
     """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (rollouts)."""
     labels: str | None
-    """HDF5 group of query states and action labels; None: a transition of the context itself."""
-    weight: Literal["all", "history", "return"] = "all"
-    """all: the answer counts after every prefix of the context.
-    history: only after the transitions before the query (AD).
-    return: as `all`, times lambda x the query's discounted return-to-go (DIT)."""
+    """HDF5 group of query states and action labels; None: every transition of the context itself,
+    after those before it."""
+    by_return: bool = False
+    """Whether an answer's loss is multiplied by lambda x the query's discounted return-to-go."""
     sections: tuple[str, ...] = ()
     """Of a config, besides `model` and `pretrain`: what else decides the training."""
     loss_scale: str | None = None
@@ -44,10 +42,10 @@ class Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("AD", "ad", "#E69F00", "episodes", None, "history"),
+        Method("AD", "ad", "#E69F00", "episodes", None),
         Method("DPT", "dpt", "#D55E00", "context", "labels/dpt"),
         Method(
-            "DIT", "dit", "#009E73", "episodes", None, "return",
+            "DIT", "dit", "#009E73", "episodes", None, by_return=True,
             sections=("dit",), loss_scale="dit.weight",
         ),
         Method("DPT*", "dpt_star", "#CC79A7", "context", "labels/dpt_star"),

@@ -23,6 +23,7 @@ MAX_ROWS = 10_000
 NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
 
 SYMBOLS = {
+    "data.queries_per_task": "K",
     "data.trust_horizon": "N",
     "data.episodes_per_action": "N_ep",
     "pretrain.learning_rate": "rate",

@@ -14,6 +14,8 @@ class DataConfig(Section):
     tasks: int = row_setting(ge=2)
     """Number of tasks (the paper's "# of environments"), training and test together."""
     seed: int = Field(0, ge=0)
+    queries_per_task: int = row_setting(1, ge=1, le=100_000)
+    """K: query states of a task, each with a label, all by independent draws; 1 is the paper's."""
     trust_horizon: int = row_setting(ge=1, le=10_000_000)
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
     episodes_per_action: int = row_setting(1, ge=1, le=10**12)

@@ -150,8 +150,19 @@ class Transformer(nn.Module):
             context: t transitions a row, 0 <= t <= T.
             queries: Q states a row, each after P prefixes.
         """
-        tokens, query_tokens = self.context_tokens(context), self.query_tokens(queries)
+        tokens, query_tokens = self.tokens(context, queries)
         return self.answer(tokens, query_tokens, queries.prefixes.flatten(1))
+
+    def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
+        """Tokens (B, t, width) of the transitions, and (B, Q P, width) of the questions.
+
+        Where a context's own states are the queries, their images are encoded once.
+        """
+        features = self.features(context.states, context.images)
+        own = queries.states is context.states
+        asked = features if own else self.features(queries.states, queries.images)
+        n_prefixes = queries.prefixes.shape[2]
+        return self._transitions(context, features), self._questions(asked, n_prefixes)
 
     def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
         """(B, K, A): transitions (B, t, width), queries (B, K, width), prefixes (B, K)."""
@@ -174,6 +185,7 @@ class Transformer(nn.Module):
         first = 1 + memory.length
         x = self.embed_at(tokens, torch.arange(first, first + tokens.shape[1]))
         for number, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             query, key, value = block.split(x)
             keys, values = memory.append(number, key, value)
             if not with_answers and number + 1 == len(self.blocks):
@@ -192,6 +204,7 @@ class Transformer(nn.Module):
         mask = torch.cat([seen, itself.expand(batch, -1, -1)], dim=2).unsqueeze(1)
         x = self.embed_at(query_tokens, torch.zeros(1, dtype=torch.int64))
         for number, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             query, key, value = block.split(x)
             if memory.length:
                 keys, values = memory.read(number)
@@ -216,17 +229,19 @@ class Transformer(nn.Module):
     def query_tokens(self, queries: Queries) -> Tensor:
         """(B, Q P, width): the query states, and nothing else."""
         features = self.features(queries.states, queries.images)
-        tokens = F.pad(features, (0, self.inputs.width - features.shape[2]))
-        return tokens.repeat_interleave(queries.prefixes.shape[2], dim=1)
+        return self._questions(features, queries.prefixes.shape[2])
 
     def context_tokens(self, context: Context) -> Tensor:
         """(B, t, width): a context's transitions."""
-        return self.transition_tokens(
-            self.features(context.states, context.images),
-            context.actions,
-            None if self.images is not None else self.scale(context.next_states),
-            context.rewards,
-        )
+        return self._transitions(context, self.features(context.states, context.images))
+
+    def _questions(self, features: Tensor, n_prefixes: int) -> Tensor:
+        tokens = F.pad(features, (0, self.inputs.width - features.shape[2]))
+        return tokens.repeat_interleave(n_prefixes, dim=1)
+
+    def _transitions(self, context: Context, features: Tensor) -> Tensor:
+        following = None if self.images is not None else self.scale(context.next_states)
+        return self.transition_tokens(features, context.actions, following, context.rewards)
 
     def transition_tokens(
         self, features: Tensor, actions: Tensor, next_features: Tensor | None, rewards: Tensor

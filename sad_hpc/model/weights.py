@@ -1,10 +1,11 @@
 """A trained model on disk: its state_dict, and the signature of the training that made it."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.model.finite import all_finite
@@ -14,13 +15,14 @@ from sad_hpc.storage.hdf5 import write_bytes
 WEIGHTS = "weights.pt"
 
 
-def save_weights(path: Path, model: nn.Module, signature: str) -> str:
-    """Writes a model's weights in float32, in one step; returns the file's checksum.
+def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> str:
+    """Writes a model's weights, by name, in float32, in one step; returns the file's checksum.
 
     Raises:
         SadError: the disk is full or the folder cannot be written.
     """
-    state = {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}
+    # Clones: of a view, torch would save all that is viewed.
+    state = {name: weight.detach().float().cpu().clone() for name, weight in weights.items()}
     buffer = io.BytesIO()
     torch.save({"signature": signature, "state": state}, buffer)
     write_bytes(path, buffer.getvalue())

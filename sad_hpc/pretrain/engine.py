@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import PretrainConfig
-from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel.meeting import MEETING, meet
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
+from sad_hpc.pretrain.learner import Learner
 
 T = TypeVar("T")
 
@@ -116,16 +116,16 @@ def on_first_rank(work: Callable[[], T]) -> T:
     return answer[0]
 
 
-def make_engine(model: Transformer, config: PretrainConfig, process: Process) -> Any:
+def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> Any:
     """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
     import deepspeed
 
     on_gpu = torch.cuda.is_available()
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     engine, *_ = deepspeed.initialize(
-        model=model,
+        model=learner,
         optimizer=optimizer,
         config=deepspeed_config(config, process.world_size, on_gpu),
     )

@@ -9,23 +9,24 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from sad_hpc.errors import ConfigError, DivergedError
 from sad_hpc.experiment.sections import PretrainConfig
+from sad_hpc.model.context import Inputs
 from sad_hpc.model.finite import RecentSteps, all_finite
-from sad_hpc.model.transformer import Inputs, Transformer
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, torch_process
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank, precision_of
-from sad_hpc.pretrain.examples import Batch, Examples
+from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.learner import Learner, action_loss
 from sad_hpc.pretrain.metrics import MetricsLog
+from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Agreement, Decision
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run, StageFolder
@@ -68,28 +69,11 @@ def _trainer(run: Run, method: str, seed: int, process: Process) -> "Trainer":
     config = experiment.optimization(method)
     torch.manual_seed(seed)
     inputs = Inputs.of_family(make_family(experiment.task))
-    engine = make_engine(Transformer(experiment.model, inputs), config, process)
+    learner = Learner(Transformer(experiment.model, inputs))
+    engine = make_engine(learner, config, process)
     examples = Examples.load(run, method, engine.device)
     signature = experiment.pretrain_signature(method, seed)
     return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed)
-
-
-def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Mean weighted negative log-likelihood of the label over every context length, 0 to T.
-
-    The empty context counts too: it is what an online episode starts from.
-
-    Args:
-        logits: (B, T + 1, A).
-        labels: (B,).
-        weights: (B, T + 1), or None for ones.
-    """
-    every_length = labels.unsqueeze(1).expand(-1, logits.shape[1]).flatten()
-    scores = logits.flatten(0, 1).float()
-    if weights is None:
-        return F.cross_entropy(scores, every_length)
-    losses = F.cross_entropy(scores, every_length, reduction="none")
-    return (weights.flatten() * losses).mean()
 
 
 def learning_rate(config: PretrainConfig, progress: float) -> float:
@@ -99,21 +83,20 @@ def learning_rate(config: PretrainConfig, progress: float) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
-def take_step(engine: Any, examples: Batch, rate: float) -> tuple[Tensor, Tensor]:
+def take_step(engine: Any, batch: Batch, rate: float) -> tuple[Tensor, Tensor]:
     """One step of the optimizer on this rank's share of a batch.
 
     Returns:
         its loss, and the norm of all ranks' mean gradient before it was clipped.
     """
-    logits = engine(examples.query_states, examples.context, examples.query_images)
-    loss = action_loss(logits, examples.labels, examples.weights)
+    loss = engine(batch)
     engine.backward(loss)
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
-    gradients = [each.grad for each in engine.module.parameters() if each.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    gradient = engine.module.flat.grad
+    norm = None if gradient is None else gradient.norm()
     engine.step()
-    if not gradients:  # ZeRO has taken them, and says their norm
+    if norm is None:  # ZeRO has taken the gradient, and says its norm
         norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
     return loss.detach(), norm.detach().to(loss.device)
 
@@ -165,7 +148,7 @@ class Trainer:
         path = self._folder.path / WEIGHTS
         self._folder.complete(
             outputs=[WEIGHTS],
-            checksum=save_weights(path, self._engine.module, self._signature),
+            checksum=save_weights(path, self._engine.module.named_weights(), self._signature),
             ranks=self._world_size,
             precision=precision_of(self._engine),
             **log.last,
@@ -226,9 +209,9 @@ class Trainer:
         size, share = self._config.batch_size, self._config.batch_size // self._world_size
         mine = slice(self._rank * share, (self._rank + 1) * share)
         rows = order[batch * size : (batch + 1) * size]
-        times = self._examples.times(self._seed, self._step, size)
-        examples = self._examples.batch(rows[mine], times[mine])
-        _seed_dropout(self._seed, self._step, self._rank)
+        drawn = self._examples.draws(self._seed, self._step, size)
+        examples = self._examples.batch(rows[mine], drawn[mine])
+        self._engine.module.begin_step(self._seed, self._step, self._rank)
         # A function of the step alone: a resumed run needs no scheduler's state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
         loss, norm = take_step(self._engine, examples, rate)
@@ -238,7 +221,7 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
         holdout_loss, holdout_accuracy, train_loss = self._measure()
-        tokens = steps * self._config.batch_size * (self._examples.horizon + 1)
+        tokens = steps * self._config.batch_size * self._examples.tokens
         self._loss_sum.zero_()
         if log is not None:
             log.write(
@@ -258,23 +241,20 @@ class Trainer:
         """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
         self._engine.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
-        rows, times = self._examples.holdout(self._rank, self._world_size)
-        for part, part_times in zip(rows.split(256), times.split(256), strict=True):
-            if not len(part):  # fewer held-out tasks than ranks
+        for rows in self._examples.holdout(self._rank, self._world_size).split(256):
+            if not len(rows):  # fewer held-out tasks than ranks
                 continue
-            examples = self._examples.batch(part, part_times)
-            logits = self._engine.module(
-                examples.query_states, examples.context, examples.query_images
-            )
-            sums[0] += action_loss(logits, examples.labels, examples.weights) * len(part)
-            sums[1] += len(part) if examples.weights is None else examples.weights.mean(1).sum()
-            answers = logits[torch.arange(len(part)), examples.answer_at].argmax(dim=-1)
-            sums[2] += (answers == examples.labels).sum()
+            batch = self._examples.held_out(rows)
+            logits = self._engine.module.logits(batch)
+            sums[0] += action_loss(logits, batch.labels, batch.weights) * len(rows)
+            sums[1] += len(rows) if batch.weights is None else batch.weights.mean(1).sum()
+            right = logits.argmax(dim=-1) == batch.labels
+            sums[2] += right[:, batch.judged].double().mean(1).sum()
         sums[3] = self._loss_sum / (self._batches * self._world_size)
         dist.all_reduce(sums)
         self._engine.train()
-        loss, weight, right, train_loss = sums.tolist()
-        return loss / max(weight, 1e-9), right / self._examples.n_holdout, train_loss
+        loss, weight, accuracy, train_loss = sums.tolist()
+        return loss / max(weight, 1e-9), accuracy / self._examples.n_holdout, train_loss
 
     def _save(self) -> None:
         # Each rank's sum differs; all are restored from their mean, whose total is the same.
@@ -282,8 +262,3 @@ class Trainer:
         dist.all_reduce(mean)
         mean /= self._world_size
         self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
-
-
-def _seed_dropout(seed: int, step: int, rank: int) -> None:
-    state = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
-    torch.manual_seed(int(state))

@@ -91,8 +91,8 @@ class BanditFamily(TaskFamily):
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
         """See TaskFamily."""
-        chosen = np.take_along_axis(parameters, actions[:, None].astype(np.int64), axis=1)[:, 0]
-        return chosen == parameters.max(axis=1)
+        chosen = np.take_along_axis(parameters, actions.astype(np.int64), axis=1)
+        return chosen == parameters.max(axis=1, keepdims=True)
 
     def dynamics_faults(
         self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]

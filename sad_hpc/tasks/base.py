@@ -52,7 +52,7 @@ class TaskFamily(ABC):
     data_revision: int = 0
     """Raised when the kernels draw their random numbers in another way: a dataset of the same
     config then has other bytes, by the same laws."""
-    model_revision: int = 0
+    model_revision: int = 1
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
     context_groups: tuple[str, ...] = ("context", "episodes")
@@ -80,7 +80,7 @@ class TaskFamily(ABC):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """(n,): whether actions (n,) are optimal in query states (n, d) of tasks (n, p)."""
+        """(n, K): whether actions (n, K) are optimal in query states (n, K, d) of tasks (n, p)."""
 
     @abstractmethod
     def dynamics_faults(
@@ -162,11 +162,12 @@ class TabularFamily(TaskFamily):
         """See TaskFamily."""
         distinct, number = np.unique(parameters, axis=0, return_inverse=True)
         states, number = self.state_numbers(query_states), number.reshape(-1)
-        result = np.empty(len(parameters), np.bool_)
+        result = np.empty(actions.shape, np.bool_)
         for some in self._at_once(len(distinct)):
             rows = np.flatnonzero((number >= some.start) & (number < some.stop))
             tables = self.optimal_actions(distinct[some])
-            result[rows] = tables[number[rows] - some.start, states[rows], actions[rows]]
+            here = number[rows, None] - some.start
+            result[rows] = tables[here, states[rows], actions[rows]]
         return result
 
     def dynamics_faults(

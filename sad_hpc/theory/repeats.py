@@ -62,8 +62,8 @@ class Repeats:
     def right(self, family: TaskFamily) -> float:
         """The share of query states whose label is optimal: for reports, no choice knows of it."""
         known = self.first != NO_LABEL
-        parameters, states = self.parameters[known], self.query_states[known]
-        return float(family.are_optimal(parameters, states, self.first[known]).sum() / len(known))
+        labels = self.query_states[known, None], self.first[known, None]
+        return float(family.are_optimal(self.parameters[known], *labels).sum() / len(known))
 
 
 @functools.singledispatch

@@ -58,8 +58,9 @@ def trust(experiment: Experiment[Any]) -> Trust:
     promised, silence, bound = _promise(family, data)
     tasks = next(n for n in itertools.count(SIMULATED_TASKS, SIMULATED_TASKS)
                  if family.n_tasks("train", n) >= SIMULATED_TASKS)  # fmt: skip
-    data = data.model_copy(update={"tasks": tasks, "block_tasks": SIMULATED_TASKS})
-    block = make_block(family, data, "train", 0)
+    # One label a task: labels of one task have its difficulty in common.
+    block_of_all = {"tasks": tasks, "block_tasks": SIMULATED_TASKS, "queries_per_task": 1}
+    block = make_block(family, data.model_copy(update=block_of_all), "train", 0)
     right = family.are_optimal(
         block.arrays["tasks/parameters"],
         block.arrays["labels/sad/query_states"],

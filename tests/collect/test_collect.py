@@ -12,6 +12,7 @@ import pytest
 
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
@@ -46,6 +47,15 @@ def test_any_number_of_ranks_makes_the_same_files(
     done = mpi_collect(ranks, tmp_path, f"data.schedule={schedule}")
     assert done.returncode == 0, done.stderr
     assert files(Run(tiny_run.experiment, tmp_path)) == files(tiny_run)
+
+
+def test_any_number_of_ranks_makes_the_same_files_of_more_queries(tmp_path: Path):
+    more = "data.queries_per_task=3"
+    alone = Run(load_experiment(TINY, [more]), tmp_path / "alone")
+    collect(alone)
+    done = mpi_collect(3, tmp_path / "together", more)
+    assert done.returncode == 0, done.stderr
+    assert files(Run(alone.experiment, tmp_path / "together")) == files(alone)
 
 
 def test_what_time_was_spent_on_is_reported(tiny_run: Run, tmp_path: Path):

@@ -15,10 +15,14 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import sealed, unsealed
+from sad_hpc.storage.files import checksum, sealed, unsealed
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from tests.conftest import TINY
+
+LAST = np.zeros((100, 3), np.bool_)
+"""The last label of three, of one task of a shard."""
+LAST[60, 2] = True
 
 
 @pytest.fixture
@@ -27,6 +31,23 @@ def dataset(tiny_run: Run, tmp_path: Path) -> Path:
     folder = tmp_path / "train"
     shutil.copytree(tiny_run.data().path / "train", folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def run_of_three(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Collected with three queries a task; tests must not change it."""
+    experiment = load_experiment(TINY, ["data.queries_per_task=3"])
+    run = Run(experiment, tmp_path_factory.mktemp("three"))
+    collect(run)
+    return run
+
+
+def list_again(dataset: Path, block: int) -> None:
+    """The manifest takes the shard as it is now for what was written."""
+    content = (dataset / f"shard-{block:05d}.h5").read_bytes()
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
+    manifest["shards"][block] |= {"bytes": len(content), "checksum": checksum(content)}
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
 
 
 def test_what_is_read_is_what_the_kernels_made(tiny_run: Run):
@@ -133,14 +154,9 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
 
 
 def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
-    from sad_hpc.storage.files import checksum
-
     with h5py.File(dataset / "shard-00000.h5", "r+") as file:
         file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
-    content = (dataset / "shard-00000.h5").read_bytes()
-    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
-    manifest["shards"][0] |= {"bytes": len(content), "checksum": checksum(content)}
-    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    list_again(dataset, 0)
     assert "breaks the dynamics" in verify(dataset).faults[0]
 
 
@@ -158,17 +174,54 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
 def test_wrong_content_is_found_even_with_a_right_checksum(
     dataset: Path, name: str, change, words: str
 ):
-    from sad_hpc.storage.files import checksum
-
     with h5py.File(dataset / "shard-00001.h5", "r+") as file:
         if change is None:
             del file[name]
         else:
             file[name][...] = change(file[name][...])
-    content = (dataset / "shard-00001.h5").read_bytes()
-    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
-    manifest["shards"][1] |= {"bytes": len(content), "checksum": checksum(content)}
-    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    list_again(dataset, 1)
+    assert words in verify(dataset).faults[0]
+
+
+def test_a_dataset_of_three_queries_a_task_says_so_and_is_right(run_of_three: Run):
+    for split in ("train", "test"):
+        assert verify(run_of_three.data().path / split).faults == []
+    found = inspect(run_of_three.data().path / "train")
+    assert found["datasets"]["labels/sad/query_states"] == "(600, 3, 2) uint8"
+    assert found["datasets"]["labels/dpt/actions"] == "(600, 3) uint8"
+    assert found["label_accuracy"]["dpt_star"] == 1 > found["label_accuracy"]["sad"]
+    assert found["config"]["data"]["queries_per_task"] == 3
+
+
+def test_three_labels_take_three_times_the_transitions(tiny_run: Run, run_of_three: Run):
+    one, three = (
+        inspect(run.data().path / "train")["transitions_per_task"]
+        for run in (tiny_run, run_of_three)
+    )
+    assert three["labels_sad"] == pytest.approx(3 * one["labels_sad"], rel=0.1)
+    assert three["context"] == one["context"] == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("actions", lambda a: np.where(LAST, 9, a), "holds states or actions"),
+        ("query_states", lambda a: np.where(LAST[..., None], 7, a), "holds states or actions"),
+        ("actions", lambda a: np.where(LAST, (a + 1) % 5, a), "not optimal"),
+        ("actions", lambda a: a[:, :2], "actions has shape (100, 2) instead of (100, 3)"),
+        ("query_states", lambda a: a[:, 0], "states has shape (100, 2) instead of (100, 3, 2)"),
+    ],
+)
+def test_one_wrong_label_of_three_is_found(
+    run_of_three: Run, tmp_path: Path, name: str, change, words: str
+):
+    dataset = tmp_path / "train"
+    shutil.copytree(run_of_three.data().path / "train", dataset)
+    with h5py.File(dataset / "shard-00001.h5", "r+") as file:
+        array = file[f"labels/dpt_star/{name}"][...]
+        del file[f"labels/dpt_star/{name}"]
+        file[f"labels/dpt_star/{name}"] = change(array).astype(np.uint8)
+    list_again(dataset, 1)
     assert words in verify(dataset).faults[0]
 
 

@@ -39,3 +39,26 @@ def first_rewards(
             here, rewards = step_poses(here, np.full(len(here), action, np.uint8), targets)
             column[(rewards > 0) & (column > steps)] = step
     return results
+
+
+def pose_law(
+    poses: NDArray[np.float64], targets: NDArray[np.int64], shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(n, 4, 4): chance that a rollout of N = 3 is first paid at step 1, 2, 3 or not at all."""
+    ways = np.outer(shares, shares).ravel()
+    hits = first_rewards(poses, targets, 3)
+    return np.stack([((hits == k) * ways).sum(axis=-1) for k in range(1, 5)], axis=-1)
+
+
+def assert_labels_have_chances(actions: NDArray[np.uint8], chances: NDArray[np.float64]) -> None:
+    """Wherever an action has about the same chance, it is the label about that often."""
+    accepted = chances.sum(axis=1)
+    assert (accepted > 0).all()
+    assert (chances[np.arange(len(actions)), actions] > 0).all()
+    expected = chances / accepted[:, None]
+    for action in range(4):
+        taken, cells = actions == action, np.digitize(expected[:, action], [0.2, 0.5, 0.8])
+        for cell in range(4):
+            p, hit = expected[cells == cell, action], taken[cells == cell]
+            deviation = (hit - p).sum() / max(1.0, np.sqrt((p * (1 - p)).sum()))
+            assert abs(deviation) < 4, (action, cell)

@@ -12,6 +12,7 @@ from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BernoulliBanditConfig, GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
 from tests.conftest import ROOT
+from tests.distill.laws import algorithm_2_law, counts_at_the_end
 
 UNIFORM = policy_table("uniform", 2)
 
@@ -19,18 +20,6 @@ UNIFORM = policy_table("uniform", 2)
 def label(means, sigma: float, pulls: int, n_tasks: int = 40_000, policy=UNIFORM, ties=False):
     tasks = np.tile(np.array(means, np.float32), (n_tasks, 1))
     return distill_bandit_labels(tasks, sigma, policy, pulls, ties, stream(0, 0, 0, "sad"))
-
-
-def counts_at_the_end(n: int) -> dict[tuple[int, int], float]:
-    """Law of the pulls of two equally likely arms when both first have n of them."""
-    law = {}
-    for last in (0, 1):  # the arm whose n-th pull ends the play
-        for other in range(n, 60 * n):
-            # other = pulls of the other arm, all of them before the last pull
-            chance = stats.nbinom.pmf(other, n, 0.5)
-            key = (n, other) if last == 0 else (other, n)
-            law[key] = law.get(key, 0.0) + chance
-    return law
 
 
 def test_algorithm_2_stops_when_every_arm_has_n_pulls():
@@ -50,15 +39,7 @@ def test_algorithm_2_has_the_exact_law_of_labels_for_gaussian_rewards():
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_algorithm_2_has_the_exact_law_of_labels_for_bernoulli_rewards(ties: bool):
-    expected = 0.0
-    for (a, b), chance in counts_at_the_end(2).items():
-        if chance < 1e-12:
-            continue
-        first = stats.binom.pmf(np.arange(a + 1), a, 0.7)[:, None]
-        second = stats.binom.pmf(np.arange(b + 1), b, 0.4)[None]
-        left, right = np.arange(a + 1)[:, None] * b, np.arange(b + 1)[None] * a
-        wins = (left > right) + (0.5 if ties else 1.0) * (left == right)
-        expected += chance * (first * second * wins).sum()
+    [expected] = algorithm_2_law(np.array([[0.7, 0.4]]), 2, ties)
     labels, _ = label([0.7, 0.4], 0.0, 2, ties=ties)
     assert stats.binomtest(int((labels == 0).sum()), len(labels), expected).pvalue > 1e-3
 
@@ -110,7 +91,7 @@ def test_ties_in_a_block_are_broken_as_the_config_says():
     shares = {}
     for tie_break in ("lowest", "random"):
         data = DataConfig(tasks=20_000, trust_horizon=1, block_tasks=16_000, tie_break=tie_break)
-        labels = make_block(family, data, "train", 0).arrays["labels/sad/actions"]
+        labels = make_block(family, data, "train", 0).arrays["labels/sad/actions"][:, 0]
         shares[tie_break] = np.bincount(labels, minlength=5) / len(labels)
     assert shares["lowest"][0] > 0.3 > 0.1 > shares["lowest"][4]
     assert shares["random"] == pytest.approx(np.full(5, 0.2), abs=0.02)

@@ -11,7 +11,13 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
-from tests.distill.laws import algorithm_5_law, best_of, hitting_step_law, label_chances
+from tests.distill.laws import (
+    algorithm_5_law,
+    assert_law,
+    best_of,
+    hitting_step_law,
+    label_chances,
+)
 
 FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
 GOAL = FAMILY.parameters("train", 0, 1)
@@ -44,23 +50,6 @@ def test_a_rule_says_what_the_config_says():
 def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, policy=None):
     table = policy_table("uniform" if policy is None else list(policy), mdp.rewards.shape[2])
     return distill_labels(mdp, np.zeros(n_tasks, np.int64), table, chosen, stream(0, 0, 0, "sad"))
-
-
-def assert_law(labels, joint, n_actions: int = 5):
-    counts = np.bincount(
-        labels.query_states.astype(int) * n_actions + labels.actions, minlength=joint.size
-    )
-    expected = joint.ravel() * counts.sum()
-    possible = expected > 0
-    assert counts[~possible].sum() == 0
-    # Rare outcomes are pooled: chi-square needs a few expected counts in each cell.
-    rare = possible & (expected < 10)
-    kept = possible & ~rare
-    observed = np.append(counts[kept], counts[rare].sum())
-    wanted = np.append(expected[kept], expected[rare].sum())
-    if not rare.any():
-        observed, wanted = observed[:-1], wanted[:-1]
-    assert stats.chisquare(observed, wanted).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("random_ties", [False, True])
@@ -164,7 +153,7 @@ def test_algorithm_3_picks_the_largest_discounted_return_over_full_rollouts():
                 ]
                 if max(returns) >= 0.6:
                     joint[state, int(np.argmax(returns))] += 0.25
-    assert_law(sample(chosen, mdp), joint / joint.sum(), n_actions=2)
+    assert_law(sample(chosen, mdp), joint / joint.sum())
 
 
 def test_more_episodes_give_better_labels():

@@ -16,7 +16,7 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 from tests.distill.laws import best_of, label_chances
-from tests.distill.poses import first_rewards, random_poses
+from tests.distill.poses import assert_labels_have_chances, pose_law, random_poses
 
 SHARES = np.array([0.4, 0.1, 0.3, 0.2])
 POLICY = policy_table(list(SHARES), 4)
@@ -100,27 +100,6 @@ def test_pose_action_pairs_are_uniform_too():
     assert_uniform(poses, np.repeat(TARGETS, 10))
     counts = np.bincount(actions, minlength=4)
     assert stats.chisquare(counts, SHARES * counts.sum()).pvalue > 1e-3
-
-
-def pose_law(poses, targets, shares):
-    """(n, 4, 4): chance that a rollout of N = 3 is first paid at step 1, 2, 3 or not at all."""
-    ways = np.outer(shares, shares).ravel()
-    hits = first_rewards(poses, targets, 3)
-    return np.stack([((hits == k) * ways).sum(axis=-1) for k in range(1, 5)], axis=-1)
-
-
-def assert_labels_have_chances(actions, chances):
-    """Wherever an action has about the same chance, it is the label about that often."""
-    accepted = chances.sum(axis=1)
-    assert (accepted > 0).all()
-    assert (chances[np.arange(len(actions)), actions] > 0).all()
-    expected = chances / accepted[:, None]
-    for action in range(4):
-        taken, cells = actions == action, np.digitize(expected[:, action], [0.2, 0.5, 0.8])
-        for cell in range(4):
-            p, hit = expected[cells == cell, action], taken[cells == cell]
-            deviation = (hit - p).sum() / max(1.0, np.sqrt((p * (1 - p)).sum()))
-            assert abs(deviation) < 4, (action, cell)
 
 
 @pytest.mark.parametrize("random_ties", [False, True])

@@ -64,6 +64,7 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
         ("task.family=maze", ["maze", "darkroom"]),
         ("task.horizon=0", ["task.horizon", "1"]),
         ("data.trust_horizon=0", ["data.trust_horizon", "1"]),
+        ("data.queries_per_task=0", ["data.queries_per_task", "1"]),
         ("task.train_goals=10", ["train_goals", "9"]),
         ("task.train_goals=9", ["no goal for test"]),
         ("data.behavior_policy=[0.5, 0.5]", ["behavior_policy", "5 actions"]),
@@ -115,6 +116,10 @@ def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
 def test_a_block_that_no_memory_holds_is_refused():
     with pytest.raises(ConfigError, match=r"data\.block_tasks=1000000000 .*9,000,000,000 trans"):
         load_experiment(TINY, ["data.tasks=1000000000000", "data.block_tasks=1000000000"])
+    words = r"data\.queries_per_task=100000 are 2,000,000,000 query states"
+    many = ["data.tasks=20000", "data.block_tasks=20000", "data.queries_per_task=100000"]
+    with pytest.raises(ConfigError, match=words):
+        load_experiment(TINY, many)
 
 
 def written(folder: Path, name: str, text: str) -> Path:

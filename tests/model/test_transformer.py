@@ -7,7 +7,8 @@ import torch
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment.sections import ModelConfig
-from sad_hpc.model.transformer import Context, Inputs, Transformer, head_width
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Memory, Transformer, head_width
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -21,38 +22,41 @@ def model(inputs: Inputs = INPUTS, **changes) -> Transformer:
     return Transformer(ModelConfig(**({"dropout": 0.0} | changes)), inputs).eval()
 
 
-def random_context(batch: int, length: int) -> tuple[torch.Tensor, Context]:
-    generator = torch.Generator().manual_seed(1)
+def draw(high: int, *shape: int, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(high, shape, generator=generator, dtype=torch.uint8)
 
-    def draw(high: int, *shape: int) -> torch.Tensor:
-        return torch.randint(high, shape, generator=generator, dtype=torch.uint8)
 
-    context = Context(
-        states=draw(7, batch, length, 2),
-        actions=draw(5, batch, length),
-        rewards=draw(2, batch, length),
-        next_states=draw(7, batch, length, 2),
+def random_context(batch: int, length: int) -> Context:
+    return Context(
+        states=draw(7, batch, length, 2, seed=2),
+        actions=draw(5, batch, length, seed=3),
+        rewards=draw(2, batch, length, seed=4),
+        next_states=draw(7, batch, length, 2, seed=5),
     )
-    return draw(7, batch, 2), context
+
+
+def random_queries(batch: int, queries: int, prefixes: int, longest: int = 12) -> Queries:
+    return Queries(draw(7, batch, queries, 2), draw(longest + 1, batch, queries, prefixes).long())
 
 
 @torch.no_grad()
-def test_blocks_equal_hugging_faces_gpt2_with_the_same_weights():
-    config = ModelConfig(layers=3, heads=3, embedding=48, head_dim=16, dropout=0.0)
-    ours = Transformer(config, INPUTS).eval()
+def hugging_faces(ours: Transformer, heads: int) -> GPT2Model:
+    """GPT-2 with the weights of our blocks, norms and positions, which are drawn before."""
+    for parameter in ours.parameters():  # biases and norms too, so that none is trivially 0 or 1
+        parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
+    length, width = ours.positions.weight.shape
     theirs = GPT2Model(
         GPT2Config(
-            vocab_size=1, n_positions=13, n_embd=48, n_layer=3, n_head=3, resid_pdrop=0.0,
-            embd_pdrop=0.0, attn_pdrop=0.0,
+            vocab_size=1, n_positions=length, n_embd=width, n_layer=len(ours.blocks), n_head=heads,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )
     ).eval()  # fmt: skip
-    for parameter in theirs.parameters():  # biases and norms too, so that none is trivially 0 or 1
-        parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
-    ours.positions.weight.copy_(theirs.wpe.weight)
-    ours.norm.load_state_dict(theirs.ln_f.state_dict())
+    theirs.wpe.weight.copy_(ours.positions.weight)
+    theirs.ln_f.load_state_dict(ours.norm.state_dict())
     for block, other in zip(ours.blocks, theirs.h, strict=True):
-        block.norm_attention.load_state_dict(other.ln_1.state_dict())
-        block.norm_feed_forward.load_state_dict(other.ln_2.state_dict())
+        other.ln_1.load_state_dict(block.norm_attention.state_dict())
+        other.ln_2.load_state_dict(block.norm_feed_forward.state_dict())
         pairs = (
             (block.attention.query_key_value, other.attn.c_attn),
             (block.attention.projection, other.attn.c_proj),
@@ -60,38 +64,110 @@ def test_blocks_equal_hugging_faces_gpt2_with_the_same_weights():
             (block.feed_forward[2], other.mlp.c_proj),
         )
         for linear, convolution in pairs:
-            linear.weight.copy_(convolution.weight.T)
-            linear.bias.copy_(convolution.bias)
-    embedded = torch.randn(4, 13, 48, generator=torch.Generator().manual_seed(2))
-    expected = theirs(inputs_embeds=embedded).last_hidden_state
-    positions = ours.positions.weight[:13]
-    assert torch.allclose(ours.decode(embedded + positions), expected, rtol=1e-5, atol=1e-5)
+            convolution.weight.copy_(linear.weight.T)
+            convolution.bias.copy_(linear.bias)
+    return theirs
 
 
 @torch.no_grad()
-def test_the_answer_for_a_prefix_does_not_see_what_follows():
-    network = model()
-    query, context = random_context(3, 12)
-    full = network(query, context)
+def test_packed_answers_are_those_of_a_plain_gpt2_after_a_prefix_and_one_query():
+    ours = model(layers=3, heads=3, embedding=48, head_dim=16)
+    theirs = hugging_faces(ours, heads=3)
+    context, queries = random_context(4, 12), random_queries(4, 5, 3)
+    tokens, query_tokens = ours.tokens(context, queries)
+    answers, prefixes = ours(context, queries), queries.prefixes.flatten(1)
+    assert prefixes.min() == 0 and prefixes.max() == 12, "the ends of the range are among them"
+    for b in range(4):
+        for k, prefix in enumerate(prefixes[b].tolist()):
+            sequence = torch.cat([tokens[b, :prefix], query_tokens[b, k : k + 1]]).unsqueeze(0)
+            places = torch.tensor([[*range(1, prefix + 1), 0]])
+            plain = theirs(inputs_embeds=ours.embed(sequence), position_ids=places)
+            expected = ours.head(plain.last_hidden_state[0, -1])
+            assert torch.allclose(answers[b, k], expected, rtol=1e-5, atol=1e-5), (b, k)
+
+
+@torch.no_grad()
+def test_no_query_sees_another():
+    network, context, queries = model(), random_context(3, 12), random_queries(3, 6, 1)
+    before = network(context, queries)
+    states, prefixes = queries.states.clone(), queries.prefixes.clone()
+    states[:, 2] = 6 - states[:, 2]
+    prefixes[:, 2] = 12 - prefixes[:, 2]
+    after = network(context, Queries(states, prefixes))
+    others = torch.tensor([0, 1, 3, 4, 5])
+    assert torch.equal(before[:, others], after[:, others])
+    assert not torch.equal(before[:, 2], after[:, 2])
+
+
+@torch.no_grad()
+def test_no_query_sees_what_follows_its_prefix():
+    network, context = model(), random_context(3, 12)
+    prefixes = torch.arange(13).expand(3, 1, -1)
+    queries = Queries(draw(7, 3, 1, 2), prefixes)
+    before = network(context, queries)
     for length in (0, 1, 7):
-        prefix = context.map(lambda part, length=length: part[:, :length])
-        assert torch.allclose(network(query, prefix)[:, -1], full[:, length], atol=1e-5)
+        changed = context.map(lambda part, length=length: _changed_from(part, length))
+        after = network(changed, queries)
+        assert torch.equal(before[:, : length + 1], after[:, : length + 1])
+        assert (before[:, length + 1 :] != after[:, length + 1 :]).any(dim=2).all()
+        shorter = context.map(lambda part, length=length: part[:, :length])
+        alone = network(shorter, Queries(queries.states, prefixes[:, :, : length + 1]))
+        assert torch.allclose(alone, before[:, : length + 1], atol=1e-5)
+
+
+def _changed_from(part: torch.Tensor, place: int) -> torch.Tensor:
+    """(B, T, ...) with other, valid entries from this place on."""
+    changed = part.clone()
+    changed[:, place:] = 1 - changed[:, place:].clamp(max=1)
+    return changed
+
+
+@torch.no_grad()
+def test_without_states_answers_are_read_off_the_context():
+    """All at once, one transition after the other, and after single prefixes."""
+    inputs = Inputs(5, 12, (0.0,), (1.0,), stateless=True)
+    network, some = model(inputs), random_context(3, 12)
+    states = torch.zeros(3, 12, 1, dtype=torch.uint8)
+    context = Context(states, some.actions, some.rewards, states)
+    every = network(context, Queries(states[:, :1], torch.arange(13).expand(3, 1, -1)))
+    tokens, memory = network.context_tokens(context), Memory(12)
+    for place in range(12):
+        one = network.extend(memory, tokens[:, place : place + 1])[:, 0]
+        assert torch.allclose(one, every[:, place + 1], atol=1e-5), place
+    prefixes = torch.tensor([[[7, 0]], [[12, 12]], [[3, 1]]])
+    single = network(context, Queries(states[:, :1], prefixes))
+    expected = every.gather(1, prefixes[:, 0].unsqueeze(2).expand(-1, -1, 5))
+    assert torch.equal(single, expected)
 
 
 @torch.no_grad()
 def test_tokens_hold_scaled_states_one_hot_actions_and_scaled_rewards():
     network = model(dataclasses.replace(INPUTS, reward_scale=4.0))
-    query, context = random_context(2, 3)
-    tokens = [network.query_token(network.features(query)), network.context_tokens(context)]
-    tokens = torch.cat(tokens, dim=1)
-    assert tokens.shape == (2, 4, INPUTS.width)
-    assert (tokens[:, 0, :2] == (query.float() - 3) / 2).all()
-    assert (tokens[:, 0, 2:] == 0).all()
-    assert (tokens[:, 1:, :2] == (context.states.float() - 3) / 2).all()
-    assert (tokens[:, 1:, 2:7].argmax(-1) == context.actions).all()
-    assert (tokens[:, 1:, 2:7].sum(-1) == 1).all()
-    assert (tokens[:, 1:, 7:9] == (context.next_states.float() - 3) / 2).all()
-    assert (tokens[:, 1:, 9] == 4 * context.rewards.float()).all()
+    context, queries = random_context(2, 3), random_queries(2, 2, 2)
+    tokens, asked = network.tokens(context, queries)
+    assert tokens.shape == (2, 3, INPUTS.width) and asked.shape == (2, 4, INPUTS.width)
+    assert (asked[:, ::2, :2] == (queries.states.float() - 3) / 2).all()
+    assert (asked[:, ::2] == asked[:, 1::2]).all()
+    assert (asked[:, :, 2:] == 0).all()
+    assert (tokens[..., :2] == (context.states.float() - 3) / 2).all()
+    assert (tokens[..., 2:7].argmax(-1) == context.actions).all()
+    assert (tokens[..., 2:7].sum(-1) == 1).all()
+    assert (tokens[..., 7:9] == (context.next_states.float() - 3) / 2).all()
+    assert (tokens[..., 9] == 4 * context.rewards.float()).all()
+
+
+@torch.no_grad()
+def test_images_that_are_asked_about_are_encoded_once():
+    images, poses = draw(255, 2, 3, 13, 13, 3), torch.rand(2, 3, 3, dtype=torch.float64)
+    context = Context(poses, draw(4, 2, 3), draw(2, 2, 3), poses, images)
+    prefixes = torch.arange(3).view(1, 3, 1).expand(2, -1, -1)
+    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_size=13))
+    shapes = []
+    network.images.register_forward_hook(lambda _, given, __: shapes.append(given[0].shape))
+    own = network(context, Queries(poses, prefixes, images))
+    assert shapes == [images.shape]
+    copies = network(context, Queries(poses.clone(), prefixes, images.clone()))
+    assert len(shapes) == 3 and torch.equal(own, copies)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +186,18 @@ def test_scaled_initialisation_keeps_variance_and_gpt2s_is_0_02():
 
 def test_dropout_acts_in_training_only():
     network = model(dropout=0.5)
-    query, context = random_context(2, 5)
-    assert torch.equal(network(query, context), network(query, context))
+    asked = random_context(2, 5), random_queries(2, 2, 1, longest=5)
+    assert torch.equal(network(*asked), network(*asked))
     network.train()
-    assert not torch.equal(network(query, context), network(query, context))
+    assert not torch.equal(network(*asked), network(*asked))
 
 
 @pytest.mark.parametrize(
     ("config", "revision", "checksum"),
     [
-        (DarkroomConfig(), 0, "d003f9e5b355"),
-        (GaussianBanditConfig(horizon=50), 0, "93308ce6c919"),
-        (MiniworldConfig(), 1, "38f85df73560"),
+        (DarkroomConfig(), 1, "d003f9e5b355"),
+        (GaussianBanditConfig(horizon=50), 1, "93308ce6c919"),
+        (MiniworldConfig(), 2, "38f85df73560"),
     ],
     ids=lambda value: getattr(value, "family", None),
 )
@@ -135,17 +211,3 @@ def test_other_weights_need_another_model_revision(config, revision: int, checks
     assert (family.model_revision, digest.hexdigest()) == (revision, checksum), (
         "raise model_revision of this family, and write it and the new checksum here"
     )
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("length", [0, 1, 12])
-@torch.no_grad()
-def test_the_last_answer_alone_is_that_of_the_whole_model(layers: int, length: int):
-    network = model(layers=layers)
-    queries, context = random_context(5, 12)
-    context = context.map(lambda part: part[:, :length])
-    query = network.query_token(network.features(queries))
-    last = network.last_answer(torch.cat([query, network.context_tokens(context)], dim=1))
-    whole = network(queries, context)[:, -1]
-    assert torch.allclose(last, whole, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(whole[0], whole[1], atol=1e-3)

@@ -8,17 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sad_hpc.errors import CheckpointError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.engine import deepspeed_config
-from sad_hpc.pretrain.stage import action_loss, learning_rate
+from sad_hpc.pretrain.stage import learning_rate
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
@@ -274,15 +272,6 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_loss_is_the_mean_over_all_context_lengths():
-    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 4, 5)))
-    labels = torch.tensor([0, 2, 4])
-    expected = torch.stack(
-        [-F.log_softmax(logits[b, t].float(), 0)[labels[b]] for b in range(3) for t in range(4)]
-    ).mean()
-    assert action_loss(logits, labels).item() == pytest.approx(expected.item())
 
 
 def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):

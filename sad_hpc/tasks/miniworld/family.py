@@ -63,7 +63,7 @@ class Miniworld(TaskFamily):
     state_scale = (1.0, 1.0, 1.0)
     reward_dtype = np.uint8
     sparse_reward = True
-    model_revision = 1
+    model_revision = 2
 
     def __init__(self, config: MiniworldConfig) -> None:
         super().__init__(config)
@@ -86,8 +86,9 @@ class Miniworld(TaskFamily):
         from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
         try:
-            optimal = optimal_pose_actions(query_states, _targets(parameters))
-            return optimal[np.arange(len(actions)), actions]
+            targets = np.repeat(_targets(parameters), actions.shape[1])
+            optimal = optimal_pose_actions(query_states.reshape(-1, 3), targets)
+            return optimal[np.arange(actions.size), actions.reshape(-1)].reshape(actions.shape)
         except ValueError as error:
             raise KeyError(str(error)) from error
 

@@ -1,0 +1,188 @@
+"""What a training asks behind its contexts, by method and by kind of family.
+
+| class         | of                     | queries x prefixes       | label                       |
+|---------------|------------------------|--------------------------|-----------------------------|
+| `EveryPrefix` | one query a task       | 1 x (0..T)               | the query's                 |
+|               | ... and all of bandits |                          | ... or one of K, drawn      |
+| `Packed`      | K > 1 queries a task   | K x (one, drawn in 0..T) | the query's                 |
+| `OwnActions`  | AD, DIT                | T x (t)                  | a_t, after what came before |
+| `OwnPulls`    | ... of bandits         | 1 x (0..T)               | the same, and none after T  |
+
+Bandits have one state: nothing but a context's own tokens is needed to answer after each prefix.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sad_hpc.experiment.methods import Method
+from sad_hpc.model.context import Context, Queries
+
+Columns = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B examples on the device, with K = Q P questions each."""
+
+    context: Context
+    """(B, T)"""
+    queries: Queries
+    """Q states, each after P prefixes."""
+    labels: Tensor
+    """(B, K) int64"""
+    weights: Tensor | None
+    """(B, K) float32: of each answer in the loss; None: all are 1."""
+    judged: slice
+    """Of the K questions, those whose answers count for label accuracy."""
+
+
+class Questions(ABC):
+    """A way of asking behind contexts of T transitions.
+
+    Args:
+        columns: of a dataset, see `Examples`.
+    """
+
+    draws: tuple[int, int] = (0, 1)
+    """(D, n): how many random numbers an example needs, each uniform in 0..n-1."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.horizon = columns["actions"].shape[1]
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Transitions and queries of an example that pass through the model."""
+
+    @abstractmethod
+    def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
+        """The questions behind the contexts of some rows.
+
+        Args:
+            context: (B, T), of these rows.
+            rows: (B,) of the columns.
+            drawn: (B, D), see `draws`.
+        """
+
+    def every_prefix(self, rows: Tensor) -> Tensor:
+        """(B, 1, T + 1): 0 to T."""
+        return torch.arange(self.horizon + 1, device=rows.device).expand(len(rows), 1, -1)
+
+
+class EveryPrefix(Questions):
+    """The paper's objective: the task's first query, asked after every prefix of the context.
+
+    The empty one counts too: it is what an online episode starts from.  Where the labels of K
+    queries of the only state are used, each prefix has one of them, drawn.  Label accuracy is that
+    after the whole context.
+
+    Args:
+        columns: of a dataset, see `Examples`.
+        stateless: whether there is one state only.
+    """
+
+    def __init__(self, columns: Columns, stateless: bool) -> None:
+        super().__init__(columns)
+        self._stateless = stateless
+        self.draws = self.horizon + 1, columns["labels"].shape[1] if stateless else 1
+
+    @property
+    def tokens(self) -> int:
+        """See Questions."""
+        return self.horizon + (1 if self._stateless else self.horizon + 1)
+
+    def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
+        """See Questions."""
+        images = self.columns["query_images"][rows, :1] if context.images is not None else None
+        states = self.columns["query_states"][rows, :1]
+        labels = self.columns["labels"][rows].long().gather(1, drawn)
+        queries = Queries(states, self.every_prefix(rows), images)
+        return Batch(context, queries, labels, None, slice(self.horizon, None))
+
+
+class Packed(Questions):
+    """K queries a task, each after one prefix of its own, uniform in 0..T."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns)
+        self.draws = columns["labels"].shape[1], self.horizon + 1
+
+    @property
+    def tokens(self) -> int:
+        """See Questions."""
+        return self.horizon + self.draws[0]
+
+    def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
+        """See Questions; queries come in the order of their prefixes, which kernels prefer."""
+        prefixes, order = drawn.sort(dim=1)
+        which = rows.unsqueeze(1), order
+        images = self.columns["query_images"][which] if context.images is not None else None
+        queries = Queries(self.columns["query_states"][which], prefixes.unsqueeze(2), images)
+        return Batch(context, queries, self.columns["labels"][which].long(), None, slice(None))
+
+
+class OwnActions(Questions):
+    """AD, and DIT by its weights: every state s_t, after the transitions before it; a_t."""
+
+    @property
+    def tokens(self) -> int:
+        """See Questions."""
+        return 2 * self.horizon
+
+    def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
+        """See Questions."""
+        before = self.every_prefix(rows)[:, 0, :-1].unsqueeze(2)
+        # The context's own states and images, not copies: the model encodes these once.
+        queries = Queries(context.states, before, context.images)
+        returns = self.columns.get("return_to_go")
+        weights = None if returns is None else returns[rows]
+        return Batch(context, queries, context.actions.long(), weights, slice(None))
+
+
+class OwnPulls(Questions):
+    """`OwnActions` of bandits: the answer after the whole context, which nothing follows, counts 0.
+
+    The other weights are larger by (T + 1) / T: the mean over T + 1 answers is the mean over T.
+    """
+
+    @property
+    def tokens(self) -> int:
+        """See Questions."""
+        return self.horizon + 1
+
+    def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
+        """See Questions."""
+        returns = self.columns.get("return_to_go")
+        weights = torch.ones(len(rows), self.horizon, device=rows.device)
+        weights = weights if returns is None else returns[rows]
+        return Batch(
+            context,
+            Queries(context.states[:, :1], self.every_prefix(rows)),
+            F.pad(context.actions.long(), (0, 1)),
+            F.pad(weights * ((self.horizon + 1) / self.horizon), (0, 1)),
+            slice(self.horizon),
+        )
+
+
+def training_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
+    """What a method's training asks."""
+    if method.labels is None or stateless or columns["labels"].shape[1] == 1:
+        return holdout_questions(method, columns, stateless)
+    return Packed(columns)
+
+
+def holdout_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
+    """What held-out tasks are asked: the paper's objective, however many queries a task has.
+
+    Losses and accuracies of one query a task and of many can be compared in this way, and both
+    objectives have the same expectation: a query's prefix is uniform in 0..T.
+    """
+    if method.labels is not None:
+        return EveryPrefix(columns, stateless)
+    return OwnPulls(columns) if stateless else OwnActions(columns)

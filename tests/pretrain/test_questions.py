@@ -1,0 +1,150 @@
+"""What is asked behind a context: laws of prefixes, labels and weights; what a query sees."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model.context import Context, Inputs
+from sad_hpc.model.transformer import Transformer
+from sad_hpc.pretrain.learner import action_loss
+from tests.pretrain.made_up import A, N, T, make_batch, make_columns, make_examples
+
+
+def assert_uniform(values: torch.Tensor, n: int) -> None:
+    """All of 0..n-1 equally often: within five standard deviations."""
+    share = 1 / n
+    deviation = (len(values) * share * (1 - share)) ** 0.5
+    counts = torch.bincount(values, minlength=n)
+    assert len(counts) == n
+    assert (counts - len(values) * share).abs().max() < 5 * deviation, counts
+
+
+def test_one_query_is_asked_after_every_prefix():
+    examples = make_examples("SAD")
+    batch = make_batch(examples, 7)
+    assert batch.queries.states.shape == (7, 1, 2)
+    assert (batch.queries.prefixes == torch.arange(T + 1)).all()
+    assert batch.labels.shape == (7, T + 1) and batch.weights is None
+    assert batch.labels[:, batch.judged].shape == (7, 1), "accuracy is that after the whole context"
+    assert examples.tokens == T + T + 1
+
+
+@pytest.mark.parametrize("query", [0, 1, 2])
+def test_every_packed_querys_prefix_is_uniform(query: int):
+    batch = make_batch(make_examples("SAD", queries=3), N)
+    here = batch.queries.states[..., 0] == query
+    assert (here.sum(dim=1) == 1).all()
+    assert_uniform(batch.queries.prefixes[..., 0][here], T + 1)
+
+
+def test_packed_prefixes_are_independent():
+    batch = make_batch(make_examples("SAD", queries=2), N)
+    of_query = [batch.queries.prefixes[..., 0][batch.queries.states[..., 0] == k] for k in (0, 1)]
+    assert_uniform(of_query[0] * (T + 1) + of_query[1], (T + 1) ** 2)
+
+
+def test_packed_queries_keep_their_labels_and_come_in_the_order_of_their_prefixes():
+    examples = make_examples("DPT", queries=3)
+    batch = make_batch(examples, 50)
+    assert (batch.queries.prefixes.diff(dim=1) >= 0).all()
+    assert (batch.labels == batch.queries.states[..., 0]).all()
+    assert batch.labels.dtype == torch.int64 and examples.tokens == T + 3
+
+
+@pytest.mark.parametrize("method, queries", [("SAD", 1), ("SAD", 3), ("AD", 1), ("DIT", 1)])
+@pytest.mark.parametrize("stateless", [False, True])
+def test_ranks_share_one_batch(method: str, queries: int, stateless: bool):
+    examples = make_examples(method, queries, stateless)
+    rows, drawn = examples.order(0, 0)[:12], examples.draws(3, 5, 12)
+    whole = examples.batch(rows, drawn)
+    shares = [examples.batch(rows[part::3], drawn[part::3]) for part in range(3)]
+    for part, share in enumerate(shares):
+        assert torch.equal(share.labels, whole.labels[part::3])
+        assert torch.equal(share.queries.prefixes, whole.queries.prefixes[part::3])
+        assert torch.equal(share.queries.states, whole.queries.states[part::3])
+        assert torch.equal(share.context.actions, whole.context.actions[part::3])
+        if whole.weights is not None:
+            assert torch.equal(share.weights, whole.weights[part::3])
+
+
+def test_draws_are_a_function_of_seed_and_step():
+    examples = make_examples("SAD", queries=3)
+    assert torch.equal(examples.draws(0, 0, 64), examples.draws(0, 0, 64))
+    assert not torch.equal(examples.draws(0, 0, 64), examples.draws(0, 1, 64))
+    assert not torch.equal(examples.draws(0, 0, 64), examples.draws(1, 0, 64))
+
+
+def test_each_prefix_of_a_bandit_has_one_of_its_labels():
+    examples = make_examples("SAD", queries=4, stateless=True)
+    batch = make_batch(examples, 2000)
+    assert batch.queries.states.shape == (2000, 1, 1) and examples.tokens == T + 1
+    assert (batch.queries.prefixes == torch.arange(T + 1)).all()
+    for prefix in range(T + 1):
+        assert_uniform(batch.labels[:, prefix], 4)
+    assert_uniform(batch.labels[:, 0] * 4 + batch.labels[:, T], 16)
+
+
+@pytest.mark.parametrize("method", ["AD", "DIT"])
+def test_every_action_is_asked_for_after_what_came_before(method: str):
+    columns, examples = make_columns(), make_examples(method)
+    batch = make_batch(examples, 50)
+    assert torch.equal(batch.queries.states, columns["states"][:50])
+    assert (batch.queries.prefixes[..., 0] == torch.arange(T)).all()
+    assert torch.equal(batch.labels, columns["actions"][:50].long())
+    if method == "AD":
+        assert batch.weights is None
+    else:
+        assert torch.equal(batch.weights, columns["return_to_go"][:50])
+    assert examples.tokens == 2 * T
+
+
+@pytest.mark.parametrize("method", ["AD", "DIT"])
+def test_a_bandits_loss_is_the_mean_over_its_pulls(method: str):
+    columns, examples = make_columns(stateless=True), make_examples(method, stateless=True)
+    batch = make_batch(examples, 50)
+    logits = torch.randn(50, T + 1, A, generator=torch.Generator().manual_seed(0))
+    chosen = columns["actions"][:50].long().unsqueeze(2)
+    losses = -logits[:, :T].log_softmax(2).gather(2, chosen).squeeze(2)
+    weights = columns["return_to_go"][:50] if method == "DIT" else 1.0
+    expected = (weights * losses).mean().item()
+    loss = action_loss(logits, batch.labels, batch.weights)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert batch.labels[:, batch.judged].shape == (50, T), "nothing follows the last pull"
+
+
+@pytest.mark.parametrize("method", ["AD", "DIT"])
+@pytest.mark.parametrize("stateless", [False, True])
+@torch.no_grad()
+def test_no_answer_sees_the_action_that_it_is_asked_for(method: str, stateless: bool):
+    """Nor what follows it."""
+    one = (0.0,) if stateless else (0.0, 0.0)
+    torch.manual_seed(0)
+    inputs = Inputs(A, T, one, one, stateless=stateless)
+    model = Transformer(ModelConfig(layers=2), inputs).eval()
+    batch = make_batch(make_examples(method, stateless=stateless), 3)
+    before = model(batch.context, batch.queries)
+    for time in range(T):
+        context = changed_from(batch.context, time)
+        after = model(context, batch.queries)
+        assert torch.equal(before[:, : time + 1], after[:, : time + 1])
+        assert (before[:, time + 1 : T] != after[:, time + 1 : T]).any(dim=2).all()
+
+
+def changed_from(context: Context, time: int) -> Context:
+    """With other actions, rewards and next states from `time` on."""
+    actions, rewards = context.actions.clone(), context.rewards.clone()
+    next_states = context.next_states.clone()
+    actions[:, time:] = (actions[:, time:] + 1) % A
+    rewards[:, time:] += 1
+    next_states[:, time:] = 6 - next_states[:, time:]
+    return dataclasses.replace(context, actions=actions, rewards=rewards, next_states=next_states)
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_held_out_tasks_are_asked_the_papers_objective_however_many_queries(stateless: bool):
+    batch = make_examples("SAD", 3, stateless).held_out(torch.tensor([5999, 5001]))
+    assert (batch.queries.prefixes == torch.arange(T + 1)).all()
+    assert batch.queries.states.shape[:2] == (2, 1)
+    assert (batch.labels == 0).all() and batch.labels.shape == (2, T + 1)
