@@ -73,6 +73,8 @@ class PretrainConfig(Section):
     """Largest gradient norm; 0 switches it off."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU, fp32 on a CPU."""
+    kernel: Literal["auto", "torch"] = "auto"
+    """auto: on a CPU in fp32 the compiled kernel takes the steps where it can; torch: never."""
     zero_stage: Literal[0, 1, 2] = 0
     holdout_tasks: int = Field(1024, ge=1)
     """Training tasks that are kept out of training, to measure loss and label accuracy on."""

@@ -13,6 +13,7 @@ reward].  Blocks are those of GPT-2; where head_dim is embedding / heads they eq
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,9 @@ from torch import Tensor, nn
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
+
+Through = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of transitions (B, t, width), queries (B, K, width) and prefixes (B, K)."""
 
 
 class Memory:
@@ -139,6 +143,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.embedding)
         self.head = nn.Linear(config.embedding, inputs.n_actions)
+        self.state_center: Tensor
+        self.state_scale: Tensor
         self.register_buffer("state_center", torch.tensor(inputs.state_center), persistent=False)
         self.register_buffer("state_scale", torch.tensor(inputs.state_scale), persistent=False)
         initialize(self, config)
@@ -224,7 +230,7 @@ class Transformer(nn.Module):
         heading = states[..., 2]
         # The position is in the dataset for tests; it must not get in here.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
-        return torch.cat([self.images(images), looks.to(self.embed.weight.dtype)], dim=-1)
+        return torch.cat([self.images(images), looks.to(self.dtype)], dim=-1)
 
     def query_tokens(self, queries: Queries) -> Tensor:
         """(B, Q P, width): the query states, and nothing else."""
@@ -247,7 +253,7 @@ class Transformer(nn.Module):
         self, features: Tensor, actions: Tensor, next_features: Tensor | None, rewards: Tensor
     ) -> Tensor:
         """(B, t, width): state (B, t, F), one-hot action, next state unless None, reward (B, t)."""
-        dtype = self.embed.weight.dtype
+        dtype = features.dtype
         parts = [features, F.one_hot(actions.long(), self.inputs.n_actions).to(dtype)]
         if next_features is not None:
             parts.append(next_features)
@@ -256,10 +262,12 @@ class Transformer(nn.Module):
 
     def scale(self, states: Tensor) -> Tensor:
         """(..., d) coordinates -> about [-2, 2]."""
-        center, scale = self.state_center, self.state_scale
-        assert isinstance(center, Tensor) and isinstance(scale, Tensor)
-        dtype = self.embed.weight.dtype
-        return ((states.to(center.dtype) - center) * scale).to(dtype)
+        return (states.to(self.dtype) - self.state_center) * self.state_scale
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of tokens, and of all that follows; buffers change theirs with the weights."""
+        return self.state_center.dtype
 
 
 def initialize(model: nn.Module, config: ModelConfig) -> None:

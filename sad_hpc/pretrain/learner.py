@@ -1,6 +1,6 @@
 """What DeepSpeed trains: a model whose parameters are one flat tensor, and its loss."""
 
-from collections.abc import Callable
+import functools
 
 import numpy as np
 import torch
@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.fused.kernel import Kernel, obstacle
+from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.pretrain.questions import Batch
 
 
@@ -32,21 +33,51 @@ class Learner(nn.Module):
             model.get_submodule(module).register_parameter(own, None)
         # Its buffers go where DeepSpeed puts this module, in the same precision.
         self._shell = model
-        self._pass: Callable[[Batch], tuple[Tensor, Tensor]] = self._pass_by_torch
-        """The way through the model: a batch's loss, and its logits (B, K, A)."""
+        self._kernel: Kernel | None = None
+        """Forward, loss and backward in one; None: torch does the work."""
+        self._dropout_keys = np.zeros(2, np.int64)
+
+    def use_kernel(self) -> str | None:
+        """The kernel does the work from now on where it can; else the answer says why not."""
+        reason = obstacle(self._shell, self.flat.device, self.flat.dtype)
+        if reason is None:
+            sizes = {name: shape.numel() for name, shape in self._shapes.items()}
+            self._kernel = Kernel(self._shell, sizes)
+        return reason
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch, see `action_loss`."""
-        return self._pass(batch)[0]
+        kernel, labels, weights = self._kernel, batch.labels, batch.weights
+        if kernel is None:
+            return action_loss(self.logits(batch), labels, weights)
+        keys = self._dropout_keys if self.training else None
+
+        def loss(tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
+            return kernel.loss(self.flat, tokens, query_tokens, prefixes, labels, weights, keys)
+
+        return self._through(loss, batch)
 
     def logits(self, batch: Batch) -> Tensor:
         """(B, K, A): the action logits of its questions."""
-        return self._pass(batch)[1]
+        kernel = self._kernel
+        if kernel is None:
+            inputs = (batch.context, batch.queries)
+            logits: Tensor = functional_call(self._shell, self.named_weights(), inputs)
+            return logits
+        return self._through(functools.partial(kernel.answer, self.flat), batch)
+
+    def _through(self, through: Through, batch: Batch) -> Tensor:
+        """What becomes of a batch's tokens; of the weights, these need the image encoder's."""
+        weights = self.named_weights() if self._shell.images is not None else {}
+        inputs = (batch.context, batch.queries, through)
+        result: Tensor = functional_call(self._shell, weights, inputs)
+        return result
 
     def begin_step(self, seed: int, step: int, rank: int) -> None:
         """Makes the dropout of this rank's next pass a function of these three numbers."""
-        state = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
-        torch.manual_seed(int(state))
+        words = np.random.SeedSequence([seed, step, rank]).generate_state(4)
+        torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+        self._dropout_keys = words[2:].astype(np.int64)
 
     def named_weights(self) -> dict[str, Tensor]:
         """The weights as views of the flat parameter, under the names of a Transformer's."""
@@ -56,11 +87,6 @@ class Learner(nn.Module):
             name: part.view(shape)
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
-
-    def _pass_by_torch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        weights, inputs = self.named_weights(), (batch.context, batch.queries)
-        logits = functional_call(self._shell, weights, inputs)
-        return action_loss(logits, batch.labels, batch.weights), logits
 
 
 def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

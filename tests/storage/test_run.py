@@ -93,8 +93,10 @@ def test_no_stage_writes_where_another_user_could(tmp_path: Path):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["outputs", "done", "total", "time", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["outputs", "done", "total", "time", "x"]), inner)
+    ),
     max_leaves=8,
 )
 BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1, "requeued": 0}

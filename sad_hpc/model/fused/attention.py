@@ -71,14 +71,16 @@ class Head(NamedTuple):
 
 
 @njit(**INNER)
-def transposed(m, rows, width, source, source_row, target, target_row):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def transposed(m, rows, width, source, source_row, target, target_row):  # type: ignore[no-untyped-def]  # pragma: no cover
     """memory[target + j target_row + i] = memory[source + i source_row + j], all i < rows.
 
     Whole vectors: up to 15 rows more are read and written.
     """
     for j in range(0, width, 16):
         for i in range(0, rows, 16):
-            transpose16(m, source + i * source_row + j, source_row, target + j * target_row + i, target_row)  # noqa: E501
+            transpose16(
+                m, source + i * source_row + j, source_row, target + j * target_row + i, target_row
+            )
 
 
 @njit(**INNER)
@@ -112,7 +114,7 @@ def attend(m, q, head, limits):  # type: ignore[no-untyped-def]  # pragma: no co
 
 
 @njit(**INNER)
-def _attend_rows(m, q, head, limits, begin, end, column, see_themselves):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _attend_rows(m, q, head, limits, begin, end, column, see_themselves):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The same for transitions or queries: rows begin .. end - 1, from this column on."""
     d, row, s, third = head.width, head.row, head.scores, head.row // 3
     key, value = head.query + third, head.query + 2 * third
@@ -121,7 +123,21 @@ def _attend_rows(m, q, head, limits, begin, end, column, see_themselves):  # typ
         low, top = _bounds(limits, i, i + rows)
         vectors = (rows + 15) // 16
         if top:
-            product(m, top, 16 * vectors, d, key, row, 1, head.across + c, head.columns, head.zero, 0, s, SIDE)  # noqa: E501
+            product(
+                m,
+                top,
+                16 * vectors,
+                d,
+                key,
+                row,
+                1,
+                head.across + c,
+                head.columns,
+                head.zero,
+                0,
+                s,
+                SIDE,
+            )
         for r in range(rows):
             q[head.own + c + r] = _HIDDEN
             if see_themselves:
@@ -130,7 +146,9 @@ def _attend_rows(m, q, head, limits, begin, end, column, see_themselves):  # typ
         for v in range(vectors):
             _softmax(m, head, c + 16 * v, s + 16 * v, low, top)
         if top:
-            product(m, rows, d, top, s, 1, SIDE, value, row, head.zero, 0, head.out + i * third, third)  # noqa: E501
+            product(
+                m, rows, d, top, s, 1, SIDE, value, row, head.zero, 0, head.out + i * third, third
+            )
         for r in range(rows):
             share, own = q[head.shares + c + r], q[head.own + c + r]
             for j in range(0, d, 16):
@@ -198,7 +216,7 @@ class Slopes(NamedTuple):
 
 
 @njit(**INNER)
-def _attend_rows_back(m, q, head, limits, slopes, begin, end, column):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _attend_rows_back(m, q, head, limits, slopes, begin, end, column):  # type: ignore[no-untyped-def]  # pragma: no cover
     d, row, third, s, ds = head.width, head.row, head.row // 3, head.scores, slopes.scores
     key, value = head.query + third, head.query + 2 * third
     d_key, d_value = slopes.query + third, slopes.query + 2 * third
@@ -210,18 +228,50 @@ def _attend_rows_back(m, q, head, limits, slopes, begin, end, column):  # type: 
         low, top = _bounds(limits, i, i + rows)
         for k in range(0, top, KEYS):
             keys, at = min(KEYS, top - k), k * row
-            product(m, keys, 16 * vectors, d, key + at, row, 1, head.across + c, head.columns, head.zero, 0, s, SIDE)  # noqa: E501
-            product(m, keys, 16 * vectors, d, value + at, row, 1, slopes.across + c, head.columns, head.zero, 0, ds, SIDE)  # noqa: E501
+            product(
+                m,
+                keys,
+                16 * vectors,
+                d,
+                key + at,
+                row,
+                1,
+                head.across + c,
+                head.columns,
+                head.zero,
+                0,
+                s,
+                SIDE,
+            )
+            product(
+                m,
+                keys,
+                16 * vectors,
+                d,
+                value + at,
+                row,
+                1,
+                slopes.across + c,
+                head.columns,
+                head.zero,
+                0,
+                ds,
+                SIDE,
+            )
             for v in range(vectors):
-                _scores_back(m, head, slopes.deltas, c + 16 * v, k, keys, s + 16 * v, ds + 16 * v, low)  # noqa: E501
+                _scores_back(
+                    m, head, slopes.deltas, c + 16 * v, k, keys, s + 16 * v, ds + 16 * v, low
+                )
             x, to, d_out = head.query + i * row, slopes.query + i * row, slopes.out + i * third
             product(m, rows, d, keys, ds, 1, SIDE, key + at, row, to, row, to, row)
             product(m, keys, d, rows, ds, SIDE, 1, x, row, d_key + at, row, d_key + at, row)
-            product(m, keys, d, rows, s, SIDE, 1, d_out, third, d_value + at, row, d_value + at, row)  # noqa: E501
+            product(
+                m, keys, d, rows, s, SIDE, 1, d_out, third, d_value + at, row, d_value + at, row
+            )
 
 
 @njit(**INNER)
-def _scores_back(m, head, deltas, c, k, keys, s, ds, low):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _scores_back(m, head, deltas, c, k, keys, s, ds, low):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Scores -> probabilities, and the gradients of those -> gradients of scores; 16 columns."""
     limit, delta = load(m, head.limits + c), load(m, deltas + c)
     best, share = load(m, head.highs + c), load(m, head.shares + c)

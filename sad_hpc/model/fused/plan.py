@@ -1,6 +1,5 @@
 """Where everything lies in the kernel's memory, for a model and the lengths of its sequences."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +10,35 @@ from sad_hpc.model.fused.attention import KEYS, SIDE
 
 Table = NDArray[np.int64]
 
-WEIGHTS = "qkv_t qkv qkv_bias out_t out out_bias up_t up up_bias down_t down down_bias".split()
-GRADIENTS = "qkv qkv_bias out_t out_bias up up_bias down_t down_bias".split()
-SAVED = "norm_1 scale_1 qkv across highs shares own mixed norm_2 scale_2 hidden slopes".split()
+WEIGHTS = [
+    "qkv_t",
+    "qkv",
+    "qkv_bias",
+    "out_t",
+    "out",
+    "out_bias",
+    "up_t",
+    "up",
+    "up_bias",
+    "down_t",
+    "down",
+    "down_bias",
+]
+GRADIENTS = ["qkv", "qkv_bias", "out_t", "out_bias", "up", "up_bias", "down_t", "down_bias"]
+SAVED = [
+    "norm_1",
+    "scale_1",
+    "qkv",
+    "across",
+    "highs",
+    "shares",
+    "own",
+    "mixed",
+    "norm_2",
+    "scale_2",
+    "hidden",
+    "slopes",
+]
 
 
 def up_to(size: int, multiple: int = 16) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import binding
 from numba import njit
 
-from sad_hpc.model.fused.vectors import tile
+from sad_hpc.model.fused.tile import tile
 
 INNER: dict[str, Any] = {
     "fastmath": {"contract"},
@@ -22,16 +22,16 @@ INNER: dict[str, Any] = {
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
 """32 registers of 16 floats; else 16 of 8, which hold 6 vectors of sums."""
 
-TILE_ROWS = {1: (16, 8, 4, 2, 1), 2: (12, 8, 4, 2, 1), 3: (8, 4, 2, 1)} if WIDE else {1: (6, 3, 2, 1)}
+TILE_ROWS: dict[int, tuple[int, ...]] = {1: (6, 3, 2, 1)}
+if WIDE:
+    TILE_ROWS = {1: (16, 8, 4, 2, 1), 2: (12, 8, 4, 2, 1), 3: (8, 4, 2, 1)}
 """Rows of a tile, by its vectors: as many sums as registers hold, and what is left over."""
 
 
 def _tile(n_rows: int, n_vectors: int) -> Any:
     @njit(**INNER)
-    def one(m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
-        tile(
-            m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, n_rows, n_vectors
-        )
+    def one(m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover
+        tile(m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, n_rows, n_vectors)
 
     return one
 
@@ -42,7 +42,7 @@ def _rows(n_vectors: int, sizes: tuple[int, ...]) -> Any:
     rest = _rows(n_vectors, sizes[1:]) if sizes[1:] else one
 
     @njit(**INNER)
-    def every_row(m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    def every_row(m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover
         while rows >= size:
             one(m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth)
             rows -= size
@@ -54,9 +54,21 @@ def _rows(n_vectors: int, sizes: tuple[int, ...]) -> Any:
         return every_row
 
     @njit(**INNER)
-    def last_rows(m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+    def last_rows(m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth):  # type: ignore[no-untyped-def]  # pragma: no cover
         for i in range(rows):
-            one(m, a + i * a_row, a_row, a_column, b, b_row, start + i * start_row, start_row, c + i * c_row, c_row, depth)  # noqa: E501
+            one(
+                m,
+                a + i * a_row,
+                a_row,
+                a_column,
+                b,
+                b_row,
+                start + i * start_row,
+                start_row,
+                c + i * c_row,
+                c_row,
+                depth,
+            )
 
     return last_rows
 
@@ -66,7 +78,7 @@ _two, _three = (_rows(n, TILE_ROWS[n]) if WIDE else _one for n in (2, 3))
 
 
 @njit(**INNER)
-def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_row, c, c_row):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_row, c, c_row):  # type: ignore[no-untyped-def]  # pragma: no cover
     """c[i, j] = start[i, j] + sum over k of a[i, k] b[k, j]; `columns` is a multiple of 16.
 
     m is the memory's address, a, b, start and c are offsets in it; a[i, k] is at
@@ -75,10 +87,14 @@ def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_
     j = 0
     if WIDE:
         while columns - j >= 48 and columns - j != 64:
-            _three(m, rows, a, a_row, a_column, b + j, b_row, start + j, start_row, c + j, c_row, depth)  # noqa: E501
+            _three(
+                m, rows, a, a_row, a_column, b + j, b_row, start + j, start_row, c + j, c_row, depth
+            )
             j += 48
         while columns - j >= 32:
-            _two(m, rows, a, a_row, a_column, b + j, b_row, start + j, start_row, c + j, c_row, depth)  # noqa: E501
+            _two(
+                m, rows, a, a_row, a_column, b + j, b_row, start + j, start_row, c + j, c_row, depth
+            )
             j += 32
     while j < columns:
         _one(m, rows, a, a_row, a_column, b + j, b_row, start + j, start_row, c + j, c_row, depth)

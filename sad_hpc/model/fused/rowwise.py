@@ -76,7 +76,7 @@ def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """out = base + factor x dropped(x), for rows first .. first + rows - 1 of `width` numbers.
 
     Args:

@@ -26,7 +26,7 @@ def _first_answer(plan, layer):  # type: ignore[no-untyped-def]  # pragma: no co
 @njit(**INNER)
 def _head(plan, layer, h):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Where head h of a layer reads and writes."""
-    _, _, qkv, across, highs, shares, own, mixed, _, _, _, _ = plan.saved[layer]
+    qkv, across, highs, shares, own, mixed = plan.saved[layer, 2:8]
     d, t, columns = plan.d_pad, plan.transitions, h * plan.columns
     return Head(
         t, plan.length, _first_answer(plan, layer), d, 3 * plan.heads * d, plan.columns,
@@ -42,7 +42,7 @@ def _clear(m, first, size):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Tokens -> logits, for rows from `_first_answer` of the last layer on.
 
     Args:
@@ -56,12 +56,41 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
     e, d, t, length = plan.e, plan.d_pad, plan.transitions, plan.length
     width = plan.heads * d
     wide, x = 3 * width, plan.x
-    product(m, t, e, plan.token, plan.tokens, plan.token, 1, plan.embed_t, e, plan.positions + e, e, x, e)  # noqa: E501
-    product(m, length - t, e, plan.token, plan.tokens + t * plan.token, plan.token, 1, plan.embed_t, e, plan.positions, 0, x + t * e, e)  # noqa: E501
+    product(
+        m,
+        t,
+        e,
+        plan.token,
+        plan.tokens,
+        plan.token,
+        1,
+        plan.embed_t,
+        e,
+        plan.positions + e,
+        e,
+        x,
+        e,
+    )
+    product(
+        m,
+        length - t,
+        e,
+        plan.token,
+        plan.tokens + t * plan.token,
+        plan.token,
+        1,
+        plan.embed_t,
+        e,
+        plan.positions,
+        0,
+        x + t * e,
+        e,
+    )
     if threshold:
         dropout(m, 0, length, e, 0, keys, threshold, x, -1, keep, x)
     for layer in range(plan.layers):
-        norm_1, scale_1, qkv, across, highs, shares, own, mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer]  # noqa: E501
+        norm_1, scale_1, qkv = plan.saved[layer, :3]
+        mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer, 7:]
         qkv_t, _, qkv_b, out_t, _, out_b, up_t, _, up_b, down_t, _, down_b = plan.weights[layer]
         first = _first_answer(plan, layer)
         rows, at = length - first, x + first * e
@@ -70,15 +99,33 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
         for h in range(plan.heads):
             attend(m, q, _head(plan, layer, h), limits)
         product(m, rows, e, width, mixed + first * width, width, 1, out_t, e, out_b, 0, plan.d_y, e)
-        dropout(m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at)  # noqa: E501
+        dropout(
+            m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at
+        )
         norm(m, q, rows, e, at, norm_2, scale_2)
         product(m, rows, 4 * e, e, norm_2, e, 1, up_t, 4 * e, up_b, 0, hidden, 4 * e)
         gelu(m, rows * 4 * e, hidden, slopes)
         product(m, rows, e, 4 * e, hidden, 4 * e, 1, down_t, e, down_b, 0, plan.d_y, e)
-        dropout(m, first, rows, e, (2 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at)  # noqa: E501
+        dropout(
+            m, first, rows, e, (2 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at
+        )
     first, pad = _first_answer(plan, plan.layers - 1), plan.actions_pad
     norm(m, q, length - first, e, x + first * e, plan.norm, plan.scale)
-    product(m, length - first, pad, e, plan.norm, e, 1, plan.head_t, pad, plan.head_bias, 0, plan.logits, pad)  # noqa: E501
+    product(
+        m,
+        length - first,
+        pad,
+        e,
+        plan.norm,
+        e,
+        1,
+        plan.head_t,
+        pad,
+        plan.head_bias,
+        0,
+        plan.logits,
+        pad,
+    )
 
 
 @njit(**INNER)
@@ -110,14 +157,14 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]  #
 
 
 @njit(**INNER)
-def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Adds the gradients of one sequence to the plan's; see `forward`.
 
     Args:
         m, q, plan, limits, keys, threshold, keep: as there.
         with_tokens: make the gradients of tokens, too.
     """
-    e, d, t, length = plan.e, plan.d_pad, plan.transitions, plan.length
+    e, d, length = plan.e, plan.d_pad, plan.length
     width, zero = plan.heads * d, plan.zero
     wide, d_x, d_y, big, pad = 3 * width, plan.d_x, plan.d_y, plan.big, plan.actions_pad
     first = _first_answer(plan, plan.layers - 1)
@@ -129,7 +176,8 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
     norm_back(m, q, rows, e, d_y, plan.norm, plan.scale, d_x + first * e)
     for back in range(plan.layers):
         layer = plan.layers - 1 - back
-        norm_1, scale_1, qkv, across, highs, shares, own, mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer]  # noqa: E501
+        norm_1, scale_1, _ = plan.saved[layer, :3]
+        mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer, 7:]
         _, w_qkv, _, _, w_out, _, _, w_up, _, _, w_down, _ = plan.weights[layer]
         g_qkv, g_qkv_b, g_out_t, g_out_b, g_up, g_up_b, g_down_t, g_down_b = plan.gradients[layer]
         first = _first_answer(plan, layer)
@@ -150,8 +198,8 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
         product(m, rows, width, e, d_y, e, 1, w_out, width, zero, 0, d_mixed + first * width, width)
         _clear(m, big, length * wide)
         for h in range(plan.heads):
-            slopes_h = Slopes(d_mixed + h * d, big + h * d, plan.d_across, plan.deltas, plan.d_scores)
-            attend_back(m, q, _head(plan, layer, h), limits, slopes_h)
+            to = Slopes(d_mixed + h * d, big + h * d, plan.d_across, plan.deltas, plan.d_scores)
+            attend_back(m, q, _head(plan, layer, h), limits, to)
         add_rows(m, length, wide, big, g_qkv_b)
         product(m, wide, e, length, big, 1, wide, norm_1, e, g_qkv, e, g_qkv, e)
         product(m, length, e, wide, big, wide, 1, w_qkv, e, zero, 0, d_y, e)
@@ -160,13 +208,41 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
 
 
 @njit(**INNER)
-def _embed_back(m, q, plan, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _embed_back(m, q, plan, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
     e, t, length, d_y = plan.e, plan.transitions, plan.length, plan.d_y
     dropout(m, 0, length, e, 0, keys, threshold, plan.d_x, -1, keep, d_y)
     for i in range(0, t * e, 16):
         at = plan.g_positions + e + i
         store(m, at, load(m, at) + load(m, d_y + i))
     add_rows(m, length - t, e, d_y + t * e, plan.g_positions)
-    product(m, plan.token, e, length, plan.tokens, 1, plan.token, d_y, e, plan.g_embed_t, e, plan.g_embed_t, e)  # noqa: E501
+    product(
+        m,
+        plan.token,
+        e,
+        length,
+        plan.tokens,
+        1,
+        plan.token,
+        d_y,
+        e,
+        plan.g_embed_t,
+        e,
+        plan.g_embed_t,
+        e,
+    )
     if with_tokens:
-        product(m, length, plan.token_pad, e, d_y, e, 1, plan.embed, plan.token_pad, plan.zero, 0, plan.d_tokens, plan.token_pad)  # noqa: E501
+        product(
+            m,
+            length,
+            plan.token_pad,
+            e,
+            d_y,
+            e,
+            1,
+            plan.embed,
+            plan.token_pad,
+            plan.zero,
+            0,
+            plan.d_tokens,
+            plan.token_pad,
+        )

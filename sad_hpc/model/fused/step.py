@@ -3,12 +3,28 @@
 import numpy as np
 from numba import njit
 
+from sad_hpc.kernels import compilation  # noqa: F401 (first: it says where compiled code is kept)
 from sad_hpc.model.fused.sequence import backward, forward, loss
 from sad_hpc.model.fused.weights import fold_weights, unfold_gradients
 
 
 @njit(error_model="numpy", cache=True, nogil=True)
-def train_batch(p, o, where, plan, tokens, query_tokens, prefixes, labels, weights, dropout, keys, q, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
+    p,
+    o,
+    where,
+    plan,
+    tokens,
+    query_tokens,
+    prefixes,
+    labels,
+    weights,
+    dropout,
+    keys,
+    q,
+    d_tokens,
+    d_query_tokens,
+):
     """The mean loss of a batch; adds its gradients to o, and writes those of tokens.
 
     Args:
@@ -52,7 +68,7 @@ def train_batch(p, o, where, plan, tokens, query_tokens, prefixes, labels, weigh
 
 
 @njit(error_model="numpy", cache=True, nogil=True)
-def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Writes logits (B, R, A), without dropout; see `train_batch`."""
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))
@@ -71,7 +87,7 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
 
 
 @njit(error_model="numpy")
-def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Copies a sequence's tokens and limits into the memory."""
     t = plan.transitions
     q[plan.limits : plan.limits + t] = limits[:t]

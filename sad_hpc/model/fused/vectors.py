@@ -17,9 +17,9 @@ from numba.extending import intrinsic, models, overload, register_model
 LENGTH = 16
 """Floats in a vector."""
 
-_FLOAT, _INT32, _INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_VECTOR, _INTS = ir.VectorType(_FLOAT, LENGTH), ir.VectorType(_INT32, LENGTH)
-_LANES = ir.Constant(_INTS, list(range(LENGTH)))
+FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+VECTOR_OF_16, INTS_OF_16 = ir.VectorType(FLOAT, LENGTH), ir.VectorType(INT32, LENGTH)
+_LANES = ir.Constant(INTS_OF_16, list(range(LENGTH)))
 
 
 class VectorType(types.Type):
@@ -34,48 +34,52 @@ I64, F32 = types.int64, types.float32
 
 
 @register_model(VectorType)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR if kind is VECTOR else _INTS)
+        super().__init__(manager, kind, VECTOR_OF_16 if kind is VECTOR else INTS_OF_16)
 
 
 def _constant(number: float) -> Any:
-    return ir.Constant(_VECTOR, [float(number)] * LENGTH)
+    return ir.Constant(VECTOR_OF_16, [float(number)] * LENGTH)
 
 
 def _integers(number: int) -> Any:
-    return ir.Constant(_INTS, [number & 0xFFFFFFFF] * LENGTH)
+    return ir.Constant(INTS_OF_16, [number & 0xFFFFFFFF] * LENGTH)
 
 
-def _broadcast(builder: Any, scalar: Any, kind: Any = _VECTOR) -> Any:
+def broadcast(builder: Any, scalar: Any, kind: Any = VECTOR_OF_16) -> Any:
+    """LLVM's value of a scalar in every lane."""
     undefined = ir.Constant(kind, ir.Undefined)
-    one = builder.insert_element(undefined, scalar, _INT32(0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(_INTS, [0] * LENGTH))
+    one = builder.insert_element(undefined, scalar, INT32(0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(INTS_OF_16, [0] * LENGTH))
 
 
 def _broadcast_int(builder: Any, scalar: Any) -> Any:
-    return _broadcast(builder, builder.trunc(scalar, _INT32), _INTS)
+    return broadcast(builder, builder.trunc(scalar, INT32), INTS_OF_16)
 
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
-    kind = ir.FunctionType(_VECTOR, [each.type for each in args])
+    kind = ir.FunctionType(VECTOR_OF_16, [each.type for each in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """LLVM's value of a b + c, rounded once."""
     return _call(builder, "llvm.fma.v16f32", a, b, c)
 
 
 def _at(builder: Any, memory: Any, offset: Any) -> Any:
-    start = builder.inttoptr(memory, _FLOAT.as_pointer())
-    return builder.bitcast(builder.gep(start, [offset]), _VECTOR.as_pointer())
+    start = builder.inttoptr(memory, FLOAT.as_pointer())
+    return builder.bitcast(builder.gep(start, [offset]), VECTOR_OF_16.as_pointer())
 
 
-def _load(builder: Any, memory: Any, offset: Any) -> Any:
+def load_vector(builder: Any, memory: Any, offset: Any) -> Any:
+    """LLVM's value of the 16 floats from an offset on."""
     return builder.load(_at(builder, memory, offset), align=4)
 
 
-def _store(builder: Any, memory: Any, offset: Any, vector: Any) -> None:
+def store_vector(builder: Any, memory: Any, offset: Any, vector: Any) -> None:
+    """Writes 16 floats from an offset on."""
     builder.store(vector, _at(builder, memory, offset), align=4)
 
 
@@ -88,32 +92,30 @@ def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> An
     length = LENGTH
     while length > 1:
         length //= 2
-        lower = ir.Constant(ir.VectorType(_INT32, length), list(range(length)))
-        upper = ir.Constant(ir.VectorType(_INT32, length), list(range(length, 2 * length)))
+        lower = ir.Constant(ir.VectorType(INT32, length), list(range(length)))
+        upper = ir.Constant(ir.VectorType(INT32, length), list(range(length, 2 * length)))
         undefined = ir.Constant(vector.type, ir.Undefined)
         vector = combine(
             builder.shuffle_vector(vector, undefined, lower),
             builder.shuffle_vector(vector, undefined, upper),
         )
-    return builder.extract_element(vector, _INT32(0))
+    return builder.extract_element(vector, INT32(0))
 
 
 def _exp(builder: Any, x: Any) -> Any:
     """2^n times a polynomial (Cephes); relative error about 2e-7, for x in [-87, 88]."""
     x = builder.select(builder.fcmp_ordered("<", x, _constant(-87)), _constant(-87), x)
     x = builder.select(builder.fcmp_ordered(">", x, _constant(88)), _constant(88), x)
-    n = _call(
-        builder, "llvm.nearbyint.v16f32", builder.fmul(x, _constant(1.44269504088896341))
-    )
-    rest = _fma(builder, n, _constant(-0.693359375), x)
-    rest = _fma(builder, n, _constant(2.12194440e-4), rest)
+    n = _call(builder, "llvm.nearbyint.v16f32", builder.fmul(x, _constant(1.44269504088896341)))
+    rest = multiply_add(builder, n, _constant(-0.693359375), x)
+    rest = multiply_add(builder, n, _constant(2.12194440e-4), rest)
     result = _constant(1.9875691500e-4)
     for coefficient in (
         1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 1,
     ):  # fmt: skip
-        result = _fma(builder, result, rest, _constant(coefficient))
-    exponent = builder.shl(builder.fptosi(n, _INTS), _integers(23))
-    return builder.bitcast(builder.add(builder.bitcast(result, _INTS), exponent), _VECTOR)
+        result = multiply_add(builder, result, rest, _constant(coefficient))
+    exponent = builder.shl(builder.fptosi(n, INTS_OF_16), _integers(23))
+    return builder.bitcast(builder.add(builder.bitcast(result, INTS_OF_16), exponent), VECTOR_OF_16)
 
 
 def _mixed(builder: Any, x: Any) -> Any:
@@ -148,11 +150,11 @@ def _operation(result: Any, kinds: tuple[Any, ...], build: Callable[..., Any]) -
     return intrinsic(scope["operation"])
 
 
-load = _operation(VECTOR, (I64, I64), _load)
+load = _operation(VECTOR, (I64, I64), load_vector)
 """(memory, offset) -> 16 floats"""
-store = _operation(types.void, (I64, I64, VECTOR), _store)
+store = _operation(types.void, (I64, I64, VECTOR), store_vector)
 """(memory, offset, vector)"""
-splat = _operation(VECTOR, (F32,), _broadcast)
+splat = _operation(VECTOR, (F32,), broadcast)
 """A number in every lane."""
 larger = _operation(VECTOR, (VECTOR, VECTOR), _larger)
 exp = _operation(VECTOR, (VECTOR,), _exp)
@@ -168,9 +170,9 @@ select_above = _operation(
     VECTOR,
     (VECTOR, F32, VECTOR, F32),
     lambda builder, limits, number, x, other: builder.select(
-        builder.fcmp_ordered(">", limits, _broadcast(builder, number)),
+        builder.fcmp_ordered(">", limits, broadcast(builder, number)),
         x,
-        _broadcast(builder, other),
+        broadcast(builder, other),
     ),
 )
 """(limits, number, vector, other): the vector in lanes whose limit is above the number."""
@@ -224,13 +226,15 @@ def transpose16(typing, memory, source, source_row, target, target_row):  # type
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         memory, source, source_row, target, target_row = args
         rows = [
-            _load(builder, memory, builder.add(source, builder.mul(_INT64(i), source_row)))
+            load_vector(builder, memory, builder.add(source, builder.mul(INT64(i), source_row)))
             for i in range(LENGTH)
         ]
         # A perfect shuffle of rows i and i + 8, four times.
         half = LENGTH // 2
         halves = [
-            ir.Constant(_INTS, [x for i in range(first, first + half) for x in (i, i + LENGTH)])
+            ir.Constant(
+                INTS_OF_16, [x for i in range(first, first + half) for x in (i, i + LENGTH)]
+            )
             for first in (0, half)
         ]
         for _ in range(4):
@@ -240,78 +244,9 @@ def transpose16(typing, memory, source, source_row, target, target_row):  # type
                 for part in halves
             ]
         for j, row in enumerate(rows):
-            _store(builder, memory, builder.add(target, builder.mul(_INT64(j), target_row)), row)
+            store_vector(
+                builder, memory, builder.add(target, builder.mul(INT64(j), target_row)), row
+            )
         return context.get_dummy_value()
 
     return types.void(*(I64,) * 5), generate
-
-
-@intrinsic(prefer_literal=True)
-def tile(typing, memory, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, rows, vectors):  # type: ignore[no-untyped-def]  # noqa: E501
-    """A tile of a product, its sums in registers, for literal `rows` and `vectors`:
-
-    c[m, n] = start[m, n] + sum over k < depth of a[m, k] b[k, n],   m < rows, n < 16 vectors
-
-    with a[m, k] at a + m a_row + k a_column, the others by rows; depth >= 1.
-    """
-    n_rows, n_vectors = rows.literal_value, vectors.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.call(_tile_function(builder.module, n_rows, n_vectors), args[:11])
-        return context.get_dummy_value()
-
-    return types.void(*(I64,) * 11, rows, vectors), generate
-
-
-def _tile_function(module: Any, n_rows: int, n_vectors: int) -> Any:
-    """LLVM's function of a tile: one for all calls, which LLVM would inline a hundred times."""
-    name = f"sad_hpc_tile_{n_rows}_{n_vectors}"
-    if name in module.globals:
-        return module.globals[name]
-    kind = ir.FunctionType(ir.VoidType(), [_INT64] * 11)
-    function = ir.Function(module, kind, name)
-    function.linkage = "linkonce_odr"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("before"))
-    memory, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth = function.args
-
-    def place(base: Any, row: Any, m: int, n: int) -> Any:
-        offset = builder.add(base, builder.mul(_INT64(m), row))
-        return builder.add(offset, _INT64(n * LENGTH))
-
-    sums = [
-        [_load(builder, memory, place(start, start_row, m, n)) for n in range(n_vectors)]
-        for m in range(n_rows)
-    ]
-    floats = builder.inttoptr(memory, _FLOAT.as_pointer())
-    first = [
-        builder.gep(floats, [builder.add(a, builder.mul(_INT64(m), a_row))]) for m in range(n_rows)
-    ]
-    before, loop = builder.block, function.append_basic_block("depth")
-    after = function.append_basic_block("after")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    k = builder.phi(_INT64)
-    k.add_incoming(_INT64(0), before)
-    kept = [[builder.phi(_VECTOR) for _ in range(n_vectors)] for _ in range(n_rows)]
-    row = builder.add(b, builder.mul(k, b_row))
-    right = [_load(builder, memory, builder.add(row, _INT64(n * LENGTH))) for n in range(n_vectors)]
-    column = builder.mul(k, a_column)
-    added = []
-    for m in range(n_rows):
-        left = _broadcast(builder, builder.load(builder.gep(first[m], [column])))
-        added.append([_fma(builder, left, right[n], kept[m][n]) for n in range(n_vectors)])
-    following = builder.add(k, _INT64(1))
-    k.add_incoming(following, loop)
-    for m in range(n_rows):
-        for n in range(n_vectors):
-            kept[m][n].add_incoming(sums[m][n], before)
-            kept[m][n].add_incoming(added[m][n], loop)
-    builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
-    builder.position_at_end(after)
-    for m in range(n_rows):
-        for n in range(n_vectors):
-            _store(builder, memory, place(c, c_row, m, n), added[m][n])
-    builder.ret_void()
-    return function

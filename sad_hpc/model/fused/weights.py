@@ -16,7 +16,7 @@ LAYER_TENSORS = 12
 
 
 @njit(**INNER)
-def _fold(q, p, n, width, scale, shift, weight, bias, factor, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _fold(q, p, n, width, scale, shift, weight, bias, factor, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Row n (E,) of a weight behind a norm -> a row, a column, and its bias."""
     mass = p[bias]
     for e in range(width):
@@ -29,7 +29,7 @@ def _fold(q, p, n, width, scale, shift, weight, bias, factor, to, to_t, to_row, 
 
 
 @njit(**INNER)
-def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Adds the gradients that `_fold`'s row n has."""
     slope = q[g_bias + n] * factor
     o[bias] += slope
@@ -63,13 +63,29 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
     root = _ONE / np.float32(np.sqrt(d))
     for layer in range(plan.layers):
         c = where[3 + LAYER_TENSORS * layer :]
-        qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = plan.weights[layer]  # noqa: E501
+        qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = plan.weights[
+            layer
+        ]
         for part in range(3):
             factor = root if part == 0 else _ONE
             for head in range(heads):
                 for j in range(d):
                     n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
-                    _fold(q, p, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, qkv, qkv_t, 3 * width, qkv_b)  # noqa: E501
+                    _fold(
+                        q,
+                        p,
+                        n,
+                        e,
+                        c[0],
+                        c[1],
+                        c[2] + source * e,
+                        c[3] + source,
+                        factor,
+                        qkv,
+                        qkv_t,
+                        3 * width,
+                        qkv_b,
+                    )
         for n in range(4 * e):
             _fold(q, p, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_t, 4 * e, up_b)
         for i in range(e):
@@ -88,13 +104,27 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
     c = where[3 + LAYER_TENSORS * plan.layers :]
     for n in range(plan.actions_pad):
         if n < plan.actions:
-            _fold(q, p, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.head, plan.head_t, plan.actions_pad, plan.head_bias)  # noqa: E501
+            _fold(
+                q,
+                p,
+                n,
+                e,
+                c[0],
+                c[1],
+                c[2] + n * e,
+                c[3] + n,
+                _ONE,
+                plan.head,
+                plan.head_t,
+                plan.actions_pad,
+                plan.head_bias,
+            )
         else:
             q[plan.head_bias + n] = np.float32(-1e30)
 
 
 @njit(**INNER)
-def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover # noqa: E501
+def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Adds the gradients of the flat parameter to o; see `fold_weights`."""
     e, d, heads, width = plan.e, plan.d, plan.heads, plan.heads * plan.d_pad
     for i in range(e):
@@ -114,7 +144,20 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
             for head in range(heads):
                 for j in range(d):
                     n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
-                    _unfold(q, p, o, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, qkv, qkv_b)  # noqa: E501
+                    _unfold(
+                        q,
+                        p,
+                        o,
+                        n,
+                        e,
+                        c[0],
+                        c[1],
+                        c[2] + source * e,
+                        c[3] + source,
+                        factor,
+                        qkv,
+                        qkv_b,
+                    )
         for n in range(4 * e):
             _unfold(q, p, o, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_b)
         for i in range(e):
@@ -128,4 +171,6 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
             o[c[11] + i] += q[down_b + i] * keep
     c = where[3 + LAYER_TENSORS * plan.layers :]
     for n in range(plan.actions):
-        _unfold(q, p, o, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.g_head, plan.g_head_bias)  # noqa: E501
+        _unfold(
+            q, p, o, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.g_head, plan.g_head_bias
+        )

@@ -1,0 +1,203 @@
+"""The kernel behind a transformer: when it serves, compiling it, and its place in torch's graph."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numba import config
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sad_hpc.model.fused.plan import Plan, Shape, plan
+from sad_hpc.model.fused.step import answer_batch, train_batch
+from sad_hpc.model.transformer import Attention, Block, Transformer
+
+MOST_LAYERS, MOST_ACTIONS = 8, 64
+
+_NOTHING = np.zeros((0, 0, 0), np.float32)
+
+
+def obstacle(model: Transformer, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot do this model's work there, or None if it can."""
+    shape = shape_of(model)
+    if device.type != "cpu":
+        return f"the device is {device.type}"
+    if dtype != torch.float32:
+        return f"the precision is {str(dtype).removeprefix('torch.')}"
+    if shape.embedding % 16 or shape.head_width % 8:
+        return (
+            f"embedding {shape.embedding} is no multiple of 16, or head width "
+            f"{shape.head_width} none of 8"
+        )
+    if shape.layers > MOST_LAYERS or shape.n_actions > MOST_ACTIONS:
+        return f"more than {MOST_LAYERS} layers or {MOST_ACTIONS} actions"
+    if _attention(model).attention_dropout:
+        return "attention dropout"
+    return None
+
+
+def _attention(model: Transformer) -> Attention:
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    return block.attention
+
+
+def shape_of(model: Transformer) -> Shape:
+    """The sizes of a model."""
+    attention, inputs = _attention(model), model.inputs
+    return Shape(
+        layers=len(model.blocks),
+        heads=attention.heads,
+        embedding=model.embed.out_features,
+        head_width=attention.projection.in_features // attention.heads,
+        n_actions=inputs.n_actions,
+        token_width=inputs.width,
+        horizon=inputs.horizon,
+        stateless=inputs.stateless,
+    )
+
+
+class Kernel:
+    """Losses and answers of one model, whose weights are given as one flat tensor.
+
+    Args:
+        model: says the sizes.
+        sizes: of its parameters, by name, in the order of the flat tensor.
+    """
+
+    def __init__(self, model: Transformer, sizes: dict[str, int]) -> None:
+        self._shape, self._dropout = shape_of(model), model.dropout.p
+        ends = np.cumsum(list(sizes.values()))
+        starts = dict(zip(sizes, ends - list(sizes.values()), strict=True))
+        names = [name for name in sizes if not name.startswith("images.")]
+        self._where = np.array([starts[name] for name in names], np.int64)
+        self._memories: dict[tuple[int, int], tuple[Plan, NDArray[np.float32]]] = {}
+
+    def loss(
+        self,
+        flat: Tensor,
+        tokens: Tensor,
+        query_tokens: Tensor,
+        prefixes: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        keys: NDArray[np.int64] | None,
+    ) -> Tensor:
+        """Mean over all questions of weight x negative log-likelihood of the label, in nats.
+
+        Its gradients are made at once.
+
+        Args:
+            flat: (P,) weights.
+            tokens: (B, t, width) transitions.
+            query_tokens: (B, K, width).
+            prefixes: (B, K); 0 to t where transitions answer.
+            labels: (B, K) int64.
+            weights: (B, K), or None for ones.
+            keys: (2,) decide what is dropped; None: nothing is.
+        """
+        loss: Tensor = _Loss.apply(
+            self, flat, tokens, query_tokens, prefixes, labels, weights, keys
+        )
+        return loss
+
+    def answer(
+        self, flat: Tensor, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor
+    ) -> Tensor:
+        """(B, K, A): the logits, without dropout and without a gradient; see `loss`."""
+        batch, t = tokens.shape[:2]
+        asked, after = self._asked(query_tokens, prefixes)
+        layout, memory = self._memory(t, asked.shape[1])
+        answers = t + 1 if self._shape.stateless else prefixes.shape[1]
+        logits = np.empty((batch, answers, self._shape.n_actions), np.float32)
+        answer_batch(
+            _array(flat), self._where, layout, _array(tokens), asked, after, memory, logits
+        )
+        result = torch.from_numpy(logits)
+        if not self._shape.stateless:
+            return result
+        return result.gather(1, prefixes.unsqueeze(2).expand(-1, -1, result.shape[2]))
+
+    def train(
+        self,
+        flat: Tensor,
+        tokens: Tensor,
+        query_tokens: Tensor,
+        prefixes: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        keys: NDArray[np.int64] | None,
+        with_tokens: bool,
+    ) -> tuple[float, Tensor, Tensor | None, Tensor | None]:
+        """A loss, and its gradients with respect to weights, tokens and queries; see `loss`."""
+        asked, after = self._asked(query_tokens, prefixes)
+        layout, memory = self._memory(tokens.shape[1], asked.shape[1])
+        slopes = np.zeros(len(flat), np.float32)
+        d_tokens, d_queries = _NOTHING, _NOTHING
+        if with_tokens:
+            d_tokens, d_queries = np.empty(tokens.shape, np.float32), np.empty_like(asked)
+        share = np.ones(labels.shape, np.float32) if weights is None else _array(weights)
+        loss = train_batch(
+            _array(flat), slopes, self._where, layout, _array(tokens), asked, after,
+            _array(labels), share, 0.0 if keys is None else self._dropout,
+            np.zeros(2, np.int64) if keys is None else keys, memory, d_tokens, d_queries,
+        )  # fmt: skip
+        if not with_tokens:
+            return loss, torch.from_numpy(slopes), None, None
+        every = torch.zeros_like(query_tokens)
+        every[:, : asked.shape[1]] = torch.from_numpy(d_queries)
+        return loss, torch.from_numpy(slopes), torch.from_numpy(d_tokens), every
+
+    def _asked(
+        self, query_tokens: Tensor, prefixes: Tensor
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The queries that need a row of their own, and their prefixes."""
+        if self._shape.stateless:
+            query_tokens, prefixes = query_tokens[:, :1], torch.zeros_like(prefixes[:, :1])
+        return _array(query_tokens), _array(prefixes)
+
+    def _memory(self, transitions: int, queries: int) -> tuple[Plan, NDArray[np.float32]]:
+        lengths = transitions, queries
+        if lengths not in self._memories:
+            layout = plan(self._shape, transitions, queries)
+            self._memories[lengths] = layout, np.zeros(layout.size, np.float32)
+        return self._memories[lengths]
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        """Of a kernel and the arguments of `Kernel.loss`."""
+        kernel, *others = inputs
+        with_tokens = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
+        loss, *ctx.slopes = kernel.train(*others, with_tokens=with_tokens)
+        return torch.tensor(loss, dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        """They are there; the loss's own is 1 unless something scales it."""
+        scaled = [each if each is None else each.mul_(slopes[0]) for each in ctx.slopes]
+        return (None, *scaled, None, None, None, None)
+
+
+def compile_kernel() -> None:
+    """Compiles it, or loads what this machine has compiled before; says so if it takes long."""
+    if not any(Path(config.CACHE_DIR).rglob(f"step.{train_batch.__name__}-*.nbc")):
+        print("compiling the training step: about a minute, once a machine", flush=True)
+    shape = Shape(1, 1, 16, 8, 2, 4, 1, stateless=False)
+    layout = plan(shape, 1, 1)
+    where = np.arange(19, dtype=np.int64) * 1024  # more than any of its tensors has
+    flat, memory = np.zeros(20 * 1024, np.float32), np.zeros(layout.size, np.float32)
+    tokens, ones = np.zeros((1, 1, 4), np.float32), np.ones((1, 1), np.int64)
+    inputs = (where, layout, tokens, tokens, ones)
+    keys = np.zeros(2, np.int64)
+    train_batch(
+        flat, flat.copy(), *inputs, ones, ones.astype(np.float32), 0.0, keys, memory,
+        tokens.copy(), tokens.copy(),
+    )  # fmt: skip
+    answer_batch(flat, *inputs, memory, np.zeros((1, 1, 2), np.float32))
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    return tensor.detach().contiguous().numpy()

@@ -1,0 +1,114 @@
+"""The compiled training step: its mathematics, its dropout, and when it serves."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model.context import Inputs
+from sad_hpc.model.fused.kernel import obstacle
+from sad_hpc.model.transformer import Transformer
+from tests.model.fused.reference import Case, dropout_masks
+
+KEYS = np.array([12345, 67890])
+
+SIZES = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 1000),
+        "transitions": st.integers(0, 150),
+        "queries": st.integers(1, 70),
+        "actions": st.integers(2, 64),
+        "stateless": st.booleans(),
+        "layers": st.integers(1, 4),
+        "heads": st.integers(1, 4),
+        "embedding": st.sampled_from([16, 32, 48, 64, 96]),
+        "head_dim": st.sampled_from([8, 16, 24, 32, 40]),
+        "dropout": st.sampled_from([0.0, 0.1, 0.5]),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SIZES)
+def test_losses_and_gradients_are_those_of_torch_in_float64(sizes: dict):
+    case = Case.of(**sizes)
+    keys = KEYS if sizes["dropout"] else None
+    loss, gradients = case.by_kernel(keys)
+    expected, exact = case.by_torch(keys)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for mine, theirs in zip(gradients, exact, strict=True):
+        if theirs is not None and theirs.numel():
+            largest = max(theirs.abs().max().item(), 1e-6)
+            assert (mine - theirs).abs().max().item() < 1e-5 * largest + 1e-8
+
+
+@settings(max_examples=15, deadline=None)
+@given(SIZES)
+def test_answers_are_those_of_torch(sizes: dict):
+    case = Case.of(**sizes)
+    case.model.eval()
+    inputs = (case.tokens, case.queries, case.prefixes)
+    with torch.no_grad():
+        expected = case.model.answer(*inputs)
+    assert torch.allclose(case.kernel.answer(case.flat, *inputs), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_query_sees_another_nor_what_comes_after_its_prefix():
+    case = Case.of(transitions=40, queries=37)
+    inputs = (case.tokens, case.queries, case.prefixes)
+    before = case.kernel.answer(case.flat, *inputs)
+    case.queries[:, 7] += 1
+    after = case.kernel.answer(case.flat, *inputs)
+    others = torch.arange(37) != 7
+    assert torch.equal(before[:, others], after[:, others])
+    assert not torch.equal(before[:, 7], after[:, 7])
+    case.tokens[:, 20:] += 1
+    blind = case.prefixes <= 20
+    assert torch.equal(case.kernel.answer(case.flat, *inputs)[blind], after[blind])
+    assert not torch.equal(case.kernel.answer(case.flat, *inputs)[~blind], after[~blind])
+
+
+def test_dropout_drops_its_share_everywhere_and_independently():
+    config = ModelConfig(dropout=0.1)
+    masks = dropout_masks(KEYS, config, batch=40, length=60, layers=3) > 0
+    assert (~masks).mean() == pytest.approx(0.1, abs=0.001)
+    for axis in range(4):  # no site, sequence, place or feature is dropped more than others
+        others = tuple(other for other in range(4) if other != axis)
+        deviation = (~masks).mean(axis=others) - 0.1
+        assert np.abs(deviation).max() < 5 * 0.3 / np.sqrt(masks.size / masks.shape[axis])
+    flat = masks.reshape(7, -1).astype(float)
+    assert np.abs(np.corrcoef(flat) - np.eye(7)).max() < 0.02
+    again = dropout_masks(KEYS + np.array([1, 0]), config, batch=40, length=60, layers=3) > 0
+    assert np.abs(np.corrcoef(flat[0], again[0].reshape(-1))[0, 1]) < 0.02
+
+
+def test_a_loss_that_is_scaled_has_scaled_gradients():
+    case = Case.of()
+    _, plain = case.by_kernel()
+    flat = case.flat.requires_grad_()
+    inputs = (case.tokens, case.queries, case.prefixes, case.labels, case.weights, None)
+    (3 * case.kernel.loss(flat, *inputs)).backward()
+    assert flat.grad is not None
+    assert torch.allclose(flat.grad, 3 * torch.cat(plain[:-2]))
+
+
+@pytest.mark.parametrize(
+    "changes, device, dtype, reason",
+    [
+        ({}, "cpu", torch.float32, None),
+        ({}, "meta", torch.float32, "device is meta"),
+        ({}, "cpu", torch.bfloat16, "precision is bfloat16"),
+        ({"embedding": 40}, "cpu", torch.float32, "multiple of 16"),
+        ({"head_dim": 12}, "cpu", torch.float32, "none of 8"),
+        ({"layers": 9}, "cpu", torch.float32, "more than 8 layers"),
+        ({"attention_dropout": 0.1}, "cpu", torch.float32, "attention dropout"),
+    ],
+)
+def test_it_says_why_torch_takes_the_steps(
+    changes: dict, device: str, dtype: torch.dtype, reason: str | None
+):
+    model = Transformer(ModelConfig(**changes), Inputs(5, 4, (3.0,), (0.5,)))
+    answer = obstacle(model, torch.device(device), dtype)
+    assert answer is None if reason is None else reason in str(answer)
