@@ -6,27 +6,20 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from measure import Work, compare
-from numpy.typing import NDArray
 from steps import Steps
 
 from sad_hpc.distill import contexts, rollout_labels
 from sad_hpc.distill.contexts import sample_episodes, sample_transitions
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import ContextPolicy
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.transformer import Inputs, Transformer
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
 TASKS = 8192
 ROOM = DarkroomConfig()
-LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 
 
 def bench_kernel_effects() -> None:
@@ -73,35 +66,6 @@ def _without_digits(run: Callable[[], None]) -> Callable[[], None]:
     return slower
 
 
-def bench_evaluation_effects() -> None:
-    """What contexts that stay as they are save, in rooms of 10 x 10."""
-    torch.set_num_threads(1)
-    family = make_family(LARGE)
-    assert isinstance(family, TabularFamily)
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(), Inputs.of_family(family)).eval()
-    mdps = family.mdps(family.parameters("test", 0, 50))
-
-    def play() -> None:
-        online_returns(model, family, mdps, 3, np.random.default_rng(0), len(mdps.rewards))
-
-    def forgetful() -> None:
-        with mock.patch("sad_hpc.evaluate.online.ContextPolicy", AskedAgain):
-            play()
-
-    name = "evaluation: a state under a context is asked once"
-    _effect(name, play, forgetful, "asked at every step")
-
-
-class AskedAgain(ContextPolicy):
-    """Forgets its answers."""
-
-    def logits(self, states: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See ContextPolicy."""
-        self._known[:] = False
-        return super().logits(states)
-
-
 def bench_image_effects(steps: Steps) -> None:
     """Images encoded a few at a time."""
     run = steps.by_engine()
@@ -134,4 +98,3 @@ def _effect(name: str, ours: Callable[[], Any], without: Callable[[], Any], how:
 
 if __name__ == "__main__":
     bench_kernel_effects()
-    bench_evaluation_effects()

@@ -7,7 +7,7 @@ from typing import Any
 import measure
 import psutil
 from collection import bench_collection
-from effects import bench_evaluation_effects, bench_kernel_effects
+from effects import bench_kernel_effects
 from evaluation import bench_evaluation
 from kernels import bench_kernels
 from rendering import bench_rendering
@@ -28,7 +28,6 @@ def main() -> None:
         bench_collection()
         bench_evaluation()
         bench_kernel_effects()
-        bench_evaluation_effects()
         bench_training()  # last: it joins a process group
     finally:
         with atomic_path(HERE / "last_run.md") as temporary:

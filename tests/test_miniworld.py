@@ -20,7 +20,8 @@ from sad_hpc.evaluate.policy import sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
-from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig, heading_vectors
 from sad_hpc.tasks.miniworld.motion import step_poses
@@ -173,31 +174,39 @@ def make_model(family: Miniworld = FAMILY) -> Transformer:
     return model
 
 
+def ask(
+    model: Transformer, states: torch.Tensor, context: Context, images: torch.Tensor
+) -> torch.Tensor:
+    """(n, A): the answers to one state (n, 3) with its image each, after the whole context."""
+    whole = torch.full((len(states), 1, 1), context.actions.shape[1])
+    return model(context, Queries(states[:, None], whole, images[:, None]))[:, 0]
+
+
 @torch.no_grad()
 def test_the_model_sees_images_and_headings_but_no_positions(run: Run):
     found, model = columns(run, "test"), make_model()
     names = ("states", "actions", "rewards", "next_states", "images")
     context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
-    states = torch.from_numpy(found["labels/sad/query_states"])
-    images = torch.from_numpy(found["labels/sad/query_images"])
-    answers = model(states, context, images)
+    states = torch.from_numpy(found["episodes/states"][:, 0])
+    images = torch.from_numpy(found["episodes/images"][:, 0])
+    answers = ask(model, states, context, images)
 
     def change(**parts: torch.Tensor) -> Context:
         return Context(**{**vars(context), **parts})
 
     elsewhere = torch.tensor([0.5, -0.5, 0.0])
     moved = change(states=context.states + elsewhere, next_states=context.next_states + 1)
-    assert torch.equal(model(states + elsewhere, moved, images), answers)
+    assert torch.equal(ask(model, states + elsewhere, moved, images), answers)
     whole_turn = torch.tensor([0.0, 0.0, 2 * np.pi])
     turned = change(states=context.states + whole_turn)
-    assert torch.allclose(model(states, turned, images), answers, atol=1e-5)
+    assert torch.allclose(ask(model, states, turned, images), answers, atol=1e-5)
     for other in (
-        model(states + torch.tensor([0.0, 0.0, 1.0]), context, images),
-        model(states, context, 255 - images),
-        model(states, change(images=255 - context.images), images),
-        model(states, change(rewards=1 - context.rewards), images),
+        ask(model, states + torch.tensor([0.0, 0.0, 1.0]), context, images),
+        ask(model, states, context, 255 - images),
+        ask(model, states, change(images=255 - context.images), images),
+        ask(model, states, change(rewards=1 - context.rewards), images),
     ):
-        assert not torch.allclose(other[:, -1], answers[:, -1], atol=1e-3)
+        assert not torch.allclose(other, answers, atol=1e-3)
 
 
 @torch.no_grad()
@@ -219,7 +228,7 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
     transitions = []
     for step, logits in enumerate(asked):
         images = torch.from_numpy(renderer.render(poses))
-        scratch = model(torch.from_numpy(poses), context, images)[:, -1]
+        scratch = ask(model, torch.from_numpy(poses), context, images)
         assert np.allclose(scratch, logits, atol=1e-4)
         actions = logits.argmax(axis=-1).astype(np.uint8)
         after, rewards = step_poses(poses, actions, targets)
@@ -250,7 +259,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run):
         poses[:, 2] = 2 * np.pi * generator.random(24)
         for _ in range(25):
             images = torch.from_numpy(renderer.render(poses))
-            logits = model(torch.from_numpy(poses), context, images)[:, -1].numpy()
+            logits = ask(model, torch.from_numpy(poses), context, images).numpy()
             uniforms = None if greedy else generator.random(24)
             actions = logits.argmax(axis=-1) if greedy else sampled(logits, uniforms)
             after, rewards = step_poses(poses, actions.astype(np.uint8), targets)

@@ -1,7 +1,9 @@
 """Evaluation on bandits: suboptimality by context length offline, cumulative regret online.
 
-Offline one forward pass over a context answers for every prefix of it; online each pull adds one
-token to a key-value cache.
+Algorithm 6 with episodes of one step.  Offline it takes the likeliest arm of F(. | C), here for
+every prefix C of a context: the context's own tokens answer for all of them in one pass.  Online it
+begins with an empty C, draws an arm from F(. | C), and adds the pull to C: one token more to keys
+and values that stay.
 """
 
 from collections.abc import Callable
@@ -17,10 +19,11 @@ from sad_hpc.evaluate.bandit_policies import (
     offline_thompson,
     play,
 )
-from sad_hpc.evaluate.policy import greedy, sampled
+from sad_hpc.evaluate.policy import answers, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
-from sad_hpc.model.transformer import Cache, Context, Transformer
+from sad_hpc.model.context import Context, Queries
+from sad_hpc.model.transformer import Memory, Transformer
 from sad_hpc.tasks.bandit import BanditFamily
 
 
@@ -59,49 +62,53 @@ def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.floa
     return means.max(axis=1, keepdims=True) - np.take_along_axis(means, arms, axis=1)
 
 
-@torch.no_grad()
 def offline_arms(model: Transformer, contexts: Context, batch_size: int) -> NDArray[np.int64]:
     """(n, T): the greedy arm after each prefix of 1 to T pulls."""
-    device = model.head.weight.device
-    parts = []
-    for rows in contexts.split(batch_size):
-        part = rows.map(lambda column: column.to(device))
-        logits = model(part.states[:, 0], part)[:, 1:]
-        parts.append(greedy(logits.float().cpu().numpy()))
-    return np.concatenate(parts)
+    state = contexts.states[0, :1].numpy()
+    prefixes = np.arange(contexts.actions.shape[1] + 1)[None]
+    return greedy(answers(model, contexts, state, prefixes, batch_size)[:, 1:])
 
 
 class TransformerPolicy:
-    """Arms drawn from the softmax of the model's answer to all pulls so far, n tasks at once."""
+    """Arms drawn from the softmax of the model's answer to all pulls so far, n tasks at once.
+
+    Args:
+        model: the transformer.
+        n_tasks: n.
+        generator: of the draws, n uniform numbers a pull.
+    """
 
     def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
         self._model, self._generator = model, generator
-        self._state = torch.zeros((n_tasks, 1), dtype=torch.uint8, device=model.head.weight.device)
-        self._cache = Cache(capacity=model.inputs.horizon + 1)
-        self._logits = self._ask(None)
+        device = model.head.weight.device
+        self._state = torch.zeros((n_tasks, 1, 1), dtype=torch.uint8, device=device)
+        self._memory = Memory(capacity=model.inputs.horizon)
+        self._logits = self._before_any_pull()
 
     def choose(self) -> NDArray[np.int64]:
         """(n,): an arm for each task."""
         return sampled(self._logits, self._generator.random(len(self._logits)))
 
+    @torch.no_grad()
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
         """Adds a pull (n,) to the contexts."""
-        device, states = self._state.device, self._state[:, None]
-        context = Context(
-            states,
+        device = self._state.device
+        pull = Context(
+            self._state,
             torch.from_numpy(arms)[:, None].to(device),
             torch.from_numpy(rewards)[:, None].to(device),
-            states,
+            self._state,
         )
-        self._logits = self._ask(context)
+        answers = self._model.extend(self._memory, self._model.context_tokens(pull))
+        self._logits = answers[:, 0].float().cpu().numpy()
 
     @torch.no_grad()
-    def _ask(self, new: Context | None) -> NDArray[np.float32]:
-        if new is None:
-            tokens = self._model.query_token(self._model.features(self._state))
-        else:
-            tokens = self._model.context_tokens(new)
-        return self._model.extend(tokens, self._cache)[:, -1].float().cpu().numpy()
+    def _before_any_pull(self) -> NDArray[np.float32]:
+        """(n, A)"""
+        nothing = torch.zeros_like(self._state, dtype=torch.int64)
+        tokens = self._model.query_tokens(Queries(self._state, nothing))
+        answers = self._model.ask(self._memory, tokens, nothing[:, :, 0])
+        return answers[:, 0].float().cpu().numpy()
 
 
 def _offline_references(

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
-from sad_hpc.model.transformer import Context
+from sad_hpc.model.context import Context
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]

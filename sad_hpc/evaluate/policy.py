@@ -1,12 +1,14 @@
-"""A trained transformer as a policy: loading it, and its answers under fixed contexts."""
+"""A trained transformer as a policy: loading it, what it answers, and which action that is."""
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sad_hpc.errors import CheckpointError
-from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TabularFamily, make_family
@@ -34,54 +36,49 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     return model.to(device).eval()
 
 
-class ContextPolicy:
-    """The answers of a model for n tasks whose contexts stay fixed while an episode is played.
+@torch.no_grad()
+def answers(
+    model: Transformer,
+    context: Context,
+    states: NDArray[Any],
+    prefixes: NDArray[np.int64],
+    batch_size: int,
+) -> NDArray[np.float32]:
+    """(n, K, A): action logits of the same K = Q P questions behind each of n contexts.
 
-    The answer depends on the query state alone then, so each (task, state) is asked only once.
+    A context is encoded once for all of them.
 
     Args:
         model: the transformer.
-        family: says how states are written.
-        context: n contexts of the same length.
-        batch_size: sequences in one forward pass.
+        context: n contexts of the same length t.
+        states: (Q, d), in the dataset's dtype.
+        prefixes: (Q, P): after how many of the t transitions each state is asked.
+        batch_size: contexts in one forward pass.
     """
+    device = model.head.weight.device
+    asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
+    parts = []
+    for part in context.split(batch_size):
+        rows = len(part.actions)
+        queries = Queries(asked.expand(rows, -1, -1), after.expand(rows, -1, -1))
+        logits = model(part.map(lambda column: column.to(device)), queries)
+        parts.append(logits.float().cpu().numpy())
+    return np.concatenate(parts)
 
-    def __init__(
-        self, model: Transformer, family: TabularFamily, context: Context, batch_size: int
-    ) -> None:
-        self._model, self._batch_size = model, batch_size
-        self._device = model.head.weight.device
-        self._tokens = self._read(context)
-        self._coordinates = torch.from_numpy(family.coordinates).to(self._device)
-        n_tasks = len(context.actions)
-        self._logits = np.zeros((n_tasks, family.n_states, family.n_actions), np.float32)
-        self._known = np.zeros((n_tasks, family.n_states), bool)
 
-    def logits(self, states: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, A): each task's action logits in its state; states (n,)."""
-        tasks = np.arange(len(states))
-        unknown = np.flatnonzero(~self._known[tasks, states])
-        for first in range(0, len(unknown), self._batch_size):
-            self._ask(unknown[first : first + self._batch_size], states)
-        return self._logits[tasks, states]
+def state_logits(
+    model: Transformer, family: TabularFamily, context: Context, batch_size: int
+) -> NDArray[np.float32]:
+    """(n, S, A): action logits in every state, each after the whole of one of n contexts.
 
-    @torch.no_grad()
-    def _read(self, context: Context) -> Tensor:
-        """(n, t, width)"""
-        return self._model.context_tokens(context.map(lambda part: part.to(self._device)))
-
-    @torch.no_grad()
-    def _ask(self, tasks: NDArray[np.int64], states: NDArray[np.int64]) -> None:
-        queries = self._coordinates[torch.from_numpy(states[tasks]).to(self._device)]
-        query = self._model.query_token(self._model.features(queries))
-        rows = torch.from_numpy(tasks).to(self._device)
-        answers = self._model.last_answer(torch.cat([query, self._tokens[rows]], dim=1))
-        self._logits[tasks, states[tasks]] = answers.float().cpu().numpy()
-        self._known[tasks, states[tasks]] = True
+    See `answers` for the arguments.
+    """
+    prefixes = np.full((family.n_states, 1), context.actions.shape[1])
+    return answers(model, context, family.coordinates, prefixes, batch_size)
 
 
 def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(n, A) -> (n,): the likeliest action."""
+    """(..., A) -> (...): the likeliest action."""
     return logits.argmax(axis=-1)
 
 

@@ -1,7 +1,11 @@
 """Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
 
-Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes
-the image encoder once: its features stay with the transition when that becomes context.
+Algorithm 6: offline greedy under a given context; online, actions drawn from the softmax, and each
+episode is the context of the next one.  A context stays as it is for an episode: it is encoded
+once, and each step asks one query behind it.
+
+Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes the
+image encoder once: its features stay with the transition when that becomes context.
 """
 
 from collections.abc import Callable
@@ -20,7 +24,8 @@ from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.transformer import Context, Transformer
+from sad_hpc.model.context import Context, Queries
+from sad_hpc.model.transformer import Memory, Transformer
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
 from sad_hpc.tasks.miniworld.motion import step_poses
@@ -114,17 +119,16 @@ class Rooms:
     @torch.no_grad()
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
-        starts = self._starts()
+        starts, memories = self._starts(), self._remember(context)
         poses, rewards, tokens = starts, [], []
         for _ in range(self._horizon):
-            images = torch.from_numpy(self._renderer.render(poses)).to(self._device)
-            features = self._model.features(torch.from_numpy(poses).to(self._device), images)
-            actions = choose(self._ask(features, context)).astype(np.uint8)
+            query = self._query(poses)
+            actions = choose(self._ask(memories, query)).astype(np.uint8)
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
             tokens.append(
                 self._model.transition_tokens(
-                    features[:, None],
+                    query[:, :, : self._model.inputs.features],
                     torch.from_numpy(actions).to(self._device)[:, None],
                     None,
                     torch.from_numpy(paid).to(self._device)[:, None],
@@ -132,10 +136,30 @@ class Rooms:
             )
         return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
 
-    def _ask(self, features: Tensor, context: Tensor) -> NDArray[np.float32]:
-        """(n, A): the logits for states (n, F) under contexts (n, t, width)."""
-        tokens = torch.cat([self._model.query_token(features), context], dim=1)
-        parts = [self._model.last_answer(part) for part in tokens.split(self._batch_size)]
+    def _remember(self, context: Tensor) -> list[Memory]:
+        """What the model makes of contexts (n, t, width): a memory for each batch of them."""
+        memories = []
+        for part in context.split(self._batch_size):
+            memories.append(Memory())
+            self._model.extend(memories[-1], part, with_answers=False)
+        return memories
+
+    def _query(self, poses: NDArray[np.float64]) -> Tensor:
+        """(n, 1, width): the queries for poses (n, 3), features of the images that they show."""
+        states, images = torch.from_numpy(poses), torch.from_numpy(self._renderer.render(poses))
+        queries = Queries(
+            states[:, None].to(self._device),
+            torch.zeros(len(poses), 1, 1, dtype=torch.int64),  # each is asked once: see _ask
+            images[:, None].to(self._device),
+        )
+        return self._model.query_tokens(queries)
+
+    def _ask(self, memories: list[Memory], query: Tensor) -> NDArray[np.float32]:
+        """(n, A): the logits for queries (n, 1, width), each after the whole of its context."""
+        parts = []
+        for memory, part in zip(memories, query.split(self._batch_size), strict=True):
+            whole = torch.full((len(part), 1), memory.length, device=self._device)
+            parts.append(self._model.ask(memory, part, whole)[:, 0])
         return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:

@@ -11,7 +11,8 @@ from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
-from sad_hpc.model.transformer import Context, Transformer
+from sad_hpc.model.context import Context
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 

@@ -12,7 +12,8 @@ from sad_hpc.evaluate.bandit_policies import (
 )
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
-from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily, BernoulliBanditConfig, GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
 
@@ -41,20 +42,28 @@ def contexts(generator: np.random.Generator) -> Context:
 
 
 @torch.no_grad()
-def test_one_pass_answers_for_every_prefix(model: Transformer):
+def ask_from_scratch(network: Transformer, context: Context) -> np.ndarray:
+    """(n, A): one question, after the whole of a context."""
+    n, length = context.actions.shape
+    state = torch.zeros((n, 1, 1), dtype=torch.uint8)
+    return network(context, Queries(state, torch.full((n, 1, 1), length)))[:, 0].numpy()
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 512])
+def test_one_pass_answers_for_every_prefix(model: Transformer, batch_size: int):
     context = contexts(np.random.default_rng(0))
-    arms = offline_arms(model, context, batch_size=4)
+    arms = offline_arms(model, context, batch_size)
+    assert arms.shape == (N, T)
     for length in range(1, T + 1):
         prefix = context.map(lambda part, length=length: part[:, :length])
-        expected = model(prefix.states[:, 0], prefix)[:, -1].argmax(-1)
-        assert (arms[:, length - 1] == expected.numpy()).all()
+        assert (arms[:, length - 1] == ask_from_scratch(model, prefix).argmax(-1)).all()
 
 
-@torch.no_grad()
-def test_the_cache_answers_as_if_it_started_from_scratch(model: Transformer):
+def test_a_pull_added_to_memory_answers_as_if_it_started_from_scratch(model: Transformer):
+    """With the same uniform numbers: n of them a pull, and no others."""
     means = np.random.default_rng(1).random((N, 5), np.float32)
-    policy = TransformerPolicy(model, N, np.random.default_rng(2))
-    uniforms, rewards = np.random.default_rng(2), np.random.default_rng(3)
+    drawn, uniforms = np.random.default_rng(2), np.random.default_rng(2)
+    policy, rewards = TransformerPolicy(model, N, drawn), np.random.default_rng(3)
     states = torch.zeros((N, T, 1), dtype=torch.uint8)
     pulled = np.zeros((N, 0), np.int64)
     paid = np.zeros((N, 0), np.float32)
@@ -62,14 +71,13 @@ def test_the_cache_answers_as_if_it_started_from_scratch(model: Transformer):
         context = Context(
             states[:, :pull], torch.from_numpy(pulled), torch.from_numpy(paid), states[:, :pull]
         )
-        logits = model(states[:, 0], context)[:, -1].numpy()
-        expected = sampled(logits, uniforms.random(N))
         arms = policy.choose()
-        assert (arms == expected).all()
+        assert (arms == sampled(ask_from_scratch(model, context), uniforms.random(N))).all()
         reward = family().draw_rewards(means[np.arange(N), arms], rewards)
         policy.observe(arms, reward)
         pulled = np.column_stack([pulled, arms])
         paid = np.column_stack([paid, reward])
+    assert drawn.random() == uniforms.random()
 
 
 def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):

@@ -18,13 +18,14 @@ from sad_hpc.evaluate.element import Evaluation, evaluate
 from sad_hpc.evaluate.episode import empty_context, play_episode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import ContextPolicy, load_model, sampled
+from sad_hpc.evaluate.policy import load_model, sampled, state_logits
 from sad_hpc.evaluate.result import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.kernels.random import stream
-from sad_hpc.model.transformer import Context, Inputs, Transformer
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -53,34 +54,55 @@ def contexts() -> Context:
 
 @torch.no_grad()
 def ask_from_scratch(network: Transformer, context: Context, states: np.ndarray) -> np.ndarray:
-    queries = torch.from_numpy(FAMILY.coordinates[states])
-    return network(queries, context)[:, -1].numpy()
+    """(n, A): the one state of each task, alone behind its context."""
+    queries = torch.from_numpy(FAMILY.coordinates[states])[:, None]
+    whole = torch.full((len(states), 1, 1), context.actions.shape[1])
+    return network(context, Queries(queries, whole))[:, 0].numpy()
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 512])
-def test_cached_answers_equal_those_from_scratch(model: Transformer, batch_size: int):
-    context = contexts()
-    policy = ContextPolicy(model, FAMILY, context, batch_size)
-    generator = np.random.default_rng(0)
-    for _ in range(8):
-        states = generator.integers(0, 16, N)
-        expected = ask_from_scratch(model, context, states)
-        assert np.allclose(policy.logits(states), expected, atol=1e-4)
+@pytest.mark.parametrize("length", [0, 1, 10])
+def test_one_pass_answers_as_if_each_state_were_asked_alone(
+    model: Transformer, length: int, batch_size: int
+):
+    context = contexts().map(lambda part: part[:, :length])
+    found = state_logits(model, FAMILY, context, batch_size)
+    assert found.shape == (N, 16, 5)
+    for state in range(16):
+        expected = ask_from_scratch(model, context, np.full(N, state))
+        assert np.allclose(found[:, state], expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_offline_return_is_that_of_a_plain_greedy_loop(model: Transformer):
+@pytest.mark.parametrize(("batch_size", "passes"), [(512, [12]), (12, [12]), (5, [5, 5, 2])])
+def test_a_context_is_encoded_once_an_episode_and_no_batch_is_too_large(
+    model: Transformer, batch_size: int, passes: list[int]
+):
+    sizes: list[int] = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0].actions)))
+    try:
+        offline_returns(model, FAMILY, MDPS, contexts(), batch_size)
+        online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), batch_size)
+    finally:
+        hook.remove()
+    assert sizes == passes * (1 + 3)
+
+
+@pytest.mark.parametrize("batch_size", [5, 512])
+def test_offline_return_is_that_of_a_plain_greedy_loop(model: Transformer, batch_size: int):
     context = contexts()
     states, returns = np.zeros(N, int), np.zeros(N)
     for _ in range(10):
         actions = ask_from_scratch(model, context, states).argmax(axis=1)
         returns += MDPS.rewards[np.arange(N), states, actions]
         states = MDPS.next_states[np.arange(N), states, actions]
-    assert (offline_returns(model, FAMILY, MDPS, context, 512)[:, 0] == returns).all()
+    assert (offline_returns(model, FAMILY, MDPS, context, batch_size)[:, 0] == returns).all()
 
 
-def test_online_episodes_are_those_of_a_plain_loop(model: Transformer):
-    returns, rewards = online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), 512)
-    generator = np.random.default_rng(5)
+@pytest.mark.parametrize("batch_size", [5, 512])
+def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_size: int):
+    """With the same uniform numbers: (T, n) of them an episode, and no others."""
+    played, generator = np.random.default_rng(5), np.random.default_rng(5)
+    returns, rewards = online_returns(model, FAMILY, MDPS, 3, played, batch_size)
     context, tasks = empty_context(FAMILY, N), np.arange(N)
     for number in range(3):
         uniforms = generator.random((10, N))
@@ -101,6 +123,7 @@ def test_online_episodes_are_those_of_a_plain_loop(model: Transformer):
         )
         assert (returns[:, number] == r.sum(axis=1)).all()
         assert (rewards[:, number] == seen).all()
+    assert played.random() == generator.random()
 
 
 def test_a_tabular_evaluation_is_of_its_contexts_beside_exact_references(model: Transformer):
