@@ -1,5 +1,6 @@
 """A trained transformer as a policy: loading it, what it answers, and which action that is."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
 from sad_hpc.model.context import Context, Inputs, Queries
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.fused.kernel import Kernel, obstacle
+from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TabularFamily, make_family
@@ -56,14 +58,26 @@ def answers(
         batch_size: contexts in one forward pass.
     """
     device = model.head.weight.device
+    through = _through_kernel(model)
     asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
     parts = []
     for part in context.split(batch_size):
         rows = len(part.actions)
         queries = Queries(asked.expand(rows, -1, -1), after.expand(rows, -1, -1))
-        logits = model(part.map(lambda column: column.to(device)), queries)
+        logits = model(part.map(lambda column: column.to(device)), queries, through)
         parts.append(logits.float().cpu().numpy())
     return np.concatenate(parts)
+
+
+def _through_kernel(model: Transformer) -> Through | None:
+    """The compiled kernel's answers where it can give them; None: torch's."""
+    weight = model.head.weight
+    if obstacle(model, weight.device, weight.dtype):
+        return None
+    weights = dict(model.named_parameters())
+    kernel = Kernel(model, {name: each.numel() for name, each in weights.items()})
+    flat = torch.cat([each.flatten() for each in weights.values()])
+    return functools.partial(kernel.answer, flat)
 
 
 def state_logits(

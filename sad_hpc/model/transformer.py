@@ -149,15 +149,16 @@ class Transformer(nn.Module):
         self.register_buffer("state_scale", torch.tensor(inputs.state_scale), persistent=False)
         initialize(self, config)
 
-    def forward(self, context: Context, queries: Queries) -> Tensor:
+    def forward(self, context: Context, queries: Queries, through: Through | None = None) -> Tensor:
         """(B, K, A): action logits of the K = Q P questions.
 
         Args:
             context: t transitions a row, 0 <= t <= T.
             queries: Q states a row, each after P prefixes.
+            through: what does the work of `answer`, or more, in its place.
         """
         tokens, query_tokens = self.tokens(context, queries)
-        return self.answer(tokens, query_tokens, queries.prefixes.flatten(1))
+        return (through or self.answer)(tokens, query_tokens, queries.prefixes.flatten(1))
 
     def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
         """Tokens (B, t, width) of the transitions, and (B, Q P, width) of the questions.

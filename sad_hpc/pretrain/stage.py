@@ -17,6 +17,7 @@ from sad_hpc.errors import ConfigError, DivergedError
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.finite import RecentSteps, all_finite
+from sad_hpc.model.fused.kernel import compile_kernel
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.parallel.preemption import Preempted
@@ -71,9 +72,23 @@ def _trainer(run: Run, method: str, seed: int, process: Process) -> "Trainer":
     inputs = Inputs.of_family(make_family(experiment.task))
     learner = Learner(Transformer(experiment.model, inputs))
     engine = make_engine(learner, config, process)
+    _choose_way(learner, config)
     examples = Examples.load(run, method, engine.device)
     signature = experiment.pretrain_signature(method, seed)
     return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed)
+
+
+def _choose_way(learner: Learner, config: PretrainConfig) -> None:
+    """The compiled kernel where it can and may, else torch; the log says which.
+
+    The first rank compiles it, and the others load what it has made.
+    """
+    reason = "pretrain.kernel is torch" if config.kernel == "torch" else learner.use_kernel()
+    if reason is None:
+        on_first_rank(compile_kernel)
+    if dist.get_rank() == 0:
+        way = "the compiled kernel" if reason is None else f"torch ({reason})"
+        print(f"training steps by {way}", flush=True)
 
 
 def learning_rate(config: PretrainConfig, progress: float) -> float:

@@ -181,9 +181,14 @@ class _Loss(torch.autograd.Function):
         return (None, *scaled, None, None, None, None)
 
 
+def is_compiled() -> bool:
+    """Whether this machine has compiled the kernel before."""
+    return any(Path(config.CACHE_DIR).rglob(f"step.{train_batch.__name__}-*.nbc"))
+
+
 def compile_kernel() -> None:
     """Compiles it, or loads what this machine has compiled before; says so if it takes long."""
-    if not any(Path(config.CACHE_DIR).rglob(f"step.{train_batch.__name__}-*.nbc")):
+    if not is_compiled():
         print("compiling the training step: about a minute, once a machine", flush=True)
     shape = Shape(1, 1, 16, 8, 2, 4, 1, stateless=False)
     layout = plan(shape, 1, 1)

@@ -38,10 +38,13 @@ def test_losses_and_gradients_are_those_of_torch_in_float64(sizes: dict):
     loss, gradients = case.by_kernel(keys)
     expected, exact = case.by_torch(keys)
     assert loss == pytest.approx(expected, rel=1e-5)
-    for mine, theirs in zip(gradients, exact, strict=True):
-        if theirs is not None and theirs.numel():
-            largest = max(theirs.abs().max().item(), 1e-6)
-            assert (mine - theirs).abs().max().item() < 1e-5 * largest + 1e-8
+    pairs = [pair for pair in zip(gradients, exact, strict=True) if pair[1] is not None]
+    # A sum over many rows that nearly cancel has the rounding of its largest terms.
+    rounding = 1e-6 * max(theirs.abs().max().item() for _, theirs in pairs if theirs.numel())
+    for mine, theirs in pairs:
+        if theirs.numel():
+            error = (mine - theirs).abs().max().item()
+            assert error < 1e-5 * theirs.abs().max().item() + rounding
 
 
 @settings(max_examples=15, deadline=None)
