@@ -21,8 +21,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> s
     Raises:
         SadError: the disk is full or the folder cannot be written.
     """
-    # Clones: of a view, torch would save all that is viewed.
-    state = {name: weight.detach().float().cpu().clone() for name, weight in weights.items()}
+    state = {name: weight.detach().float().cpu() for name, weight in weights.items()}
     buffer = io.BytesIO()
     torch.save({"signature": signature, "state": state}, buffer)
     write_bytes(path, buffer.getvalue())
