@@ -31,7 +31,7 @@ def untrained_models(run: Run) -> None:
         folder.prepare(experiment.pretrain_config(method, seed))
         model = Transformer(experiment.model, Inputs.of_family(make_family(experiment.task)))
         signature = experiment.pretrain_signature(method, seed)
-        checksum = save_weights(folder.path / WEIGHTS, model, signature)
+        checksum = save_weights(folder.path / WEIGHTS, model.state_dict(), signature)
         folder.complete(outputs=[WEIGHTS], checksum=checksum)
 
 

@@ -200,7 +200,7 @@ def trained(tiny_run: Run, tmp_path: Path) -> Run:
     torch.manual_seed(0)
     network = Transformer(run.experiment.model, inputs)
     signature = run.experiment.pretrain_signature("SAD", 0)
-    checksum = save_weights(folder.path / WEIGHTS, network, signature)
+    checksum = save_weights(folder.path / WEIGHTS, network.state_dict(), signature)
     folder.complete(outputs=[WEIGHTS], checksum=checksum)
     return run
 
@@ -321,7 +321,7 @@ def test_weights_of_another_method_are_refused(trained: Run):
     path = trained.checkpoint("SAD", 0).path / WEIGHTS
     other = trained.experiment.pretrain_signature("DPT", 0)
     trained.checkpoint("SAD", 0).complete(
-        outputs=[WEIGHTS], checksum=save_weights(path, network, other)
+        outputs=[WEIGHTS], checksum=save_weights(path, network.state_dict(), other)
     )
     with pytest.raises(CheckpointError, match="of another model"):
         load_model(trained, "SAD", 0)
