@@ -23,7 +23,10 @@ class MetricsLog:
             self.last = json.loads(kept[-1])
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Adds a line, and a point to each TensorBoard curve."""
+        """Adds a line, and a point to each TensorBoard curve.
+
+        Tokens are the transitions and queries that pass through the model in training.
+        """
         self.last = metrics
         try:
             with self._path.open("a", encoding="utf-8") as handle:
