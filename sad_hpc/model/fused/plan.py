@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.model.fused.attention import KEYS, SIDE
+from sad_hpc.model.fused.attention import SIDE
+from sad_hpc.model.fused.attention_back import KEYS
 
 Table = NDArray[np.int64]
 
@@ -82,9 +83,8 @@ class Plan(NamedTuple):
     """K"""
     length: int
     """L = T + K"""
-    columns: int
-    query_columns: int
-    """The first column of a query; see `attention`."""
+    lanes: int
+    """See `attention.Head`."""
     stateless: bool
     zero: int
     embed_t: int
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
     scale: int
     logits: int
     limits: int
-    """(columns,)"""
+    """(lanes,)"""
     scores: int
     d_scores: int
     d_across: int
@@ -148,7 +148,7 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
     width, hidden, length = shape.heads * d, 4 * e, transitions + queries
     actions, token = up_to(shape.n_actions), up_to(shape.token_width)
     # Transposes read and write whole vectors of rows.
-    rows, columns = up_to(length) + 16, up_to(transitions) + up_to(queries)
+    rows, lanes = up_to(length) + 16, up_to(length) + SIDE
     memory = _Memory()
     offsets = {"zero": memory.take(max(4 * e, 3 * width, SIDE, actions))}
     weights = memory.tables(shape.layers, WEIGHTS, {
@@ -175,15 +175,15 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
     offsets["last_gradient"] = memory.size
     saved = memory.tables(shape.layers, SAVED, {
         "norm_1": rows * e, "scale_1": rows, "qkv": 3 * rows * width,
-        "across": width * columns, "highs": shape.heads * columns,
-        "shares": shape.heads * columns, "own": shape.heads * columns, "mixed": rows * width,
+        "across": width * lanes, "highs": shape.heads * lanes,
+        "shares": shape.heads * lanes, "own": shape.heads * lanes, "mixed": rows * width,
         "norm_2": rows * e, "scale_2": rows, "hidden": rows * hidden, "slopes": rows * hidden,
     })  # fmt: skip
     for name, size in {
         "x": rows * e, "d_x": rows * e, "d_y": rows * e, "big": rows * max(hidden, 3 * width),
         "d_mixed": rows * width, "norm": rows * e, "scale": rows, "logits": rows * actions,
-        "limits": columns, "scores": SIDE * max(KEYS, transitions), "d_scores": SIDE * KEYS,
-        "d_across": d * columns, "deltas": columns,
+        "limits": lanes, "scores": SIDE * max(KEYS, transitions), "d_scores": SIDE * KEYS,
+        "d_across": d * lanes, "deltas": lanes,
         "tokens": rows * shape.token_width, "d_tokens": rows * token,
     }.items():  # fmt: skip
         offsets[name] = memory.take(size)
@@ -200,8 +200,7 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         transitions=transitions,
         queries=queries,
         length=length,
-        columns=columns,
-        query_columns=up_to(transitions),
+        lanes=lanes,
         stateless=shape.stateless,
         weights=weights,
         gradients=gradients,

@@ -6,10 +6,10 @@ against constants.
 
 from typing import Any
 
-from llvmlite import binding
 from numba import njit
 
 from sad_hpc.model.fused.tile import tile
+from sad_hpc.model.fused.vectors import WIDE
 
 INNER: dict[str, Any] = {
     "fastmath": {"contract"},
@@ -18,9 +18,6 @@ INNER: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 """How functions are compiled that only kernels call."""
-
-WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
-"""32 registers of 16 floats; else 16 of 8, which hold 6 vectors of sums."""
 
 TILE_ROWS: dict[int, tuple[int, ...]] = {1: (6, 3, 2, 1)}
 if WIDE:

@@ -10,11 +10,13 @@ from numba import njit
 
 from sad_hpc.model.fused.products import INNER
 from sad_hpc.model.fused.vectors import (
-    exp,
+    exp2,
     keep_high,
     keep_low,
     load,
     random_bits,
+    reciprocal,
+    smaller,
     splat,
     store,
     total,
@@ -22,7 +24,10 @@ from sad_hpc.model.fused.vectors import (
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _EPSILON = np.float32(1e-5)
-_LINEAR, _CUBIC = np.float32(math.sqrt(8 / math.pi)), np.float32(0.044715 * math.sqrt(8 / math.pi))
+_LINEAR = np.float32(math.sqrt(8 / math.pi))
+_CUBIC = np.float32(0.044715 * math.sqrt(8 / math.pi))
+_PER_LOG_2 = np.float32(1 / math.log(2))
+_LARGE = np.float32(100)
 
 
 @njit(**INNER)
@@ -68,7 +73,9 @@ def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(0, size, 16):
         u = load(m, x + i)
         square = u * u
-        share = splat(_ONE) / (exp(u * (square * (-_CUBIC) - _LINEAR)) + _ONE)
+        power = u * ((square * _CUBIC + _LINEAR) * -_PER_LOG_2)
+        # Smaller than 2^100, so that its reciprocal is a number.
+        share = reciprocal(exp2(smaller(power, splat(_LARGE))) + _ONE)
         result = u * share
         store(m, x + i, result)
         inner = square * (np.float32(3) * _CUBIC) + _LINEAR

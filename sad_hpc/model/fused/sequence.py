@@ -9,12 +9,13 @@ import math
 import numpy as np
 from numba import njit
 
-from sad_hpc.model.fused.attention import Head, Slopes, attend, attend_back
+from sad_hpc.model.fused.attention import Head, attend
+from sad_hpc.model.fused.attention_back import Slopes, attend_back
 from sad_hpc.model.fused.products import INNER, product
 from sad_hpc.model.fused.rowwise import add_rows, dropout, gelu, norm, norm_back, times
-from sad_hpc.model.fused.vectors import exp, highest, larger, load, splat, store, total
+from sad_hpc.model.fused.vectors import exp2, highest, larger, load, splat, store, total
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO, _ONE, _PER_LOG_2 = np.float32(0), np.float32(1), np.float32(1 / math.log(2))
 
 
 @njit(**INNER)
@@ -27,11 +28,11 @@ def _first_answer(plan, layer):  # type: ignore[no-untyped-def]  # pragma: no co
 def _head(plan, layer, h):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Where head h of a layer reads and writes."""
     qkv, across, highs, shares, own, mixed = plan.saved[layer, 2:8]
-    d, t, columns = plan.d_pad, plan.transitions, h * plan.columns
+    d, lanes = plan.d_pad, h * plan.lanes
     return Head(
-        t, plan.length, _first_answer(plan, layer), d, 3 * plan.heads * d, plan.columns,
-        plan.query_columns, qkv + h * d, mixed + h * d, across + d * columns, plan.limits,
-        highs + columns, shares + columns, own + columns, plan.scores, plan.zero,
+        plan.transitions, plan.length, _first_answer(plan, layer), d, 3 * plan.heads * d,
+        plan.lanes, qkv + h * d, mixed + h * d, across + d * lanes, plan.limits,
+        highs + lanes, shares + lanes, own + lanes, plan.scores, plan.zero,
     )  # fmt: skip
 
 
@@ -146,12 +147,12 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]  #
         high = highest(best)
         mass = splat(_ZERO)
         for n in range(0, pad, 16):
-            each = exp(load(m, at + n) - high)
+            each = exp2((load(m, at + n) - high) * _PER_LOG_2)
             mass = mass + each
         every, weight = total(mass), share * weights[j]
         result += weight * (math.log(every) + high - q[at + labels[j]])
         for n in range(0, pad, 16):
-            store(m, at + n, exp(load(m, at + n) - high) * (weight / every))
+            store(m, at + n, exp2((load(m, at + n) - high) * _PER_LOG_2) * (weight / every))
         q[at + labels[j]] -= weight
     return result
 

@@ -89,10 +89,7 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
 @njit(error_model="numpy")
 def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Copies a sequence's tokens and limits into the memory."""
-    t = plan.transitions
-    q[plan.limits : plan.limits + t] = limits[:t]
-    first = plan.limits + plan.query_columns
-    q[first : first + plan.queries] = limits[t:]
+    q[plan.limits : plan.limits + plan.length] = limits
     size = plan.transitions * plan.token
     q[plan.tokens : plan.tokens + size] = tokens.reshape(-1)
     first = plan.tokens + size

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 
@@ -20,6 +20,10 @@ LENGTH = 16
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR_OF_16, INTS_OF_16 = ir.VectorType(FLOAT, LENGTH), ir.VectorType(INT32, LENGTH)
 _LANES = ir.Constant(INTS_OF_16, list(range(LENGTH)))
+_EVERY_LANE = ir.Constant(ir.IntType(16), 0xFFFF)
+
+WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
+"""32 registers of 16 floats; else 16 of 8."""
 
 
 class VectorType(types.Type):
@@ -87,6 +91,10 @@ def _larger(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
+def _smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
 def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """Halves that are combined, until one number is left."""
     length = LENGTH
@@ -102,20 +110,32 @@ def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> An
     return builder.extract_element(vector, INT32(0))
 
 
-def _exp(builder: Any, x: Any) -> Any:
-    """2^n times a polynomial (Cephes); relative error about 2e-7, for x in [-87, 88]."""
-    x = builder.select(builder.fcmp_ordered("<", x, _constant(-87)), _constant(-87), x)
-    x = builder.select(builder.fcmp_ordered(">", x, _constant(88)), _constant(88), x)
-    n = _call(builder, "llvm.nearbyint.v16f32", builder.fmul(x, _constant(1.44269504088896341)))
-    rest = multiply_add(builder, n, _constant(-0.693359375), x)
-    rest = multiply_add(builder, n, _constant(2.12194440e-4), rest)
-    result = _constant(1.9875691500e-4)
+def _exp2(builder: Any, x: Any) -> Any:
+    """2^x: a polynomial (Cephes) times a power of 2; relative error about 2e-7."""
+    whole = _call(builder, "llvm.nearbyint.v16f32", x)
+    rest = builder.fsub(x, whole)
+    result = _constant(1.535336188319500e-4)
     for coefficient in (
-        1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 1,
+        1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2, 2.402264791363012e-1,
+        6.931472028550421e-1, 1,
     ):  # fmt: skip
         result = multiply_add(builder, result, rest, _constant(coefficient))
-    exponent = builder.shl(builder.fptosi(n, INTS_OF_16), _integers(23))
-    return builder.bitcast(builder.add(builder.bitcast(result, INTS_OF_16), exponent), VECTOR_OF_16)
+    if WIDE:  # one instruction, and 0 or infinity where the power is too small or too large
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        return _call(builder, name, result, whole, result, _EVERY_LANE, INT32(4))
+    whole = _larger(builder, _smaller(builder, whole, _constant(127)), _constant(-125))
+    exponent = builder.shl(builder.fptosi(whole, INTS_OF_16), _integers(23))
+    bits = builder.add(builder.bitcast(result, INTS_OF_16), exponent)
+    return builder.bitcast(bits, VECTOR_OF_16)
+
+
+def _reciprocal(builder: Any, x: Any) -> Any:
+    """1 / x of a finite number, by an estimate and a step of Newton's where there is one."""
+    if not WIDE:
+        return builder.fdiv(_constant(1), x)
+    estimate = _call(builder, "llvm.x86.avx512.rcp14.ps.512", x, x, _EVERY_LANE)
+    error = multiply_add(builder, builder.fneg(x), estimate, _constant(1))
+    return multiply_add(builder, error, estimate, estimate)
 
 
 def _mixed(builder: Any, x: Any) -> Any:
@@ -157,7 +177,9 @@ store = _operation(types.void, (I64, I64, VECTOR), store_vector)
 splat = _operation(VECTOR, (F32,), broadcast)
 """A number in every lane."""
 larger = _operation(VECTOR, (VECTOR, VECTOR), _larger)
-exp = _operation(VECTOR, (VECTOR,), _exp)
+smaller = _operation(VECTOR, (VECTOR, VECTOR), _smaller)
+exp2 = _operation(VECTOR, (VECTOR,), _exp2)
+reciprocal = _operation(VECTOR, (VECTOR,), _reciprocal)
 total = _operation(
     F32, (VECTOR,), lambda builder, x: _reduce(builder, x, lambda a, b: builder.fadd(a, b))
 )

@@ -5,26 +5,28 @@ rows: a norm's scale and shift, the scale of attention's scores, and dropout's f
 padded to whole vectors with weights of 0.
 """
 
+import math
+
 import numpy as np
 from numba import njit
 
 from sad_hpc.model.fused.products import INNER
 
-_ONE = np.float32(1)
+_ONE, _LOG_2 = np.float32(1), np.float32(math.log(2))
 LAYER_TENSORS = 12
 """Weights and biases of: norm, queries keys values, projection, norm, up, down."""
 
 
 @njit(**INNER)
-def _fold(q, p, n, width, scale, shift, weight, bias, factor, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Row n (E,) of a weight behind a norm -> a row, a column, and its bias."""
     mass = p[bias]
     for e in range(width):
         value = p[weight + e]
         mass += value * p[shift + e]
-        value *= p[scale + e] * factor
-        q[to + n * width + e] = value
-        q[to_t + e * to_row + n] = value
+        value *= p[scale + e]
+        q[to + n * width + e] = value * back
+        q[to_t + e * to_row + n] = value * factor
     q[to_bias + n] = mass * factor
 
 
@@ -38,6 +40,18 @@ def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  
         o[weight + e] += each * p[scale + e] + slope * p[shift + e]
         o[scale + e] += each * p[weight + e]
         o[shift + e] += slope * p[weight + e]
+
+
+@njit(**INNER)
+def _factors(part, width):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """What queries (part 0), keys (1) and values (2) of a head are multiplied by, and on the way
+    back: scores are divided by sqrt(width) log 2, and their gradients lack the log 2."""
+    root = _ONE / np.float32(math.sqrt(width))
+    if part == 0:
+        return root / _LOG_2, root
+    if part == 1:
+        return _ONE, _LOG_2
+    return _ONE, _ONE
 
 
 @njit(**INNER)
@@ -60,34 +74,25 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
     for t in range((where[3] - where[2]) // e):
         for i in range(e):
             q[plan.positions + t * e + i] = p[where[2] + t * e + i] + p[where[1] + i]
-    root = _ONE / np.float32(np.sqrt(d))
     for layer in range(plan.layers):
         c = where[3 + LAYER_TENSORS * layer :]
         qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = plan.weights[
             layer
         ]
         for part in range(3):
-            factor = root if part == 0 else _ONE
+            factor, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
                     n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
                     _fold(
-                        q,
-                        p,
-                        n,
-                        e,
-                        c[0],
-                        c[1],
-                        c[2] + source * e,
-                        c[3] + source,
-                        factor,
-                        qkv,
-                        qkv_t,
-                        3 * width,
-                        qkv_b,
-                    )
+                        q, p, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, back,
+                        qkv, qkv_t, 3 * width, qkv_b,
+                    )  # fmt: skip
         for n in range(4 * e):
-            _fold(q, p, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_t, 4 * e, up_b)
+            _fold(
+                q, p, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, _ONE,
+                up, up_t, 4 * e, up_b,
+            )  # fmt: skip
         for i in range(e):
             for head in range(heads):
                 for j in range(d):
@@ -105,20 +110,9 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
     for n in range(plan.actions_pad):
         if n < plan.actions:
             _fold(
-                q,
-                p,
-                n,
-                e,
-                c[0],
-                c[1],
-                c[2] + n * e,
-                c[3] + n,
-                _ONE,
-                plan.head,
-                plan.head_t,
-                plan.actions_pad,
-                plan.head_bias,
-            )
+                q, p, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, _ONE,
+                plan.head, plan.head_t, plan.actions_pad, plan.head_bias,
+            )  # fmt: skip
         else:
             q[plan.head_bias + n] = np.float32(-1e30)
 
@@ -135,29 +129,18 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
             value = q[plan.g_positions + t * e + i]
             o[where[2] + t * e + i] += value
             o[where[1] + i] += value
-    root = _ONE / np.float32(np.sqrt(d))
     for layer in range(plan.layers):
         c = where[3 + LAYER_TENSORS * layer :]
         qkv, qkv_b, out_t, out_b, up, up_b, down_t, down_b = plan.gradients[layer]
         for part in range(3):
-            factor = root if part == 0 else _ONE
+            _, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
                     n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
                     _unfold(
-                        q,
-                        p,
-                        o,
-                        n,
-                        e,
-                        c[0],
-                        c[1],
-                        c[2] + source * e,
-                        c[3] + source,
-                        factor,
-                        qkv,
-                        qkv_b,
-                    )
+                        q, p, o, n, e, c[0], c[1], c[2] + source * e, c[3] + source, back,
+                        qkv, qkv_b,
+                    )  # fmt: skip
         for n in range(4 * e):
             _unfold(q, p, o, n, e, c[6], c[7], c[8] + n * e, c[9] + n, _ONE, up, up_b)
         for i in range(e):
