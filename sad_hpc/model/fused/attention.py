@@ -24,8 +24,8 @@ from sad_hpc.model.fused.vectors import (
     transpose16,
 )
 
-SIDE = 32
-"""Rows of a sequence whose scores are made together."""
+SIDE = 16
+"""Rows of a sequence whose scores are made together: the lanes of a vector."""
 
 _HIDDEN = np.float32(-1e30)
 _ZERO = np.float32(0)
@@ -112,18 +112,13 @@ def attend(m, q, head, limits):  # type: ignore[no-untyped-def]  # pragma: no co
     for i in range(first, head.length, SIDE):
         rows = min(SIDE, head.length - i)
         low, top = bounds(limits, i, i + rows)
-        vectors = (rows + 15) // 16
         if top:
-            product(
-                m, top, 16 * vectors, d,
-                key, row, 1, head.across + i, head.lanes, head.zero, 0, s, SIDE,
-            )  # fmt: skip
-        for v in range(vectors):
-            store(m, head.own + i + 16 * v, splat(_HIDDEN))
+            across = head.across + i
+            product(m, top, SIDE, d, key, row, 1, across, head.lanes, head.zero, 0, s, SIDE)
+        store(m, head.own + i, splat(_HIDDEN))
         for r in range(max(i, head.transitions), i + rows):
             q[head.own + r] = dot(m, head.query + r * row, key + r * row, d)
-        for v in range(vectors):
-            _softmax(m, head, i + 16 * v, s + 16 * v, low, top)
+        _softmax(m, head, i, s, low, top)
         to = head.out + i * third
         if top:
             product(m, rows, d, top, s, 1, SIDE, value, row, head.zero, 0, to, third)

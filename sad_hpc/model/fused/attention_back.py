@@ -55,26 +55,21 @@ def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-unty
     query, out = head.query + i * row, slopes.out + i * third
     key = head.query + third + k * row
     d_query, d_key = slopes.query + i * row, slopes.query + third + k * row
-    d_value, lanes, vectors = d_key + third, head.lanes, (rows + 15) // 16
-    product(
-        m, keys, 16 * vectors, d, key, row, 1, head.across + i, lanes, head.zero, 0, s, SIDE
-    )  # fmt: skip
-    product(
-        m, keys, 16 * vectors, d,
-        key + third, row, 1, slopes.across + i, lanes, head.zero, 0, ds, SIDE,
-    )  # fmt: skip
-    for v in range(vectors):
-        _scores_back(m, head, slopes.deltas, i + 16 * v, k, keys, s + 16 * v, ds + 16 * v, low)
+    d_value, lanes, zero = d_key + third, head.lanes, head.zero
+    product(m, keys, SIDE, d, key, row, 1, head.across + i, lanes, zero, 0, s, SIDE)
+    product(m, keys, SIDE, d, key + third, row, 1, slopes.across + i, lanes, zero, 0, ds, SIDE)
+    _scores_back(m, head, slopes, i, k, keys, low)
     product(m, rows, d, keys, ds, 1, SIDE, key, row, d_query, row, d_query, row)
     product(m, keys, d, rows, ds, SIDE, 1, query, row, d_key, row, d_key, row)
     product(m, keys, d, rows, s, SIDE, 1, out, third, d_value, row, d_value, row)
 
 
 @njit(**INNER)
-def _scores_back(m, head, deltas, lane, k, keys, s, ds, low):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Scores -> probabilities, and the gradients of those -> gradients of scores; 16 rows."""
-    limit, delta = load(m, head.limits + lane), load(m, deltas + lane)
-    best, share = load(m, head.highs + lane), load(m, head.shares + lane)
+def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Scores -> probabilities, and the gradients of those -> gradients of scores."""
+    limit, delta = load(m, head.limits + i), load(m, slopes.deltas + i)
+    best, share = load(m, head.highs + i), load(m, head.shares + i)
+    s, ds = head.scores, slopes.scores
     for j in range(keys):
         at = j * SIDE
         probability = exp2(load(m, s + at) - best) * share
