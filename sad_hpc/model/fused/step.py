@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 from sad_hpc.kernels import compilation  # noqa: F401 (first: it says where compiled code is kept)
+from sad_hpc.model.fused.products import INNER
 from sad_hpc.model.fused.sequence import backward, forward, loss
 from sad_hpc.model.fused.weights import fold_weights, unfold_gradients
 
@@ -46,23 +47,22 @@ def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
     keep = np.float32(65536 / (65536 - threshold))
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, keep)
-    q[plan.first_gradient : plan.last_gradient] = 0
+    for i in range(plan.first_gradient, plan.last_gradient):
+        q[i] = 0
     n_batch, n_answers = labels.shape
     share, with_tokens = np.float32(1 / (n_batch * n_answers)), d_query_tokens.size > 0
     limits, row_keys = np.arange(1, plan.length + 1), np.empty(2, np.int64)
     t, result = plan.transitions, 0.0
     for b in range(n_batch):
-        limits[t:] = prefixes[b]
+        for k in range(plan.queries):
+            limits[t + k] = prefixes[b, k]
         _read(q, plan, tokens[b], query_tokens[b], limits)
         row_keys[0], row_keys[1] = keys[0] + b * 0x9E3779B9, keys[1]
         forward(m, q, plan, limits, row_keys, threshold, keep)
         result += loss(m, q, plan, labels[b], weights[b], share)
         backward(m, q, plan, limits, row_keys, threshold, keep, with_tokens)
         if with_tokens:
-            rows = q[plan.d_tokens : plan.d_tokens + plan.length * plan.token_pad]
-            rows = rows.reshape(plan.length, plan.token_pad)
-            d_tokens[b] = rows[:t, : plan.token]
-            d_query_tokens[b] = rows[t:, : plan.token]
+            _write(q, plan, d_tokens[b], d_query_tokens[b])
     unfold_gradients(q, p, o, where, plan, keep)
     return result
 
@@ -75,7 +75,8 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
     limits, keys = np.arange(1, plan.length + 1), np.zeros(2, np.int64)
     t, pad = plan.transitions, plan.actions_pad
     for b in range(len(tokens)):
-        limits[t:] = prefixes[b]
+        for k in range(plan.queries):
+            limits[t + k] = prefixes[b, k]
         _read(q, plan, tokens[b], query_tokens[b], limits)
         forward(m, q, plan, limits, keys, 0, np.float32(1))
         for j in range(logits.shape[1]):
@@ -86,11 +87,26 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
                 logits[b, j, n] = q[plan.logits + row * pad + n]
 
 
-@njit(error_model="numpy")
+@njit(**INNER)
 def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Copies a sequence's tokens and limits into the memory."""
-    q[plan.limits : plan.limits + plan.length] = limits
-    size = plan.transitions * plan.token
-    q[plan.tokens : plan.tokens + size] = tokens.reshape(-1)
-    first = plan.tokens + size
-    q[first : first + plan.queries * plan.token] = query_tokens.reshape(-1)
+    for i in range(plan.length):
+        q[plan.limits + i] = limits[i]
+        row = plan.tokens + i * plan.token
+        for k in range(plan.token):
+            if i < plan.transitions:
+                q[row + k] = tokens[i, k]
+            else:
+                q[row + k] = query_tokens[i - plan.transitions, k]
+
+
+@njit(**INNER)
+def _write(q, plan, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Copies the gradients of a sequence's tokens out of the memory."""
+    for i in range(plan.length):
+        row = plan.d_tokens + i * plan.token_pad
+        for k in range(plan.token):
+            if i < plan.transitions:
+                d_tokens[i, k] = q[row + k]
+            else:
+                d_query_tokens[i - plan.transitions, k] = q[row + k]

@@ -1,4 +1,4 @@
-"""A tile of a product of matrices, its sums in registers."""
+"""Products of a few columns: tiles whose sums stay in registers, in LLVM's language."""
 
 from typing import Any
 
@@ -12,42 +12,86 @@ from sad_hpc.model.fused.vectors import (
     INT64,
     LENGTH,
     VECTOR_OF_16,
+    WIDE,
     broadcast,
     load_vector,
     multiply_add,
     store_vector,
 )
 
+TILES = {1: (6, 3, 2, 1), 2: (3, 2, 1), 3: (2, 1)}
+if WIDE:
+    TILES = {1: (16, 8, 4, 2, 1), 2: (12, 8, 4, 2, 1), 3: (8, 4, 2, 1)}
+"""Rows of a tile, by its vectors: as many sums as registers hold, and what is left over."""
+
 
 @intrinsic(prefer_literal=True)
-def tile(  # type: ignore[no-untyped-def]
-    typing, m, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, rows, vectors
-):
-    """A tile of a product, its sums in registers, for literal `rows` and `vectors`:
+def tiles(typing, m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, width):  # type: ignore[no-untyped-def]
+    """All rows of a product of 16 `width` columns, for a literal width of 1 to 3:
 
-    c[m, n] = start[m, n] + sum over k < depth of a[m, k] b[k, n],   m < rows, n < 16 vectors
+    c[i, j] = start[i, j] + sum over k < depth of a[i, k] b[k, j],   i < rows, j < 16 width
 
-    with a[m, k] at a + m a_row + k a_column, the others by rows; depth >= 1.
+    with a[i, k] at a + i a_row + k a_column, the others by rows; depth >= 1.
     """
-    n_rows, n_vectors = rows.literal_value, vectors.literal_value
+    n_vectors = width.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.call(_tile_function(builder.module, n_rows, n_vectors), args[:11])
+        builder.call(_rows_function(builder.module, n_vectors), args[:12])
         return context.get_dummy_value()
 
-    return types.void(*(I64,) * 11, rows, vectors), generate
+    return types.void(*(I64,) * 12, width), generate
 
 
-def _tile_function(module: Any, n_rows: int, n_vectors: int) -> Any:
-    """LLVM's function of a tile: one for all calls, which LLVM would inline a hundred times."""
-    name = f"sad_hpc_tile_{n_rows}_{n_vectors}"
+def _function(module: Any, name: str, n_arguments: int) -> tuple[Any, bool]:
+    """LLVM's function of this name, and whether it is new: one for all calls, never inlined."""
     if name in module.globals:
-        return module.globals[name]
-    kind = ir.FunctionType(ir.VoidType(), [INT64] * 11)
-    function = ir.Function(module, kind, name)
+        return module.globals[name], False
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * n_arguments), name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
+    return function, True
+
+
+def _rows_function(module: Any, n_vectors: int) -> Any:
+    """Takes the largest tile as long as there are rows for it, then the next."""
+    function, is_new = _function(module, f"sad_hpc_rows_{n_vectors}", 12)
+    if not is_new:
+        return function
+    builder = ir.IRBuilder(function.append_basic_block())
+    memory, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth = function.args
+    places = {}
+    for name, value in {"rows": rows, "a": a, "start": start, "c": c}.items():
+        places[name] = builder.alloca(INT64)
+        builder.store(value, places[name])
+    for size in TILES[n_vectors]:
+        check, work, after = (function.append_basic_block() for _ in range(3))
+        builder.branch(check)
+        builder.position_at_end(check)
+        left = builder.load(places["rows"])
+        builder.cbranch(builder.icmp_signed(">=", left, INT64(size)), work, after)
+        builder.position_at_end(work)
+        at = {name: builder.load(place) for name, place in places.items()}
+        builder.call(
+            _tile_function(module, size, n_vectors),
+            [memory, at["a"], a_row, a_column, b, b_row, at["start"], start_row, at["c"], c_row,
+             depth],
+        )  # fmt: skip
+        for name, step in {"a": a_row, "start": start_row, "c": c_row}.items():
+            moved = builder.add(at[name], builder.mul(INT64(size), step))
+            builder.store(moved, places[name])
+        builder.store(builder.sub(left, INT64(size)), places["rows"])
+        builder.branch(check)
+        builder.position_at_end(after)
+    builder.ret_void()
+    return function
+
+
+def _tile_function(module: Any, n_rows: int, n_vectors: int) -> Any:
+    """A tile of that product: n_rows rows and 16 n_vectors columns, its sums in registers."""
+    function, is_new = _function(module, f"sad_hpc_tile_{n_rows}_{n_vectors}", 11)
+    if not is_new:
+        return function
     builder = ir.IRBuilder(function.append_basic_block("before"))
     memory, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth = function.args
 

@@ -10,8 +10,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
+from numba import config
 from numba.core import cgutils, types
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, overload, register_model
 
 LENGTH = 16
@@ -22,8 +24,11 @@ VECTOR_OF_16, INTS_OF_16 = ir.VectorType(FLOAT, LENGTH), ir.VectorType(INT32, LE
 _LANES = ir.Constant(INTS_OF_16, list(range(LENGTH)))
 _EVERY_LANE = ir.Constant(ir.IntType(16), 0xFFFF)
 
-WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
-"""32 registers of 16 floats; else 16 of 8."""
+_HOST = config.CPU_FEATURES is None and config.CPU_NAME is None
+_FEATURES = get_host_cpu_features() if _HOST else config.CPU_FEATURES or ""
+
+WIDE = "+avx512f" in _FEATURES.split(",")
+"""Whether Numba compiles for 32 registers of 16 floats; else 16 of 8."""
 
 
 class VectorType(types.Type):
