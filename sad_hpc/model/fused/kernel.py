@@ -1,12 +1,13 @@
 """The kernel behind a transformer: when it serves, compiling it, and its place in torch's graph."""
 
 import mmap
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numba import config
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,6 +19,7 @@ from sad_hpc.model.transformer import Attention, Block, Transformer
 MOST_LAYERS, MOST_ACTIONS = 8, 64
 
 _PAGE = 2 << 20
+_PATIENCE_SECONDS = 120.0
 
 _NOTHING = np.zeros((0, 0, 0), np.float32)
 
@@ -191,9 +193,23 @@ def is_compiled() -> bool:
 
 
 def compile_kernel() -> None:
-    """Compiles it, or loads what this machine has compiled before; says so if it takes long."""
-    if not is_compiled():
-        print("compiling the training step: about a minute, once a machine", flush=True)
+    """Compiles it, or loads what this machine has compiled before; says so if it takes long.
+
+    Of several trainings that begin together, one compiles and the others wait for it.
+    """
+    with ExitStack() as stack:
+        # Without a lock each compiles for itself.
+        with suppress(OSError, NotImplementedError, Timeout):
+            folder = Path(config.CACHE_DIR)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(folder / ".compiling", timeout=_PATIENCE_SECONDS))
+        if not is_compiled():
+            print("compiling the training step: about 20 s, once a machine", flush=True)
+        _call_once()
+
+
+def _call_once() -> None:
+    """Calls what is to be compiled, with the smallest model."""
     shape = Shape(1, 1, 16, 8, 2, 4, 1, stateless=False)
     layout = plan(shape, 1, 1)
     where = np.arange(19, dtype=np.int64) * 1024  # more than any of its tensors has
