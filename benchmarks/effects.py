@@ -66,7 +66,7 @@ def _without_digits(run: Callable[[], None]) -> Callable[[], None]:
     return slower
 
 
-def bench_image_effects(steps: Steps) -> None:
+def bench_image_effect(steps: Steps) -> None:
     """Images encoded a few at a time."""
     run = steps.by_engine()
 
@@ -78,17 +78,11 @@ def bench_image_effects(steps: Steps) -> None:
     _effect(f"{title}: a batch's images encoded a few at a time", run, at_once, "all at once")
 
 
-def bench_attention_effect(steps: Steps) -> None:
-    """No dropout of attention weights, so that attention is one kernel."""
-    _effect(f"pretraining, {steps.family.name}: attention without dropout, fused",
-            steps.by_engine(), steps.by_engine(attention_dropout=0.1), "with dropout")  # fmt: skip
-
-
-def bench_optimizer_effects(steps: Steps) -> None:
-    """DeepSpeed's own cost, and the fused AdamW."""
-    plain, title = steps.by_torch(fused=True), f"pretraining, {steps.family.name}"
-    _effect(f"{title}: DeepSpeed's engine", steps.by_engine(), plain, "torch alone")
-    _effect(f"{title}: the fused AdamW", plain, steps.by_torch(fused=False), "not fused")
+def bench_engine_effect(steps: Steps) -> None:
+    """DeepSpeed's own cost: the kernel's steps under it, and with torch's AdamW alone."""
+    title = f"pretraining, {steps.family.name}"
+    _effect(f"{title}: DeepSpeed's engine", steps.by_engine(), steps.without_engine(),
+            "the kernel and AdamW alone")  # fmt: skip
 
 
 def _effect(name: str, ours: Callable[[], Any], without: Callable[[], Any], how: str) -> None:

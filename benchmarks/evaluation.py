@@ -23,7 +23,9 @@ from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 
-PAPER = Path(__file__).parent.parent / "configs/paper"
+CONFIGS = Path(__file__).parent.parent / "configs"
+SMALL = ("data.tasks=1200", "pretrain.epochs=1", "pretrain.holdout_tasks=64", "seeds=[0]")
+"""Of the training before an element, whose own work does not depend on it."""
 BIN = Path(sys.executable).parent
 TASKS = 200
 BATCH = EvaluateConfig().batch_size
@@ -39,9 +41,7 @@ def bench_evaluation() -> None:
     torch.set_num_threads(1)
     bandit()
     darkroom()
-    element("gaussian_bandit", 60.0)
-    element("darkroom", 20.0)
-    element("darkroom_large", 20.0)
+    elements()
 
 
 def answering_model(family: TaskFamily) -> Transformer:
@@ -148,24 +148,33 @@ def forgetful_returns(
     return np.stack(returns, axis=1)
 
 
-def element(name: str, target_seconds: float) -> None:
-    """`sad-hpc evaluate` of one (method, seed): both modes, references, files and start-up."""
+def elements() -> None:
+    """`sad-hpc evaluate` of one (method, seed) of every tabular family."""
     with tempfile.TemporaryDirectory() as runs:
-        config = [PAPER / f"{name}.yaml", "data.tasks=1200", "pretrain.epochs=1", "seeds=[0]"]
-        config += ["pretrain.holdout_tasks=64", "--runs", runs]
-        arguments = [*config, "--method", "SAD", "--seed", "0"]
+        for path in ("paper/gaussian_bandit", "paper/darkroom", "paper/darkroom_large",
+                     "permuted_darkroom"):  # fmt: skip
+            config: list[str | Path] = [CONFIGS / f"{path}.yaml", *SMALL, "--runs", runs]
+            command([BIN / "sad-hpc", "collect", *config])
+            command([BIN / "sad-hpc", "pretrain", *config, "--method", "SAD", "--seed", "0"])
+            element(config)
+        # It plays with the Gaussian bandits' model.
+        config = [CONFIGS / "paper/bernoulli_bandit.yaml", "data.tasks=1200"]
+        config += [*(f"pretrained.{setting}" for setting in SMALL), "--runs", runs]
         command([BIN / "sad-hpc", "collect", *config])
-        command([BIN / "sad-hpc", "pretrain", *arguments])
-        seconds, peak = timed(
-            lambda: command([BIN / "sad-hpc", "evaluate", *arguments], OMP_NUM_THREADS="1")
-        )
+        element(config)
+
+
+def element(config: list[str | Path]) -> None:
+    """All of a command: offline and online, references, files and start-up."""
+    arguments = [BIN / "sad-hpc", "evaluate", *config, "--method", "SAD", "--seed", "0"]
+    seconds, peak = timed(lambda: command(arguments, OMP_NUM_THREADS="1"))
     report(
-        f"evaluate {name}: an element (measured once)",
+        f"evaluate {Path(config[0]).stem}: an element (measured once)",
         1,
         "elements",
         seconds,
         peak_mib=peak / 2**20,
-        target_seconds=target_seconds,
+        target_seconds=20.0,
     )
 
 

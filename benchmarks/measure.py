@@ -36,7 +36,7 @@ class Work:
 
     run: Callable[[], int | None]
     """Returns its peak memory in bytes where it is a command; else this process's is taken."""
-    size: int
+    size: float
     """Units of work in a run."""
 
 
@@ -77,7 +77,7 @@ def compare(
     )
 
 
-def report(name: str, size: int, unit: str, seconds: float, **more: Any) -> dict[str, Any]:
+def report(name: str, size: float, unit: str, seconds: float, **more: Any) -> dict[str, Any]:
     """Prints one measurement as a line of JSON."""
     line = {"name": name, "size": size, "unit": unit, "seconds": seconds, "rate": size / seconds}
     line |= {key: value for key, value in more.items() if value is not None}

@@ -2,7 +2,7 @@
 
 Between epochs the ranks wait without using their cores, so that two trainings of different numbers
 of ranks can take turns: `mpiexec -n 2 python training_rank.py darkroom 12`, with a config of
-configs/paper and an epoch's steps.
+configs/paper and an epoch's steps.  Each answer is the peak memory so far, in bytes.
 """
 
 import sys
@@ -27,16 +27,13 @@ def main(name: str, n_steps: int) -> None:
     process = torch_process()
     join_process_group(process)
     torch.manual_seed(0)
-    experiment = load_experiment(PAPER / f"{name}.yaml")
-    family = make_family(experiment.task)
+    family = make_family(load_experiment(PAPER / f"{name}.yaml").task)
     steps = Steps(family, random_columns(family, n_steps * BATCH))
-    run = steps.by_engine(dropout=experiment.model.dropout)
+    run = steps.by_engine()
     dist.barrier()
-    answer = steps.answers
-    while on_first_rank(partial(_next_line, answer)):
+    while on_first_rank(partial(_next_line, peak_memory())):
         run()
         dist.barrier()
-        answer = peak_memory()
 
 
 def _next_line(answer: int) -> bool:
