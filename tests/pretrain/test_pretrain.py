@@ -205,6 +205,12 @@ def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
     assert_same_losses(run, undisturbed, tolerance=0.02)
 
 
+def test_the_kernel_trains_as_torch_does(make_run, alone: Run):
+    run = make_run("model.dropout=0", "pretrain.kernel=torch")
+    train(run, "model.dropout=0", "pretrain.kernel=torch")
+    assert_same_losses(run, alone, tolerance=1e-5)
+
+
 def test_training_again_does_nothing(undisturbed: Run):
     folder = undisturbed.checkpoint("SAD", 0).path
     before = (folder / "weights.pt").stat().st_mtime_ns
