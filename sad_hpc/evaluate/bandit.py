@@ -23,7 +23,8 @@ from sad_hpc.evaluate.policy import answers, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.transformer import Memory, Transformer
+from sad_hpc.model.memory import Memory
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily
 
 

@@ -25,7 +25,8 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.transformer import Memory, Transformer
+from sad_hpc.model.memory import Memory
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
 from sad_hpc.tasks.miniworld.motion import step_poses

@@ -22,40 +22,11 @@ from torch import Tensor, nn
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
+from sad_hpc.model.initialization import initialize
+from sad_hpc.model.memory import Memory
 
 Through = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of transitions (B, t, width), queries (B, K, width) and prefixes (B, K)."""
-
-
-class Memory:
-    """Keys and values of the transitions so far, of each block.
-
-    Args:
-        capacity: transitions at most, where they come one by one; 0: they come all at once.
-    """
-
-    def __init__(self, capacity: int = 0) -> None:
-        self.length, self._capacity = 0, capacity
-        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, H, t, D) of a block, those (B, H, l, D) of new ones last."""
-        if not self._capacity:
-            self._parts[block] = key, value
-            return key, value
-        if block not in self._parts:
-            shape = (*key.shape[:2], self._capacity, key.shape[3])
-            self._parts[block] = key.new_empty(shape), value.new_empty(shape)
-        last = self.length + key.shape[2]
-        keys, values = self._parts[block]
-        keys[:, :, self.length : last] = key
-        values[:, :, self.length : last] = value
-        return keys[:, :, :last], values[:, :, :last]
-
-    def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, t, D) of a block."""
-        keys, values = self._parts[block]
-        return keys[:, :, : self.length], values[:, :, : self.length]
 
 
 def head_width(config: ModelConfig) -> int:
@@ -269,27 +240,3 @@ class Transformer(nn.Module):
     def dtype(self) -> torch.dtype:
         """Of tokens, and of all that follows; buffers change theirs with the weights."""
         return self.state_center.dtype
-
-
-def initialize(model: nn.Module, config: ModelConfig) -> None:
-    """Weights ~ N(0, std), biases 0; std is 1 / sqrt(fan_in) (`scaled`) or 0.02 (`gpt2`).
-
-    GPT-2's 0.02 is meant for width 768: at width 32 it leaves the signal too small to learn from.
-    Only `gpt2` divides projections into the residual stream by sqrt(2 layers): with `scaled`, that
-    was measured to slow learning down by about two epochs on Darkroom.
-    """
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            std = module.in_features**-0.5
-            if config.initialization == "gpt2":
-                into_residual = name.endswith(("attention.projection", "feed_forward.2"))
-                std = 0.02 / math.sqrt(2 * config.layers) if into_residual else 0.02
-            nn.init.normal_(module.weight, std=std)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Conv2d):
-            # As in `scaled` whatever the transformer's: images do not pass through GPT-2's norm.
-            nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
-            assert module.bias is not None
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=0.02)

@@ -8,7 +8,8 @@ from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
-from sad_hpc.model.transformer import Memory, Transformer, head_width
+from sad_hpc.model.memory import Memory
+from sad_hpc.model.transformer import Transformer, head_width
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig

@@ -1,0 +1,34 @@
+"""What a transformer keeps of a context, which is encoded once for all queries behind it."""
+
+from torch import Tensor
+
+
+class Memory:
+    """Keys and values of the transitions so far, of each block.
+
+    Args:
+        capacity: transitions at most, where they come one by one; 0: they come all at once.
+    """
+
+    def __init__(self, capacity: int = 0) -> None:
+        self.length, self._capacity = 0, capacity
+        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values (B, H, t, D) of a block, those (B, H, l, D) of new ones last."""
+        if not self._capacity:
+            self._parts[block] = key, value
+            return key, value
+        if block not in self._parts:
+            shape = (*key.shape[:2], self._capacity, key.shape[3])
+            self._parts[block] = key.new_empty(shape), value.new_empty(shape)
+        last = self.length + key.shape[2]
+        keys, values = self._parts[block]
+        keys[:, :, self.length : last] = key
+        values[:, :, self.length : last] = value
+        return keys[:, :, :last], values[:, :, :last]
+
+    def read(self, block: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, t, D) of a block."""
+        keys, values = self._parts[block]
+        return keys[:, :, : self.length], values[:, :, : self.length]
