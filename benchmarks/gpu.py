@@ -27,7 +27,7 @@ from sad_hpc.parallel.ranks import torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner
-from sad_hpc.pretrain.stage import take_step
+from sad_hpc.pretrain.trainer import take_step
 from sad_hpc.tasks.base import make_family
 
 PAPER = Path(__file__).parent.parent / "configs/paper"

@@ -15,7 +15,7 @@ from sad_hpc.pretrain.engine import make_engine
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.questions import Batch
-from sad_hpc.pretrain.stage import take_step
+from sad_hpc.pretrain.trainer import take_step
 from sad_hpc.tasks.base import TaskFamily
 
 BATCH = 64

@@ -1,36 +1,21 @@
-"""Pretraining (Algorithm 4): the DeepSpeed loop of one (method, seed), data-parallel and resumable.
+"""Pretraining (Algorithm 4) of one (method, seed) by DeepSpeed, data-parallel and resumable."""
 
-Every random choice is a function of (seed, epoch, step, rank), so that nothing but the position
-needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
-"""
-
-import math
-import time
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from sad_hpc.errors import ConfigError, DivergedError
+from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.context import Inputs
-from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.model.fused.kernel import compile_kernel
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.model.weights import WEIGHTS, save_weights
-from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, torch_process
-from sad_hpc.pretrain.checkpoint import Checkpoints
-from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank, precision_of
+from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.pretrain.examples import Examples
-from sad_hpc.pretrain.learner import Learner, action_loss
-from sad_hpc.pretrain.metrics import MetricsLog
-from sad_hpc.pretrain.questions import Batch
-from sad_hpc.pretrain.rank_sync import Agreement, Decision
-from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.pretrain.learner import Learner
+from sad_hpc.pretrain.trainer import Trainer
+from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
 
@@ -65,7 +50,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
             _trainer(run, method, seed, process).train()
 
 
-def _trainer(run: Run, method: str, seed: int, process: Process) -> "Trainer":
+def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:
     experiment = run.experiment
     config = experiment.optimization(method)
     torch.manual_seed(seed)
@@ -89,191 +74,3 @@ def _choose_way(learner: Learner, config: PretrainConfig) -> None:
     if dist.get_rank() == 0:
         way = "the compiled kernel" if reason is None else f"torch ({reason})"
         print(f"training steps by {way}", flush=True)
-
-
-def learning_rate(config: PretrainConfig, progress: float) -> float:
-    """The learning rate after a share `progress` in [0, 1) of all steps."""
-    if config.schedule == "constant":
-        return config.learning_rate
-    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
-
-
-def take_step(engine: Any, batch: Batch, rate: float) -> tuple[Tensor, Tensor]:
-    """One step of the optimizer on this rank's share of a batch.
-
-    Returns:
-        its loss, and the norm of all ranks' mean gradient before it was clipped.
-    """
-    loss = engine(batch)
-    engine.backward(loss)
-    for group in engine.optimizer.param_groups:
-        group["lr"] = rate
-    gradient = engine.module.flat.grad
-    norm = None if gradient is None else gradient.norm()
-    engine.step()
-    if norm is None:  # ZeRO has taken the gradient, and says its norm
-        norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
-    return loss.detach(), norm.detach().to(loss.device)
-
-
-class Trainer:
-    """One rank of a training.
-
-    Args:
-        config: how to train.
-        engine: of DeepSpeed, with the model and its optimizer.
-        examples: to learn from.
-        folder: of weights, checkpoints and metrics.
-        signature: of the training.
-        seed: of all that is random.
-    """
-
-    def __init__(
-        self,
-        config: PretrainConfig,
-        engine: Any,
-        examples: Examples,
-        folder: StageFolder,
-        signature: str,
-        seed: int,
-    ) -> None:
-        self._config, self._engine, self._examples = config, engine, examples
-        self._folder, self._signature, self._seed = folder, signature, seed
-        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
-        self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
-        self._batches = examples.n_train // config.batch_size
-        self._step = 0
-        is_first = self._rank == 0
-        self._agreement = Agreement(engine.device, is_first, config.checkpoint_minutes)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=engine.device)
-        self._recent = RecentSteps(engine.device)
-
-    def train(self) -> None:
-        """Trains to the last epoch and writes the weights and the completion marker."""
-        self._restore()
-        total = self._config.epochs * self._batches
-        if self._rank > 0:
-            self._epochs(None, None)
-            return
-        log = MetricsLog(self._folder.path, self._step)
-        with Progress(
-            self._folder, total, "steps", self._step, self._config.log_seconds
-        ) as progress:
-            self._epochs(progress, log)
-        path = self._folder.path / WEIGHTS
-        self._folder.complete(
-            outputs=[WEIGHTS],
-            checksum=save_weights(path, self._engine.module.named_weights(), self._signature),
-            ranks=self._world_size,
-            precision=precision_of(self._engine),
-            **log.last,
-        )
-
-    def _restore(self) -> None:
-        position = self._checkpoints.load(self._engine)
-        if position is not None:
-            self._step = position["step"]
-            self._loss_sum.fill_(position["loss_sum"])
-
-    def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
-        self._agreement.start(self._step)
-        for epoch in range(self._step // self._batches, self._config.epochs):
-            order = self._examples.order(self._seed, epoch)
-            started, first_step = time.monotonic(), self._step
-            for batch in range(self._step - epoch * self._batches, self._batches):
-                self._train_step(order, batch)
-                if progress is not None:
-                    progress.update(self._step)
-                # An epoch's last step is saved with the epoch's metrics, below.
-                if batch + 1 < self._batches and self._agreement.is_due(self._step):
-                    self._save_or_stop(self._agree())
-            decision = self._agree(save=True)
-            self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
-            self._save_or_stop(decision)
-
-    def _agree(self, save: bool = False) -> Decision:
-        """What the ranks decide together; they save in any case if `save`.
-
-        Raises:
-            DivergedError: on all ranks alike.
-        """
-        finite = self._recent.are_finite() and all_finite(self._engine.module.parameters())
-        decision = self._agreement.reach(self._step, save, diverged=not finite)
-        if decision.diverged:
-            rate = self._engine.optimizer.param_groups[0]["lr"]
-            raise DivergedError(
-                f"{self._folder.path.name} has diverged: at step {self._step} and a learning rate "
-                f"of {rate:g} its loss, gradients or weights are not finite (last finite loss: "
-                f"{self._recent.last_loss:.4g}); no later checkpoint is kept: "
-                f"{DivergedError.REMEDY}"
-            )
-        return decision
-
-    def _save_or_stop(self, decision: Decision) -> None:
-        """Does what the ranks have agreed on.
-
-        Raises:
-            Preempted: a signal has reached one of them before the last step.
-        """
-        if decision.save:
-            self._save()
-        if decision.stop and self._step < self._config.epochs * self._batches:
-            raise Preempted(f"stopped after step {self._step}", decision.requeue)
-
-    def _train_step(self, order: Tensor, batch: int) -> None:
-        size, share = self._config.batch_size, self._config.batch_size // self._world_size
-        mine = slice(self._rank * share, (self._rank + 1) * share)
-        rows = order[batch * size : (batch + 1) * size]
-        drawn = self._examples.draws(self._seed, self._step, size)
-        examples = self._examples.batch(rows[mine], drawn[mine])
-        self._engine.module.begin_step(self._seed, self._step, self._rank)
-        # A function of the step alone: a resumed run needs no scheduler's state.
-        rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
-        loss, norm = take_step(self._engine, examples, rate)
-        self._loss_sum += loss
-        self._recent.add(loss, norm)
-        self._step += 1
-
-    def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
-        holdout_loss, holdout_accuracy, train_loss = self._measure()
-        tokens = steps * self._config.batch_size * self._examples.tokens
-        self._loss_sum.zero_()
-        if log is not None:
-            log.write(
-                {
-                    "epoch": epoch + 1,
-                    "step": self._step,
-                    "train_loss": train_loss,
-                    "holdout_loss": holdout_loss,
-                    "holdout_accuracy": holdout_accuracy,
-                    "tokens_per_second": tokens / max(seconds, 1e-9),
-                    "seconds": seconds,
-                }
-            )
-
-    @torch.no_grad()
-    def _measure(self) -> tuple[float, float, float]:
-        """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
-        self._engine.eval()
-        sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
-        for rows in self._examples.holdout(self._rank, self._world_size).split(256):
-            if not len(rows):  # fewer held-out tasks than ranks
-                continue
-            batch = self._examples.held_out(rows)
-            logits = self._engine.module.logits(batch)
-            sums[0] += action_loss(logits, batch.labels, batch.weights) * len(rows)
-            sums[1] += len(rows) if batch.weights is None else batch.weights.mean(1).sum()
-            right = logits.argmax(dim=-1) == batch.labels
-            sums[2] += right[:, batch.judged].double().mean(1).sum()
-        sums[3] = self._loss_sum / (self._batches * self._world_size)
-        dist.all_reduce(sums)
-        self._engine.train()
-        loss, weight, accuracy, train_loss = sums.tolist()
-        return loss / max(weight, 1e-9), accuracy / self._examples.n_holdout, train_loss
-
-    def _save(self) -> None:
-        # Each rank's sum differs; all are restored from their mean, whose total is the same.
-        mean = self._loss_sum.clone()
-        dist.all_reduce(mean)
-        mean /= self._world_size
-        self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})

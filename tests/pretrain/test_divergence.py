@@ -16,9 +16,10 @@ from sad_hpc.aggregate.training import read_training
 from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.model.finite import RecentSteps, all_finite
-from sad_hpc.pretrain import stage as pretrain_module
+from sad_hpc.pretrain import trainer as trainer_module
 from sad_hpc.pretrain.checkpoint import Checkpoints
-from sad_hpc.pretrain.stage import Trainer, pretrain
+from sad_hpc.pretrain.stage import pretrain
+from sad_hpc.pretrain.trainer import Trainer
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
@@ -72,7 +73,7 @@ Step = tuple[torch.Tensor, torch.Tensor]
 
 def poisoned(number: int, what: str) -> Callable[..., Step]:
     """`take_step` whose `number`-th step has a loss, gradient or weight that is not finite."""
-    real, taken = pretrain_module.take_step, []
+    real, taken = trainer_module.take_step, []
 
     def take_step(engine, examples, rate) -> Step:
         loss, norm = real(engine, examples, rate)
@@ -91,7 +92,7 @@ def test_the_last_finite_checkpoint_stays(
     run: Run, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """8 steps an epoch: the one after the first epoch is saved, the one of the bad step is not."""
-    monkeypatch.setattr(pretrain_module, "take_step", poisoned(11, what))
+    monkeypatch.setattr(trainer_module, "take_step", poisoned(11, what))
     with pytest.raises(DivergedError, match=r"at step 16 .*last finite loss: 1"):
         pretrain(run, "SAD", 0)
     folder = run.checkpoint("SAD", 0)
@@ -125,8 +126,8 @@ def test_models_and_metrics_that_are_not_finite_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of older versions, which called such a training complete."""
-    monkeypatch.setattr(pretrain_module, "take_step", poisoned(16, "weights"))
-    monkeypatch.setattr(pretrain_module, "all_finite", lambda tensors: True)
+    monkeypatch.setattr(trainer_module, "take_step", poisoned(16, "weights"))
+    monkeypatch.setattr(trainer_module, "all_finite", lambda tensors: True)
     monkeypatch.setattr(Trainer, "_measure", lambda self: (math.nan, 0.0, 1.0))
     pretrain(run, "SAD", 0)
     assert run.checkpoint("SAD", 0).done is not None

@@ -16,7 +16,7 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.engine import deepspeed_config
-from sad_hpc.pretrain.stage import learning_rate
+from sad_hpc.pretrain.trainer import learning_rate
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
