@@ -159,8 +159,7 @@ class OwnPulls(Questions):
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
         """See Questions."""
         returns = self.columns.get("return_to_go")
-        weights = torch.ones(len(rows), self.horizon, device=rows.device)
-        weights = weights if returns is None else returns[rows]
+        weights = torch.ones_like(context.actions.float()) if returns is None else returns[rows]
         return Batch(
             context,
             Queries(context.states[:, :1], self.every_prefix(rows)),
