@@ -30,7 +30,8 @@ class Method:
     """HDF5 group of query states and action labels; None: every transition of the context itself,
     after those before it."""
     by_return: bool = False
-    """Whether an answer's loss is multiplied by lambda x the query's discounted return-to-go."""
+    """Whether an answer's loss is multiplied by lambda x the query's discounted return-to-go; only
+    where `labels` is None."""
     sections: tuple[str, ...] = ()
     """Of a config, besides `model` and `pretrain`: what else decides the training."""
     loss_scale: str | None = None
