@@ -192,7 +192,9 @@ class Transformer(nn.Module):
 
     def embed_at(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(B, L, width) -> (B, L, E): tokens at positions (L,) or (1,)."""
-        return self.dropout(self.embed(tokens) + self.positions(positions.to(tokens.device)))
+        # DeepSpeed brings weights into bf16, but not the buffers that scale tokens.
+        x = self.embed(tokens.to(self.embed.weight.dtype))
+        return self.dropout(x + self.positions(positions.to(tokens.device)))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
         """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""
@@ -202,7 +204,8 @@ class Transformer(nn.Module):
         heading = states[..., 2]
         # The position is in the dataset for tests; it must not get in here.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
-        return torch.cat([self.images(images), looks.to(self.dtype)], dim=-1)
+        parts = [self.images(images), looks]
+        return torch.cat([part.to(self.dtype) for part in parts], dim=-1)
 
     def query_tokens(self, queries: Queries) -> Tensor:
         """(B, Q P, width): the query states, and nothing else."""
@@ -238,5 +241,5 @@ class Transformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of tokens, and of all that follows; buffers change theirs with the weights."""
+        """Of tokens."""
         return self.state_center.dtype

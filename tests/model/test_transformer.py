@@ -171,6 +171,24 @@ def test_images_that_are_asked_about_are_encoded_once():
     assert len(shapes) == 3 and torch.equal(own, copies)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("with_buffers", [True, False], ids=["all", "parameters"])
+@pytest.mark.parametrize("image_size", [None, 13])
+def test_weights_may_be_in_half_precision(image_size: int | None, with_buffers: bool):
+    """DeepSpeed brings parameters into bf16 and leaves buffers as they are."""
+    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_size=image_size))
+    poses, images = torch.rand(2, 3, 3, dtype=torch.float64), draw(255, 2, 3, 13, 13, 3)
+    images = None if image_size is None else images
+    context = Context(poses, draw(4, 2, 3), draw(2, 2, 3), poses, images)
+    asked = context, Queries(poses, torch.arange(3).view(1, 3, 1).expand(2, -1, -1), images)
+    expected = network(*asked)
+    for tensor in [*network.parameters(), *(network.buffers() if with_buffers else ())]:
+        tensor.data = tensor.data.bfloat16()
+    answers = network(*asked)
+    assert answers.dtype == torch.bfloat16
+    torch.testing.assert_close(answers.float(), expected, atol=0.1, rtol=0.1)
+
+
 @pytest.mark.parametrize(
     "config, width",
     [(dict(embedding=32, heads=3), 16), (dict(embedding=32, heads=4), 8), (dict(head_dim=5), 5)],
