@@ -25,6 +25,9 @@ from sad_hpc.model.image_encoder import ImageEncoder
 from sad_hpc.model.initialization import initialize
 from sad_hpc.model.memory import Memory
 
+QUERIES_AT_ONCE = 256
+"""No query sees another: more of them at once would only make their mask larger."""
+
 Through = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of transitions (B, t, width), queries (B, K, width) and prefixes (B, K)."""
 
@@ -147,7 +150,8 @@ class Transformer(nn.Module):
         memory = Memory()
         if not self.inputs.stateless:
             self.extend(memory, tokens, with_answers=False)
-            return self.ask(memory, query_tokens, prefixes)
+            parts = [each.split(QUERIES_AT_ONCE, dim=1) for each in (query_tokens, prefixes)]
+            return torch.cat([self.ask(memory, *part) for part in zip(*parts, strict=True)], dim=1)
         # Every query is the same: a transition answers for the prefix that it ends.
         first = self.ask(memory, query_tokens[:, :1], prefixes[:, :1] * 0)
         every = torch.cat([first, self.extend(memory, tokens)], dim=1)

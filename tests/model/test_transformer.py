@@ -7,6 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model import transformer
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.memory import Memory
 from sad_hpc.model.transformer import Transformer, head_width
@@ -98,6 +99,14 @@ def test_no_query_sees_another():
     others = torch.tensor([0, 1, 3, 4, 5])
     assert torch.equal(before[:, others], after[:, others])
     assert not torch.equal(before[:, 2], after[:, 2])
+
+
+@torch.no_grad()
+def test_many_queries_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch):
+    network, asked = model(), (random_context(2, 9), random_queries(2, 5, 2, longest=9))
+    expected = network(*asked)
+    monkeypatch.setattr(transformer, "QUERIES_AT_ONCE", 4)
+    torch.testing.assert_close(network(*asked), expected, atol=1e-6, rtol=1e-5)
 
 
 @torch.no_grad()
