@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
 from sad_hpc.model.context import Context, Inputs, Queries
-from sad_hpc.model.fused.kernel import Kernel, obstacle
+from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
 from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
@@ -35,7 +35,18 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(device).eval()
+    model.to(device).eval()
+    if trained.pretrain.kernel == "auto" and obstacle(model, device, torch.float32) is None:
+        compile_kernel()
+        model.through = _answers_of_kernel(model)
+    return model
+
+
+def _answers_of_kernel(model: Transformer) -> Through:
+    weights = dict(model.named_parameters())
+    kernel = Kernel(model, {name: each.numel() for name, each in weights.items()})
+    flat = torch.cat([each.detach().flatten() for each in weights.values()])
+    return functools.partial(kernel.answer, flat)
 
 
 @torch.no_grad()
@@ -58,26 +69,14 @@ def answers(
         batch_size: contexts in one forward pass.
     """
     device = model.head.weight.device
-    through = _through_kernel(model)
     asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
     parts = []
     for part in context.split(batch_size):
         rows = len(part.actions)
         queries = Queries(asked.expand(rows, -1, -1), after.expand(rows, -1, -1))
-        logits = model(part.map(lambda column: column.to(device)), queries, through)
+        logits = model(part.map(lambda column: column.to(device)), queries)
         parts.append(logits.float().cpu().numpy())
     return np.concatenate(parts)
-
-
-def _through_kernel(model: Transformer) -> Through | None:
-    """The compiled kernel's answers where it can give them; None: torch's."""
-    weight = model.head.weight
-    if obstacle(model, weight.device, weight.dtype):
-        return None
-    weights = dict(model.named_parameters())
-    kernel = Kernel(model, {name: each.numel() for name, each in weights.items()})
-    flat = torch.cat([each.flatten() for each in weights.values()])
-    return functools.partial(kernel.answer, flat)
 
 
 def state_logits(

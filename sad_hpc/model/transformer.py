@@ -109,6 +109,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
+        self.through: Through | None = None
+        """What does the work of `answer` in its place; None: nothing does."""
         self.images = ImageEncoder(inputs.image_size) if inputs.image_size is not None else None
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
@@ -129,10 +131,12 @@ class Transformer(nn.Module):
         Args:
             context: t transitions a row, 0 <= t <= T.
             queries: Q states a row, each after P prefixes.
-            through: what does the work of `answer`, or more, in its place.
+            through: what does the work of `answer`, or more, in its place, for once.
         """
         tokens, query_tokens = self.tokens(context, queries)
-        return (through or self.answer)(tokens, query_tokens, queries.prefixes.flatten(1))
+        return (through or self.through or self.answer)(
+            tokens, query_tokens, queries.prefixes.flatten(1)
+        )
 
     def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
         """Tokens (B, t, width) of the transitions, and (B, Q P, width) of the questions.

@@ -113,6 +113,7 @@ class Kernel:
     ) -> Tensor:
         """(B, K, A): the logits, without dropout and without a gradient; see `loss`."""
         batch, t = tokens.shape[:2]
+        self._check(prefixes, t)
         asked, after = self._asked(query_tokens, prefixes)
         layout, memory = self._memory(t, asked.shape[1])
         answers = t + 1 if self._shape.stateless else prefixes.shape[1]
@@ -137,6 +138,11 @@ class Kernel:
         with_tokens: bool,
     ) -> tuple[float, Tensor, Tensor | None, Tensor | None]:
         """A loss, and its gradients with respect to weights, tokens and queries; see `loss`."""
+        self._check(prefixes, tokens.shape[1])
+        if not 0 <= int(labels.min()) <= int(labels.max()) < self._shape.n_actions:
+            raise ValueError("a label is no action")
+        if self._shape.stateless and labels.shape[1] != tokens.shape[1] + 1:
+            raise ValueError("where transitions answer, every prefix has one label")
         asked, after = self._asked(query_tokens, prefixes)
         layout, memory = self._memory(tokens.shape[1], asked.shape[1])
         slopes = np.zeros(len(flat), np.float32)
@@ -154,6 +160,13 @@ class Kernel:
         every = torch.zeros_like(query_tokens)
         every[:, : asked.shape[1]] = torch.from_numpy(d_queries)
         return loss, torch.from_numpy(slopes), torch.from_numpy(d_tokens), every
+
+    def _check(self, prefixes: Tensor, transitions: int) -> None:
+        """Compiled code would read what lies beside its memory."""
+        if transitions > self._shape.horizon:
+            raise ValueError(f"more than {self._shape.horizon} transitions")
+        if not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= transitions:
+            raise ValueError(f"a prefix of {transitions} transitions is not among 0 to that many")
 
     def _asked(
         self, query_tokens: Tensor, prefixes: Tensor

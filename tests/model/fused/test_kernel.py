@@ -97,6 +97,19 @@ def test_a_loss_that_is_scaled_has_scaled_gradients():
     assert torch.allclose(flat.grad, 3 * torch.cat(plain[:-2]))
 
 
+def test_what_would_leave_its_memory_is_refused():
+    case = Case.of(transitions=4, queries=3)
+    case.labels[0, 0] = 5
+    with pytest.raises(ValueError, match="no action"):
+        case.by_kernel()
+    case.prefixes[1, 2] = 5
+    with pytest.raises(ValueError, match="prefix"):
+        case.kernel.answer(case.flat, case.tokens, case.queries, case.prefixes)
+    with pytest.raises(ValueError, match="transitions"):
+        longer = case.tokens.repeat(1, 2, 1)
+        case.kernel.answer(case.flat, longer, case.queries, case.prefixes * 0)
+
+
 @pytest.mark.parametrize(
     "changes, device, dtype, reason",
     [
