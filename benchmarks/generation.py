@@ -7,6 +7,7 @@ One core, kernels compiled and warm, without files; a block is measured, and sca
 What several methods need is measured once, and all parts take turns.
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -191,6 +192,8 @@ def draw(path: Path, table: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
+    about = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=about).parse_args()
     folder = ROOT / "results/ablations/generation"
     folder.mkdir(parents=True, exist_ok=True)
     found = pd.concat([measure(name) for name in HORIZONS], ignore_index=True)

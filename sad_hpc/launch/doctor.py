@@ -104,7 +104,9 @@ def _slurm(cluster: ClusterConfig) -> Outcome:
     works, text = _probe(["sinfo", "--noheader", "--format=%P %D %T"])
     if works:
         return "ok", "; ".join(text.splitlines()[:4])
-    return _miss_with_slurm(cluster), f"sinfo: {text}; is SLURM_CONF set, and slurmctld running?"
+    reason = text.removeprefix("sinfo: ")
+    way_out = "is SLURM_CONF set, and slurmctld running?"
+    return _miss_with_slurm(cluster), f"sinfo: {reason}; {way_out}"
 
 
 def _accounting(cluster: ClusterConfig) -> Outcome:
