@@ -116,10 +116,10 @@ def _check_models(run: Run) -> None:
     ]
     if missing:
         source = Run(run.experiment.source, run.runs)
-        others = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         raise SadError(
             f"{run.experiment.name} evaluates the models of {source.experiment.name}, of which "
-            f"{source.path} lacks {', '.join(missing[:3])}{others}: launch that experiment first, with the "
+            f"{source.path} lacks {names}: launch that experiment first, with the "
             "same --runs and with the settings that 'pretrained' has here"
         )
 
