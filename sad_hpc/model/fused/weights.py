@@ -55,6 +55,12 @@ def _factors(part, width):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
+def _places(head, j, width, padded):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Row j of a head, of all queries', then keys', then values': here, and in the model."""
+    return head * padded + j, head * width + j
+
+
+@njit(**INNER)
 def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Fills the plan's weights from the flat parameter.
 
@@ -83,7 +89,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
             factor, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
-                    n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
+                    n, source = _places(part * heads + head, j, d, plan.d_pad)
                     _fold(
                         q, p, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, back,
                         qkv, qkv_t, 3 * width, qkv_b,
@@ -96,8 +102,8 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
         for i in range(e):
             for head in range(heads):
                 for j in range(d):
-                    value = p[c[4] + (i * heads + head) * d + j] * keep
-                    n = head * plan.d_pad + j
+                    n, source = _places(head, j, d, plan.d_pad)
+                    value = p[c[4] + i * heads * d + source] * keep
                     q[out + i * width + n] = value
                     q[out_t + n * e + i] = value
             for n in range(4 * e):
@@ -120,7 +126,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
 @njit(**INNER)
 def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Adds the gradients of the flat parameter to o; see `fold_weights`."""
-    e, d, heads, width = plan.e, plan.d, plan.heads, plan.heads * plan.d_pad
+    e, d, heads = plan.e, plan.d, plan.heads
     for i in range(e):
         for k in range(plan.token):
             o[where[0] + i * plan.token + k] += q[plan.g_embed_t + k * e + i]
@@ -136,7 +142,7 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
             _, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
-                    n, source = part * width + head * plan.d_pad + j, (part * heads + head) * d + j
+                    n, source = _places(part * heads + head, j, d, plan.d_pad)
                     _unfold(
                         q, p, o, n, e, c[0], c[1], c[2] + source * e, c[3] + source, back,
                         qkv, qkv_b,
@@ -146,8 +152,8 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
         for i in range(e):
             for head in range(heads):
                 for j in range(d):
-                    g = q[out_t + (head * plan.d_pad + j) * e + i]
-                    o[c[4] + (i * heads + head) * d + j] += g * keep
+                    n, source = _places(head, j, d, plan.d_pad)
+                    o[c[4] + i * heads * d + source] += q[out_t + n * e + i] * keep
             for n in range(4 * e):
                 o[c[10] + i * 4 * e + n] += q[down_t + n * e + i] * keep
             o[c[5] + i] += q[out_b + i] * keep
