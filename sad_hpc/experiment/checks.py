@@ -7,6 +7,8 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.config import differences, marked, resolved, task_split, training
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.tasks.bandit import BanditFamily
 
 MAX_BLOCKS = 20_000
 """HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
@@ -138,7 +140,7 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
 
 
 def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
-    """The training tasks must fill a batch."""
+    """The training tasks must fill a batch, and repetitions must tell nothing new."""
     family = experiment.family
     n_train = family.n_tasks("train", experiment.data.tasks)
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
@@ -146,4 +148,20 @@ def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{where}: {n_train} training tasks less pretrain.holdout_tasks="
             f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
             f"pretrain.batch_size={experiment.pretrain.batch_size}"
+        )
+    if experiment.pretrain.repeated_contexts:
+        _check_repetitions(experiment, where)
+
+
+def _check_repetitions(experiment: Experiment[TaskConfig], where: str) -> None:
+    setting = f"pretrain.repeated_contexts={experiment.pretrain.repeated_contexts}"
+    if isinstance(experiment.family, BanditFamily):
+        raise ConfigError(
+            f"{where}: {setting} would show a bandit's noise again as if it were new: leave it 0"
+        )
+    ordered = [method for method in experiment.methods if METHODS[method].labels is None]
+    if ordered:
+        raise ConfigError(
+            f"{where}: {setting}, but {' and '.join(ordered)} learn from whole episodes in time "
+            "order: give it to rows of other methods, as in 'SAD+' with `recipe`"
         )

@@ -43,6 +43,8 @@ class Experiment(Section, Generic[TaskT]):
     methods: list[str] = Field(min_length=1)
     variants: dict[str, dict[str, Any]] = {}
     """Further rows of the tables: methods with other settings (see `rows`)."""
+    recipe: dict[str, Any] = {}
+    """Settings by dotted key of all rows that are named as a method and a plus, such as `SAD+`."""
     sweep: dict[str, list[Any]] = {}
     """Values by dotted key: every combination is a row, instead of the methods themselves."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
@@ -95,7 +97,9 @@ class Experiment(Section, Generic[TaskT]):
         rows = {method: Variant(method, {}) for method in self.methods}
         if self.sweep:
             rows = sweep_variants(self.sweep, self.methods)
-        named = {name: named_variant(name, each) for name, each in self.variants.items()}
+        named = {
+            name: named_variant(name, values, self.recipe) for name, values in self.variants.items()
+        }
         check_distinct([*rows, *named])
         return rows | named
 
@@ -123,10 +127,10 @@ class Experiment(Section, Generic[TaskT]):
             return self, row
         if self.pretrained is not None:
             source, method = self.source.of_row(row)
-            decided = ("methods", "variants", "sweep", *marked(type(self), training))
+            decided = ("methods", "variants", "recipe", "sweep", *marked(type(self), training))
             changed = {key: getattr(source, key) for key in decided}
             return self.model_copy(update={"pretrained": source, **changed}), method
-        plain = self.model_dump(mode="json", exclude={"variants", "sweep"})
+        plain = self.model_dump(mode="json", exclude={"variants", "recipe", "sweep"})
         overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
         mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
         return build(type(self), mapping, row), variant.method

@@ -84,5 +84,5 @@ def _inherit(mapping: dict[str, Any], where: str) -> dict[str, Any]:
     parsed = parse_experiment(pretrained, f"{where}: pretrained")
     if parsed.pretrained is not None:
         raise ConfigError(f"{where}: pretrained has a 'pretrained' of its own; name that one")
-    decided = {"methods", "variants", "sweep", "seeds", *marked(Experiment, training)}
+    decided = {"methods", "variants", "recipe", "sweep", "seeds", *marked(Experiment, training)}
     return {**parsed.model_dump(include=decided), **mapping, "pretrained": parsed}

@@ -2,6 +2,10 @@
 
 variants:
   "SAD, N_ep = 64": {data.episodes_per_action: 64}
+  SAD+: {}                  # with the settings of the config's `recipe`
+  SAD+, 1 layer: {model.layers: 1}
+
+recipe: {data.queries_per_task: 16, pretrain.repeated_contexts: 0.5}
 
 sweep:                      # every combination, of every method of the config
   data.trust_horizon: [3, 7, 15]
@@ -21,6 +25,9 @@ MAX_ROWS = 10_000
 """Each is a training: more of them are a mistake."""
 
 NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
+
+PLUS = "+"
+"""After a method: with the settings of the config's `recipe`."""
 
 SYMBOLS = {
     "data.queries_per_task": "K",
@@ -45,18 +52,28 @@ def symbol(key: str) -> str:
     return SYMBOLS.get(key, key.rpartition(".")[2])
 
 
-def named_variant(name: str, values: Mapping[str, Any]) -> Variant:
+def named_variant(name: str, values: Mapping[str, Any], recipe: Mapping[str, Any]) -> Variant:
     """The variant of a config's `variants` section; its name begins with its method's.
+
+    Args:
+        name: `METHOD, words`, or `METHOD+` with or without words for the recipe's rows.
+        values: by dotted key.
+        recipe: further values of a row whose method is followed by a plus.
 
     Raises:
         ValueError: its name cannot be used, or it changes nothing.
     """
-    method, comma, words = name.partition(",")
-    if method not in METHODS or not comma or not NAME.fullmatch(words) or not words.strip():
+    first, comma, words = name.partition(",")
+    method = first.removesuffix(PLUS)
+    has_words = NAME.fullmatch(words) is not None and bool(words.strip())
+    if method not in METHODS or not (has_words if comma else first != method):
         raise ValueError(
             f"{name!r} is no name for a variant: begin with a method, then a comma and letters, "
-            f"digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; methods: {', '.join(METHODS)}"
+            "digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; or a method and a plus, for the "
+            f"settings of `recipe`, as in 'SAD+'; methods: {', '.join(METHODS)}"
         )
+    if first != method:
+        values = {**recipe, **values}
     if not values:
         raise ValueError(f"{name}: no setting differs")
     return Variant(method, values)
@@ -86,7 +103,9 @@ def slug(row: str) -> str:
     """A row's name in names of files: a method's own, or `sad_n_ep_64`."""
     if row in METHODS:
         return METHODS[row].slug
-    words = row.lower().replace("*", " star ").replace("= -", "= minus ")
+    first, comma, rest = row.lower().partition(",")
+    words = first.replace(PLUS, " plus") + comma + rest
+    words = words.replace("*", " star ").replace("= -", "= minus ")
     return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 

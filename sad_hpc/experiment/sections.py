@@ -34,6 +34,9 @@ class DataConfig(Section):
     """Which of several equally good rollouts names SAD's label; the oracle's is always random."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label rollouts."""
+    context_policy: Literal["behavior", "drawn"] = row_setting("behavior")
+    """Of bandits' training contexts: the behavior policy, or a random one drawn for each task (see
+    `distill.bandits`).  Test contexts and labels are the behavior policy's in any case."""
     source_steps: int = row_setting(0, ge=0, le=10**12)
     """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
     rollouts of the behavior policy."""
@@ -76,6 +79,9 @@ class PretrainConfig(Section):
     kernel: Literal["auto", "torch"] = "auto"
     """auto: on a CPU in fp32 the compiled kernel takes the steps where it can; torch: never."""
     zero_stage: Literal[0, 1, 2] = 0
+    repeated_contexts: float = Field(0.0, ge=0, le=1)
+    """Probability that a context is trained on with repetitions (see `pretrain.repetition`), for
+    methods with labels of their own and tasks whose steps and rewards are certain."""
     holdout_tasks: int = Field(1024, ge=1)
     """Training tasks that are kept out of training, to measure loss and label accuracy on."""
     checkpoint_minutes: float = transient(5.0, ge=0)

@@ -9,6 +9,7 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.questions import Batch, holdout_questions, training_questions
+from sad_hpc.pretrain.repetition import repetitions
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -33,15 +34,22 @@ class Examples:
             (n, T, s, s, 3) and query_images (n, K, s, s, 3) where states are seen as images.
         holdout: tasks kept out of training.
         stateless: whether there is one state only, as in bandits.
+        repeated: probability that a context is trained on with repetitions, see `repetitions`.
     """
 
     def __init__(
-        self, method: Method, columns: dict[str, Tensor], holdout: int, stateless: bool
+        self,
+        method: Method,
+        columns: dict[str, Tensor],
+        holdout: int,
+        stateless: bool,
+        repeated: float = 0.0,
     ) -> None:
         parts = [part for part in (*CONTEXT_PARTS, "images") if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
         self._questions = training_questions(method, columns, stateless)
         self._holdout_questions = holdout_questions(method, columns, stateless)
+        self._repeated = repeated
         self.n_holdout = holdout
         self.n_train = len(self._context.actions) - holdout
 
@@ -73,7 +81,8 @@ class Examples:
             arrays["return_to_go"] = dit.weight * return_to_go(arrays["rewards"], dit.discount)
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
-        return cls(source, columns, experiment.pretrain.holdout_tasks, stateless)
+        pretrain = experiment.pretrain
+        return cls(source, columns, pretrain.holdout_tasks, stateless, pretrain.repeated_contexts)
 
     @property
     def device(self) -> torch.device:
@@ -85,9 +94,17 @@ class Examples:
         """Transitions and queries of an example that pass through the model."""
         return self._questions.tokens
 
-    def batch(self, rows: Tensor, drawn: Tensor) -> Batch:
-        """The examples with these row numbers (B,), and what was drawn for each of them (B, D)."""
-        return self._questions.batch(self._context_of(rows), rows, drawn)
+    def batch(self, rows: Tensor, drawn: Tensor, places: Tensor | None = None) -> Batch:
+        """The examples with these row numbers (B,), and what was drawn for each of them (B, D).
+
+        `places` (B, T) says which of its transitions a context holds at each place; None: all, in
+        their order.
+        """
+        context = self._context_of(rows)
+        if places is not None:
+            here = torch.arange(len(rows), device=self.device).unsqueeze(1), places
+            context = context.map(lambda part: part[here])
+        return self._questions.batch(context, rows, drawn)
 
     def held_out(self, rows: Tensor) -> Batch:
         """Held-out examples (B,), which are asked the same in every epoch."""
@@ -108,6 +125,12 @@ class Examples:
         count, choices = self._questions.draws
         drawn = np.random.default_rng([seed, step]).integers(choices, size=(size, count))
         return torch.from_numpy(drawn).to(self.device)
+
+    def places(self, seed: int, step: int, size: int) -> Tensor | None:
+        """(size, T): the repetitions of a step's whole batch, see `repetitions`."""
+        horizon = self._context.actions.shape[1]
+        drawn = repetitions(seed, step, size, horizon, self._repeated)
+        return None if drawn is None else torch.from_numpy(drawn).to(self.device)
 
     def holdout(self, rank: int, world_size: int) -> Tensor:
         """Rows of this rank's share of the held-out tasks."""

@@ -1,0 +1,52 @@
+"""Contexts with repetitions: what a training does to a share of its contexts.
+
+A context of Algorithm 1 holds about one reward in a hundred transitions, and seldom the same
+transition twice.  An agent that has found the goal stays on it: its last episode is one rewarded
+transition many times over.  Models that have never seen such contexts answer them badly, although
+they say the same: a transition that is repeated tells nothing new of a task whose steps are certain.
+So some contexts are drawn anew from themselves, with replacement, by uneven weights.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHAPES = (0.02, 2.0)
+"""Of the gamma distribution of a context's weights, log-uniform: from a few transitions that fill
+the context to nearly all of them about equally often."""
+
+
+def repetitions(
+    seed: int, step: int, size: int, horizon: int, share: float
+) -> NDArray[np.int64] | None:
+    """(size, T): which of its transitions each context of a step's batch holds at each place.
+
+    A function of seed and step, whatever the number of ranks.  None if no context ever has
+    repetitions (`share` 0); those that have none are 0..T-1 as they are.
+
+    Args:
+        seed: of the training.
+        step: of the optimizer.
+        size: contexts in the whole batch.
+        horizon: T.
+        share: probability that a context has repetitions.
+    """
+    if share == 0:
+        return None
+    generator = np.random.default_rng([seed, step, horizon])
+    chosen = np.flatnonzero(generator.random(size) < share)
+    places = np.tile(np.arange(horizon), (size, 1))
+    places[chosen] = _drawn(len(chosen), horizon, generator)
+    return places
+
+
+def _drawn(count: int, horizon: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """(count, T): T draws with replacement from 0..T-1 a row, by a row's own gamma weights."""
+    low, high = np.log(SHAPES)
+    shapes = np.exp(generator.uniform(low, high, (count, 1)))
+    weights = generator.standard_gamma(shapes, (count, horizon)) + np.finfo(np.float64).tiny
+    cumulative = (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)
+    # One search for all rows: row i's cumulative weights lie in (i, i + 1].
+    rows = np.arange(count)[:, None]
+    uniforms = generator.random((count, horizon))
+    found = np.searchsorted((cumulative + rows).ravel(), (uniforms + rows).ravel(), side="right")
+    return np.minimum(found.reshape(count, horizon) - rows * horizon, horizon - 1)
