@@ -18,14 +18,21 @@ from sad_hpc.kernels.random import (
 )
 from sad_hpc.tasks.bandit import BanditFamily
 
+SHAPES = (0.05, 2.0)
+"""Range of the Dirichlet parameter of drawn policies."""
+
 
 def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int) -> Block:
     """See `distill.make_block`."""
-    draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt", "dpt_star"))
+    purposes = ("tasks", "context", "policies", "sad", "dpt", "dpt_star")
+    draw = Draw.of(family, data, split, block, purposes)
     count, policy, streams = draw.count, draw.policy, draw.streams
     horizon = family.config.horizon
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
-    actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
+    if data.context_policy == "drawn" and split == "train":
+        actions = pull_by_drawn_policies(count, family, streams["policies"])
+    else:
+        actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
     rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
     means_of_query = np.repeat(means, data.queries_per_task, axis=0)
     sad, pulls = distill_bandit_labels(
@@ -54,6 +61,37 @@ def pull_arms(
     actions = np.empty(count, np.uint8)
     draw_actions(policy, state, actions)
     return actions
+
+
+def pull_by_drawn_policies(
+    count: int, family: BanditFamily, state: NDArray[np.uint64]
+) -> NDArray[np.uint8]:
+    """(count, T) arms, in each task by a random policy of its own.
+
+    An agent that learns comes to pull few of the arms.  Contexts of one uniform policy have no such
+    shares of pulls; these have all of them, although no policy knows anything about rewards.
+    """
+    generator = np.random.default_rng(state)
+    policies = draw_policies(count, family.n_actions, generator)
+    uniforms = generator.random((count, family.config.horizon))
+    arms = np.zeros(uniforms.shape, np.uint8)
+    for bound in policies.cumsum(axis=1)[:, :-1].T:
+        arms += uniforms >= bound[:, None]
+    return arms
+
+
+def draw_policies(count: int, n_arms: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """(count, A) distributions: symmetric Dirichlet ones, mixed with the uniform one.
+
+    The Dirichlet's parameter is log-uniform in SHAPES, from nearly always the same arm to all about
+    alike; the uniform one has the share u^2 of u uniform in [0, 1].
+    """
+    low, high = np.log(SHAPES)
+    shapes = np.exp(generator.uniform(low, high, (count, 1)))
+    weights = generator.standard_gamma(shapes, (count, n_arms)) + np.finfo(np.float64).tiny
+    uniform_share = generator.random((count, 1)) ** 2
+    drawn = weights / weights.sum(axis=1, keepdims=True)
+    return (1 - uniform_share) * drawn + uniform_share / n_arms
 
 
 def pay(

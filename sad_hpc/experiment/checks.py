@@ -163,5 +163,5 @@ def _check_repetitions(experiment: Experiment[TaskConfig], where: str) -> None:
     if ordered:
         raise ConfigError(
             f"{where}: {setting}, but {' and '.join(ordered)} learn from whole episodes in time "
-            "order: give it to rows of other methods, as in 'SAD+' with `recipe`"
+            "order: give it to rows of other methods, as in `recipe` for SAD+"
         )

@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-PURPOSES = ("context", "episodes", "sad", "dpt", "dpt_star", "tasks", "reference")
+PURPOSES = ("context", "episodes", "sad", "dpt", "dpt_star", "tasks", "reference", "policies")
 """Each has a stream of its own: another trust horizon leaves the contexts as they are."""
 
 MAX_PRODUCT = 2**57

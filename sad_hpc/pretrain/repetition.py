@@ -3,8 +3,8 @@
 A context of Algorithm 1 holds about one reward in a hundred transitions, and seldom the same
 transition twice.  An agent that has found the goal stays on it: its last episode is one rewarded
 transition many times over.  Models that have never seen such contexts answer them badly, although
-they say the same: a transition that is repeated tells nothing new of a task whose steps are certain.
-So some contexts are drawn anew from themselves, with replacement, by uneven weights.
+they say the same: repeating a transition tells nothing new of a task whose steps are certain. So
+some contexts are drawn anew from themselves, with replacement, by uneven weights.
 """
 
 import numpy as np

@@ -65,7 +65,7 @@ class BanditFamily(TaskFamily):
 
     def check_data(self, data: DataConfig) -> None:
         """See TaskFamily."""
-        super().check_data(data)
+        super().check_data(data.model_copy(update={"context_policy": "behavior"}))
         if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
             raise ConfigError(
                 f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 "

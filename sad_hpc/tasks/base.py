@@ -71,6 +71,8 @@ class TaskFamily(ABC):
         """
         if data.source_steps:
             raise ConfigError("data.source_steps is for tabular task families")
+        if data.context_policy != "behavior":
+            raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:
@@ -123,7 +125,9 @@ class TabularFamily(TaskFamily):
         return len(self.coordinates)
 
     def check_data(self, data: DataConfig) -> None:
-        """See TaskFamily: any will do."""
+        """See TaskFamily."""
+        # Histories of Q-learning can be made of any table.
+        super().check_data(data.model_copy(update={"source_steps": 0}))
 
     @abstractmethod
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:

@@ -1,9 +1,16 @@
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from sad_hpc.distill import make_block
-from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
+from sad_hpc.distill.bandits import (
+    SHAPES,
+    distill_bandit_labels,
+    draw_policies,
+    pay,
+    pull_arms,
+    pull_by_drawn_policies,
+)
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.load import load_experiment
@@ -110,3 +117,46 @@ def test_a_policy_that_never_pulls_an_arm_is_refused():
     overrides = ["task.arms=2", "data.behavior_policy=[1.0, 0.0]"]
     with pytest.raises(ConfigError, match="never pulls"):
         load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml", overrides)
+
+
+def test_drawn_policies_have_the_moments_of_their_law():
+    """E[p_i] = 1 / A, and E[p_i^2] by the Dirichlet's and the mixture's moments."""
+    policies = draw_policies(100_000, 5, np.random.default_rng(0))
+    assert policies.sum(axis=1) == pytest.approx(1) and policies.min() >= 0
+    assert policies.mean(axis=0) == pytest.approx(np.full(5, 0.2), abs=0.004)
+    low, high = np.log(SHAPES)
+
+    def second(log_shape: float) -> float:  # of a symmetric Dirichlet's component
+        shape = np.exp(log_shape)
+        return (shape + 1) / (5 * (5 * shape + 1)) / (high - low)
+
+    dirichlet, _ = integrate.quad(second, low, high)
+    one, two = 2 / 3, 8 / 15  # E[1 - u^2], E[(1 - u^2)^2]
+    expected = two * dirichlet + 2 * (one - two) / 25 + (1 - 2 * one + two) / 25
+    assert (policies**2).mean() == pytest.approx(expected, rel=0.01)
+
+
+def test_arms_are_pulled_by_the_policy_that_was_drawn():
+    family = make_family(GaussianBanditConfig(horizon=4000))
+    arms = pull_by_drawn_policies(20, family, stream(0, 0, 0, "policies"))
+    policies = draw_policies(20, 5, np.random.default_rng(stream(0, 0, 0, "policies")))
+    for pulls, policy in zip(arms, policies, strict=True):
+        counts, likely = np.bincount(pulls, minlength=5), policy > 1e-3
+        assert np.abs(counts / 4000 - policy).max() < 0.04
+        shares = policy[likely] / policy[likely].sum()
+        assert stats.chisquare(counts[likely], counts[likely].sum() * shares).pvalue > 1e-5
+
+
+def test_drawn_policies_change_training_contexts_and_nothing_else():
+    family = make_family(GaussianBanditConfig(horizon=30))
+    data = DataConfig(tasks=60, trust_horizon=2)
+    drawn = data.model_copy(update={"context_policy": "drawn"})
+    for split in ("train", "test"):
+        plain, other = (make_block(family, each, split, 0).arrays for each in (data, drawn))
+        changed = {name for name in plain if not (plain[name] == other[name]).all()}
+        assert changed == ({"context/actions", "context/rewards"} if split == "train" else set())
+
+
+def test_drawn_policies_are_for_bandits():
+    with pytest.raises(ConfigError, match=r"data\.context_policy=drawn is for bandits"):
+        load_experiment(ROOT / "configs/darkroom.yaml", ["data.context_policy=drawn"])

@@ -15,7 +15,7 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.experiment.rows import sweep_variants
+from sad_hpc.experiment.rows import slug, sweep_variants
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
@@ -45,6 +45,35 @@ def test_a_variant_is_the_experiment_with_its_settings():
         assert whole.evaluate_signature(*element) == plain.evaluate_signature(*element)
     assert whole.aggregate_signature() != plain.aggregate_signature()
     assert whole.elements == [*plain.elements, ("SAD, N_ep = 4", 0), ("SAD, N_ep = 4", 1)]
+
+
+def test_rows_with_a_plus_have_the_settings_of_the_recipe():
+    recipe = "recipe={pretrain.repeated_contexts: 0.5, model.layers: 2}"
+    rows = "variants={SAD+: {}, 'SAD+, deep': {model.layers: 4}, 'SAD, deep': {model.layers: 4}}"
+    whole = load_experiment(TINY, [rows, recipe])
+    found = {}
+    for row in list(whole.rows)[-3:]:
+        own, method = whole.of_row(row)
+        found[row] = method, own.pretrain.repeated_contexts, own.model.layers
+    assert found == {
+        "SAD+": ("SAD", 0.5, 2),
+        "SAD+, deep": ("SAD", 0.5, 4),
+        "SAD, deep": ("SAD", 0.0, 4),
+    }
+    assert [slug(row) for row in found] == ["sad_plus", "sad_plus_deep", "sad_deep"]
+    assert slug("DPT*+") == "dpt_star_plus"
+    alone = load_experiment(TINY, ["pretrain.repeated_contexts=0.5", "model.layers=2"])
+    own, method = whole.of_row("SAD+")
+    assert own.evaluate_signature(method, 0) == alone.evaluate_signature("SAD", 0)
+    with pytest.raises(ConfigError, match="no setting differs"):
+        load_experiment(TINY, ["variants={SAD+: {}}"])
+
+
+def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
+    with pytest.raises(ConfigError, match="AD and DIT learn from whole episodes"):
+        load_experiment(TINY, ["methods=[AD, DIT]", "pretrain.repeated_contexts=0.5"])
+    with pytest.raises(ConfigError, match="noise"):
+        load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["pretrain.repeated_contexts=0.5"])
 
 
 def test_a_sweep_is_every_combination_of_every_method():

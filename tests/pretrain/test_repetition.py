@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.repetition import SHAPES, repetitions
+from sad_hpc.storage.run import Run
+
+
+def test_a_share_of_the_contexts_has_repetitions_and_the_rest_is_as_it_was():
+    places = repetitions(0, 7, 20_000, 6, 0.3)
+    assert places is not None
+    assert places.shape == (20_000, 6) and places.min() == 0 and places.max() == 5
+    changed = (places != np.arange(6)).any(axis=1).sum()
+    unchanged_by_chance = 0.3 * (places.shape[1] ** -6.0)
+    assert stats.binomtest(int(changed), 20_000, 0.3 - unchanged_by_chance).pvalue > 1e-3
+    assert repetitions(0, 7, 20, 6, 0.0) is None
+
+
+def test_two_places_hold_the_same_transition_as_often_as_gamma_weights_say():
+    """Two draws by Dirichlet(a, ..., a) weights of T are alike with probability (a + 1) / (T a + 1)
+    and each of the T transitions is as likely as any other."""
+    horizon = 5
+    places = repetitions(3, 0, 40_000, horizon, 1.0)
+    assert places is not None
+    low, high = np.log(SHAPES)
+
+    def alike(log_shape: float) -> float:
+        shape = np.exp(log_shape)
+        return (shape + 1) / (horizon * shape + 1) / (high - low)
+
+    expected, _ = integrate.quad(alike, low, high)
+    found = int((places[:, 1] == places[:, 3]).sum())
+    assert stats.binomtest(found, len(places), expected).pvalue > 1e-3
+    counts = np.bincount(places[:, 2], minlength=horizon)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_repetitions_depend_on_seed_and_step_alone():
+    first, same, later = (repetitions(1, step, 8, 9, 0.5) for step in (4, 4, 5))
+    assert first is not None and (first == same).all() and (first != later).any()
+
+
+def test_every_part_of_a_context_is_repeated_alike(tiny_run: Run):
+    examples = Examples.load(tiny_run, "SAD", torch.device("cpu"))
+    rows, drawn = torch.tensor([3, 4]), examples.draws(0, 0, 2)
+    whole = examples.batch(rows, drawn)
+    places = torch.tensor([[0, 0, 1, 5, 5, 5, 2, 8, 8], list(range(9))])
+    again = examples.batch(rows, drawn, places)
+    for name, part in vars(again.context).items():
+        if part is not None:
+            before = getattr(whole.context, name)
+            assert (part[0] == before[0, places[0]]).all() and (part[1] == before[1]).all()
+    assert (again.labels == whole.labels).all()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_training_without_repetitions_asks_for_none(tiny_run: Run, step: int):
+    assert Examples.load(tiny_run, "SAD", torch.device("cpu")).places(0, step, 4) is None
