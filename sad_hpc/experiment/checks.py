@@ -8,7 +8,6 @@ from sad_hpc.experiment.config import differences, marked, resolved, task_split,
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.tasks.bandit import BanditFamily
 
 MAX_BLOCKS = 20_000
 """HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
@@ -155,9 +154,10 @@ def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
 
 def _check_repetitions(experiment: Experiment[TaskConfig], where: str) -> None:
     setting = f"pretrain.repeated_contexts={experiment.pretrain.repeated_contexts}"
-    if isinstance(experiment.family, BanditFamily):
+    if not experiment.family.certain:
         raise ConfigError(
-            f"{where}: {setting} would show a bandit's noise again as if it were new: leave it 0"
+            f"{where}: {setting} would show the noise of {experiment.task.family} again as "
+            "if it were new: leave it 0"
         )
     ordered = [method for method in experiment.methods if METHODS[method].labels is None]
     if ordered:

@@ -51,6 +51,7 @@ class BanditFamily(TaskFamily):
     config: Any
     state_center = (0.0,)
     state_scale = (1.0,)
+    certain = False
     context_groups = ("context",)
 
     def __init__(self, config: BanditConfig) -> None:

@@ -45,6 +45,9 @@ class TaskFamily(ABC):
     """(d,): multiplied after that, so that the model's inputs lie in about [-2, 2]."""
     sparse_reward: bool = False
     """Whether rewards are 0 or 1, and mostly 0: Algorithm 5 finds labels then, otherwise 3."""
+    certain: bool = True
+    """Whether an action has the same reward and next state each time, so that a transition that is
+    seen again tells nothing new."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
