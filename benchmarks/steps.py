@@ -72,7 +72,9 @@ class Steps:
         learner = self._learner()
         engine = make_engine(learner, CONFIG, self._process)
         _choose_way(learner, way)
-        return self._epoch(learner, lambda batch: void(take_step(engine, batch, 1e-3)))
+        return self._epoch(
+            learner, lambda batch: void(take_step(engine, batch, 1e-3, CONFIG.gradient_clipping))
+        )
 
     def without_engine(self) -> Callable[[], None]:
         """By the kernel and torch's AdamW alone, on one rank."""

@@ -27,11 +27,14 @@ dead one is noticed at once, by its closed connections, or by Slurm."""
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
     """DeepSpeed's own dictionary; the experiment's config is the only source."""
     bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    # Of plain gradients every rank knows the norm once they are summed, and `take_step` clips;
+    # DeepSpeed would ask all ranks for it once more.
+    plain = not bf16 and config.zero_stage == 0
     return {
         "train_batch_size": config.batch_size,
         "train_micro_batch_size_per_gpu": config.batch_size // world_size,
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": config.gradient_clipping,
+        "gradient_clipping": 0.0 if plain else config.gradient_clipping,
         "zero_optimization": {"stage": config.zero_stage},
         "bf16": {"enabled": bf16},
         "steps_per_print": 10**12,
@@ -129,6 +132,8 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
         optimizer=optimizer,
         config=deepspeed_config(config, process.world_size, on_gpu),
     )
+    if config.zero_stage == 0 and process.world_size == 1:
+        engine.enable_backward_allreduce = False  # gloo's thread would sum one rank's gradients
     return engine
 
 

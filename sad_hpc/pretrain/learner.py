@@ -1,6 +1,7 @@
 """What DeepSpeed trains: a model whose parameters are one flat tensor, and its loss."""
 
 import functools
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,11 +32,26 @@ class Learner(nn.Module):
         for name in self._shapes:
             module, _, own = name.rpartition(".")
             model.get_submodule(module).register_parameter(own, None)
-        # Its buffers go where DeepSpeed puts this module, in the same precision.
-        self._shell = model
+        # In a tuple it is no submodule: DeepSpeed walks through all of them, several times a step.
+        self._hidden = (model,)
         self._kernel: Kernel | None = None
         """Forward, loss and backward in one; None: torch does the work."""
         self._dropout_keys = np.zeros(2, np.int64)
+
+    @property
+    def _shell(self) -> Transformer:
+        """The model without its parameters."""
+        return self._hidden[0]
+
+    def train(self, mode: bool = True) -> "Learner":
+        """See nn.Module."""
+        self._shell.train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """The shell's buffers go where DeepSpeed puts this module, in the same precision."""
+        self._shell._apply(fn, recurse)
+        return super()._apply(fn, recurse)
 
     def use_kernel(self) -> str | None:
         """The kernel does the work from now on where it can; else the answer says why not."""
@@ -78,7 +94,8 @@ class Learner(nn.Module):
     def begin_step(self, seed: int, step: int, rank: int) -> None:
         """Makes the dropout of this rank's next pass a function of these three numbers."""
         words = np.random.SeedSequence([seed, step, rank]).generate_state(4)
-        torch.manual_seed(int(words[0]) << 32 | int(words[1]))
+        if self._kernel is None:  # it takes as long as the optimizer, where no GPU is in use
+            torch.manual_seed(int(words[0]) << 32 | int(words[1]))
         self._dropout_keys = words[2:].astype(np.int64)
 
     def named_weights(self) -> dict[str, Tensor]:

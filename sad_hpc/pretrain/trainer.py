@@ -35,8 +35,14 @@ def learning_rate(config: PretrainConfig, progress: float) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
-def take_step(engine: Any, batch: Batch, rate: float) -> tuple[Tensor, Tensor]:
+def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Tensor, Tensor]:
     """One step of the optimizer on this rank's share of a batch.
+
+    Args:
+        engine: of DeepSpeed.
+        batch: to learn from.
+        rate: of learning.
+        limit: of the gradient's norm, unless DeepSpeed clips it; 0: none.
 
     Returns:
         its loss, and the norm of all ranks' mean gradient before it was clipped.
@@ -46,10 +52,14 @@ def take_step(engine: Any, batch: Batch, rate: float) -> tuple[Tensor, Tensor]:
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
     gradient = engine.module.flat.grad
-    norm = None if gradient is None else gradient.norm()
-    engine.step()
-    if norm is None:  # ZeRO has taken the gradient, and says its norm
+    if gradient is None:  # ZeRO has taken it, and says its norm
+        engine.step()
         norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
+    else:
+        norm = gradient.norm()
+        if limit > 0 and engine.gradient_clipping() == 0:
+            gradient.mul_((limit / (norm + 1e-6)).clamp(max=1))
+        engine.step()
     return loss.detach(), norm.detach().to(loss.device)
 
 
@@ -168,7 +178,7 @@ class Trainer:
         self._engine.module.begin_step(self._seed, self._step, self._rank)
         # A function of the step alone: a resumed run needs no scheduler's state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
-        loss, norm = take_step(self._engine, examples, rate)
+        loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping)
         self._loss_sum += loss
         self._recent.add(loss, norm)
         self._step += 1

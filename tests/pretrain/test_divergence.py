@@ -78,8 +78,8 @@ def poisoned(number: int, what: str) -> Callable[..., Step]:
     """`take_step` whose `number`-th step has a loss, gradient or weight that is not finite."""
     real, taken = trainer_module.take_step, []
 
-    def take_step(engine, examples, rate) -> Step:
-        loss, norm = real(engine, examples, rate)
+    def take_step(engine, examples, rate, limit) -> Step:
+        loss, norm = real(engine, examples, rate, limit)
         taken.append(rate)
         if len(taken) == number and what == "weights":
             next(engine.module.parameters()).data[0] = math.inf

@@ -8,8 +8,13 @@ import torch
 import torch.distributed as dist
 
 from sad_hpc.errors import SadError
-from sad_hpc.parallel.ranks import Process, has_slurm_gpus
-from sad_hpc.pretrain.engine import join_process_group, on_first_rank
+from sad_hpc.experiment.sections import PretrainConfig
+from sad_hpc.parallel.ranks import Process, has_slurm_gpus, torch_process
+from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
+from sad_hpc.pretrain.learner import Learner
+from sad_hpc.pretrain.trainer import take_step
+from tests.pretrain.made_up import make_batch, make_examples
+from tests.pretrain.test_learner import make_model
 
 
 def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
@@ -53,6 +58,32 @@ def test_a_failure_of_the_first_rank_names_its_file_on_every_rank(monkeypatch: p
         assert error.strerror == "No such file or directory"
     with pytest.raises(RuntimeError, match=r"OSError\('odd'"):  # as h5py raises them
         on_first_rank(_odd)
+
+
+# Where nearly all gradients are below Adam's epsilon, their scale decides the step.
+@pytest.mark.parametrize("limit", [0.0, 1e-6])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_a_gradient_is_clipped_as_torch_does_it(limit: float, zero_stage: int):
+    process = torch_process()
+    join_process_group(process)
+    batch = make_batch(make_examples("SAD", 1, False), 4)
+    config = PretrainConfig(
+        epochs=1, batch_size=4, gradient_clipping=limit, zero_stage=zero_stage, learning_rate=0.01
+    )
+    ours, plain = (Learner(make_model()) for _ in range(2))
+    engine = make_engine(ours, config, process)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=1e-4)
+    for _ in range(3):
+        _, norm = take_step(engine, batch, 0.01, limit)
+        optimizer.zero_grad()
+        plain(batch).backward()
+        expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), limit or float("inf"))
+        optimizer.step()
+        if limit or zero_stage == 0:
+            assert norm.item() == pytest.approx(expected.item(), rel=1e-4)
+        assert expected > 0.1
+    moved = (ours.flat - Learner(make_model()).flat).norm()
+    assert (ours.flat - plain.flat).norm() < 0.02 * moved
 
 
 def _odd() -> None:

@@ -314,3 +314,7 @@ def test_deepspeeds_dictionary_follows_the_config():
     assert made["zero_optimization"] == {"stage": 1}
     assert made["bf16"] == {"enabled": True}
     assert deepspeed_config(config, 4, on_gpu=False)["bf16"] == {"enabled": False}
+    # Plain gradients are clipped by us.
+    plain = config.model_copy(update={"zero_stage": 0})
+    assert deepspeed_config(plain, 4, on_gpu=False)["gradient_clipping"] == 0
+    assert deepspeed_config(plain, 4, on_gpu=True)["gradient_clipping"] == 0.5
