@@ -79,9 +79,9 @@ def tabular_parts(
 
     def labels(steps: int) -> Part:
         changed = LabelRule.of(data.model_copy(update={"trust_horizon": steps}), True)
-        return lambda: distill_labels(
-            tables.mdps, mdps, policy, changed, streams["sad"]
-        ).transitions
+        return lambda: (
+            distill_labels(tables.mdps, mdps, policy, changed, streams["sad"]).transitions
+        )
 
     return {
         "AD": [episodes],
