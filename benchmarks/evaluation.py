@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from sad_hpc.evaluate.bandit import TransformerPolicy
 from sad_hpc.evaluate.bandit_policies import play
-from sad_hpc.evaluate.episode import as_context, empty_context, play_episode
+from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
+from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import sampled
+from sad_hpc.evaluate.policy import sampled, state_logits
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
@@ -105,17 +106,19 @@ def darkroom() -> None:
     model, steps = answering_model(family), TASKS * family.config.horizon
     mdps = family.mdps(family.parameters("test", 0, TASKS))
 
-    def ours(episodes: int) -> NDArray[np.float32]:
+    answer = functools.partial(state_logits, model, family, batch_size=BATCH)
+
+    def ours(mdps: TabularMDPs, episodes: int) -> NDArray[np.float32]:
+        memory = LastEpisode(family, len(mdps.rewards), family.config.horizon)
         generator = np.random.default_rng(0)
-        return online_returns(model, family, mdps, episodes, generator, BATCH)[0]
+        return online_returns(answer, memory, family, mdps, episodes, generator)[0]
 
     some = TabularMDPs(mdps.next_states[:WALKING_TASKS], mdps.rewards[:WALKING_TASKS])
-    few = online_returns(model, family, some, 2, np.random.default_rng(0), BATCH)[0]
-    assert (few == forgetful_returns(model, family, some, 2)).all()
+    assert (ours(some, 2) == forgetful_returns(model, family, some, 2)).all()
     compare(
         f"evaluate darkroom online, {TASKS} tasks, 40 episodes",
         "steps",
-        Work(lambda: void(ours(40)), steps * 40),
+        Work(lambda: void(ours(mdps, 40)), steps * 40),
         Work(
             lambda: void(forgetful_returns(model, family, some, WALKING_EPISODES)),
             WALKING_TASKS * family.config.horizon * WALKING_EPISODES,
@@ -131,7 +134,7 @@ def forgetful_returns(
     """(n, E): `online_returns` with a forward pass at every step."""
     generator = np.random.default_rng(0)
     n_tasks, returns = len(mdps.rewards), []
-    context = empty_context(family, n_tasks)
+    context = as_context(family, no_transitions(n_tasks))
     cells = torch.from_numpy(family.coordinates)
     for _ in range(episodes):
         uniforms = generator.random((family.config.horizon, n_tasks))

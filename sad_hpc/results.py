@@ -14,8 +14,8 @@ def load(path: str | Path) -> pd.DataFrame:
 
     Columns: task_family, method (or the name of another row), seed, mode
     (offline, online), metric (return, suboptimality, regret), task (number of the test task), step
-    (1-based: episode, context length or pull), value, and context_rewards (rewarded transitions in
-    the context; missing where they were not counted).
+    (episode, context length or pull, from 1; of bandits' about 20), value, and context_rewards
+    (rewarded transitions in the context; missing where they were not counted).
 
     Args:
         path: a folder results/<experiment>, or one result file.
@@ -39,7 +39,7 @@ def load(path: str | Path) -> pd.DataFrame:
 
 def _table(result: Result, mode: str, part: ModeResult) -> pd.DataFrame:
     """The (n_tasks, K) values of one mode of one element, a row a value."""
-    n_tasks, n_steps = part.values.shape
+    n_tasks, n_columns = part.values.shape
     counted = part.context_rewards
     missing = pd.array([pd.NA] * part.values.size, dtype="Int32")
     return pd.DataFrame(
@@ -49,8 +49,8 @@ def _table(result: Result, mode: str, part: ModeResult) -> pd.DataFrame:
             "seed": result.seed,
             "mode": mode,
             "metric": part.measure.metric,
-            "task": np.repeat(np.arange(n_tasks), n_steps),
-            "step": np.tile(np.arange(1, n_steps + 1), n_tasks),
+            "task": np.repeat(np.arange(n_tasks), n_columns),
+            "step": np.tile(part.steps, n_tasks),
             "value": part.values.ravel(),
             "context_rewards": missing if counted is None else pd.array(counted.ravel(), "Int32"),
         }

@@ -16,7 +16,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, SadError
-from sad_hpc.evaluate.policy import sampled
+from sad_hpc.evaluate.policy import Trained, sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
@@ -250,7 +250,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run):
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     generator = np.random.default_rng(5)
-    modes = evaluate_poses(family, model, found, settings, generator, print)
+    modes = evaluate_poses(family, Trained(model, 25), found, settings, generator, print)
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 

@@ -26,11 +26,11 @@ REFERENCE_STYLES = {
     "optimal": ("#000000", (0, (6, 2))),
     "random": ("#7F7F7F", (0, (2, 2))),
     "UCB": ("#4D4D4D", (0, (5, 1, 1, 1))),
-    "Thompson": ("#999999", (0, (5, 1, 1, 1, 1, 1))),
+    "ideal": ("#999999", (0, (5, 1, 1, 1, 1, 1))),
     "empirical mean": ("#666666", (0, (1, 1))),
 }
 """Colour and dashes of the reference policies."""
-REFERENCE_NAMES = {"Thompson": "Thompson sampling"}
+REFERENCE_NAMES = {"ideal": "ideal learner"}
 OTHER_REFERENCE_STYLE = ("#B3B3B3", (0, (3, 3)))
 METRIC_LABELS = {
     "return": "return (reward per episode)",
@@ -73,11 +73,11 @@ def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
     online = [one for one in series if one.mode == "online" and one.subset == "all"]
     figure, panels = _figure(1, f"{family_name(family)}, online evaluation")
     _draw_curves(panels[0], online)
-    measure, length = online[0].measure, online[0].curves.shape[1]
+    measure, steps = online[0].measure, online[0].steps
     if measure.headline > 1:
-        first = length - measure.headline + 0.5
+        first = steps[-measure.headline] - 0.5
         label = f"headline: last {measure.headline} {measure.axis}s"
-        panels[0].axvspan(first, length + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
+        panels[0].axvspan(first, steps[-1] + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
     _share_height(panels)
     _save_with_legend(path, figure, panels)
 
@@ -149,7 +149,7 @@ def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
     """Means over seeds with a band of one standard deviation, references as dashed lines."""
     colors = row_colors(one.policy for one in series if not one.is_reference)
     for one in series:
-        columns = np.arange(1, one.curves.shape[1] + 1)
+        columns = one.steps
         if one.is_reference:
             axes.plot(columns, one.curves.mean(axis=0), **_reference_style(one.policy))
         else:

@@ -22,6 +22,8 @@ class Series:
     mode: str
     subset: str
     measure: Measure
+    steps: NDArray[np.int32]
+    """(K,): what the columns of `curves` count, see `ModeResult`."""
     seeds: tuple[int, ...]
     curves: NDArray[np.float64]
     """(seeds, K): means over the tasks in the subset; NaN over no task."""
@@ -55,8 +57,9 @@ def check_alike(results: list[Result]) -> None:
 
 
 def _kind(result: Result) -> tuple[Any, ...]:
-    modes = tuple((result.modes[mode].measure, result.modes[mode].values.shape) for mode in MODES)
-    return (result.task_family, *modes)
+    modes = [result.modes[mode] for mode in MODES]
+    kinds = [(each.measure, each.values.shape, each.steps.tolist()) for each in modes]
+    return (result.task_family, *kinds)
 
 
 def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Series]:
@@ -88,12 +91,13 @@ def _one_series(
         values = part.references.get(policy) if is_reference else part.values if own else None
         if values is None or subset not in part.subsets or result.seed in by_seed:
             continue
-        mask, last = part.mask(subset), slice(-part.measure.headline, None)
+        mask = part.mask(subset, policy if is_reference else None)
+        last = slice(-part.measure.headline, None)
         curve = masked_mean(values, mask, axis=0)
         by_seed[result.seed] = curve, masked_mean(values[:, last], mask[:, last], axis=1)
     if not by_seed:
         return None
     curves, headlines = map(np.stack, zip(*by_seed.values(), strict=True))
-    measure = results[0].modes[mode].measure
-    seeds = tuple(by_seed)
-    return Series(policy, is_reference, mode, subset, measure, seeds, curves, headlines)
+    first = results[0].modes[mode]
+    kind = (policy, is_reference, mode, subset, first.measure, first.steps)
+    return Series(*kind, tuple(by_seed), curves, headlines)

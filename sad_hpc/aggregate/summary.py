@@ -20,7 +20,7 @@ from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.hdf5 import write_file
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
 """(mode, subset): the columns of a headline table."""
 DECIMALS = {"suboptimality": 4}
@@ -134,7 +134,7 @@ def write_curves(
 ) -> None:
     """Writes `summary.h5`: the raw per-seed curves behind tables and figures.
 
-        <mode>/                                  attrs metric, axis, headline
+        <mode>/steps                             (K), attrs of <mode>: metric, axis, headline
         <mode>/<subset>/methods/<slug>           (seeds, K) float64, attrs name, seeds
         <mode>/<subset>/references/<name>        the same
         training/<slug>/{epochs,holdout_loss,holdout_accuracy}    (E), (seeds, E), (seeds, E)
@@ -156,6 +156,8 @@ def write_curves(
 
 def _write_series(group: Any, series: Series) -> None:
     group.attrs.update(asdict(series.measure))
+    if "steps" not in group:
+        group["steps"] = series.steps
     kind = "references" if series.is_reference else "methods"
     name = series.policy if series.is_reference else slug(series.policy)
     dataset = group.create_dataset(f"{series.subset}/{kind}/{name}", data=series.curves)

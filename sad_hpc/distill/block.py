@@ -1,6 +1,6 @@
 """What the kernels make of one block of tasks: arrays for a dataset file, and counts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,15 @@ class Transitions:
     """(n, T)"""
     next_states: NDArray[Any]
     """As states"""
+
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Transitions":
+        """The transitions with every part changed in the same way."""
+        return Transitions(*(change(part) for part in vars(self).values()))
+
+    def followed_by(self, others: "Transitions") -> "Transitions":
+        """The transitions of both, in time order."""
+        pairs = zip(vars(self).values(), vars(others).values(), strict=True)
+        return Transitions(*(np.concatenate(pair, axis=1) for pair in pairs))
 
 
 @dataclass(frozen=True)

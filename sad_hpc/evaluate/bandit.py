@@ -6,6 +6,7 @@ begins with an empty C, draws an arm from F(. | C), and adds the pull to C: one 
 and values that stay.
 """
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -16,10 +17,10 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
-    offline_thompson,
+    offline_ideal,
     play,
 )
-from sad_hpc.evaluate.policy import answers, greedy, sampled
+from sad_hpc.evaluate.policy import Trained, answers, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
@@ -27,10 +28,19 @@ from sad_hpc.model.memory import Memory
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily
 
+STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
+"""Context lengths and pulls whose values are kept, besides T: enough for a curve, and files that
+hold them for every task stay small."""
+
+
+def kept_steps(horizon: int) -> NDArray[np.int32]:
+    """(K,): those of STEPS below T, and T."""
+    return np.array([*(step for step in STEPS if step < horizon), horizon], np.int32)
+
 
 def evaluate_bandit(
     family: BanditFamily,
-    model: Transformer,
+    trained: Trained,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
@@ -39,23 +49,26 @@ def evaluate_bandit(
     """Offline suboptimality and online regret; see `element.play`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
-    arms = offline_arms(model, contexts, settings.batch_size)
-    transformer = TransformerPolicy(model, len(means), generator)
-    online = play(family, means, transformer, generator, report=report)
+    offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
+    transformer = TransformerPolicy(trained.model, len(means), generator)
+    pulled = play(family, means, transformer, generator, report=report)
+    online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
+    # Draws of its own: the same references stand beside every row of a seed.
+    others = generator.spawn(1)[0]
     return {
-        "offline": ModeResult(
-            Measure("suboptimality", "context length", 1),
-            gaps(means, arms),
-            None,
-            _offline_references(family, means, columns, generator),
-        ),
-        "online": ModeResult(
-            Measure("regret", "pull", 1),
-            gaps(means, online).cumsum(axis=1, dtype=np.float32),
-            None,
-            _online_references(family, means, generator),
-        ),
-    }
+        "offline": _result("suboptimality", "context length", offline,
+                           _offline_references(family, means, columns)),
+        "online": _result("regret", "pull", online, _online_references(family, means, others)),
+    }  # fmt: skip
+
+
+def _result(
+    metric: str, axis: str, values: NDArray[np.float32], references: dict[str, NDArray[np.float32]]
+) -> ModeResult:
+    """The result of a mode, of all columns (n, T) those that are kept."""
+    steps = kept_steps(values.shape[1])
+    others = {name: each[:, steps - 1] for name, each in references.items()}
+    return ModeResult(Measure(metric, axis, 1), steps, values[:, steps - 1], None, others)
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -63,11 +76,19 @@ def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.floa
     return means.max(axis=1, keepdims=True) - np.take_along_axis(means, arms, axis=1)
 
 
-def offline_arms(model: Transformer, contexts: Context, batch_size: int) -> NDArray[np.int64]:
-    """(n, T): the greedy arm after each prefix of 1 to T pulls."""
-    state = contexts.states[0, :1].numpy()
-    prefixes = np.arange(contexts.actions.shape[1] + 1)[None]
-    return greedy(answers(model, contexts, state, prefixes, batch_size)[:, 1:])
+def offline_arms(trained: Trained, contexts: Context, batch_size: int) -> NDArray[np.int64]:
+    """(n, T): the greedy arm after each prefix of 1 to T pulls.
+
+    Of prefixes that are longer than the model may be shown, it is shown the last pulls.
+    """
+    state, horizon = contexts.states[0, :1].numpy(), contexts.actions.shape[1]
+    prefixes = np.arange(min(horizon, trained.longest) + 1)[None]
+    parts = [answers(trained.model, contexts, state, prefixes, batch_size)[:, 1:]]
+    for length in range(trained.longest + 1, horizon + 1):
+        last = trained.shown(contexts.map(operator.itemgetter(np.s_[:, :length])))
+        whole = prefixes[:, -1:]
+        parts.append(answers(trained.model, last, state, whole, batch_size))
+    return greedy(np.concatenate(parts, axis=1))
 
 
 class TransformerPolicy:
@@ -116,7 +137,6 @@ def _offline_references(
     family: BanditFamily,
     means: NDArray[np.float32],
     columns: Arrays,
-    generator: np.random.Generator,
 ) -> dict[str, NDArray[np.float32]]:
     actions = columns["context/actions"].astype(np.int64)
     rewards = columns["context/rewards"].astype(np.float32)
@@ -125,7 +145,7 @@ def _offline_references(
         "optimal": np.zeros(actions.shape, np.float32),
         "random": random.repeat(actions.shape[1], axis=1),
         "empirical mean": gaps(means, offline_empirical_mean(actions, rewards, means.shape[1])),
-        "Thompson": gaps(means, offline_thompson(family, actions, rewards, generator)),
+        "ideal": gaps(means, offline_ideal(family, actions, rewards)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Classical bandit algorithms as reference lines: UCB, Thompson sampling and the empirical mean."""
+"""Bandit algorithms as reference lines: the ideal learner, UCB and the empirical mean."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.ideal.arms import posterior_draws, posterior_means
 from sad_hpc.tasks.bandit import BanditFamily
 
 
@@ -75,38 +76,19 @@ class UCB(Tally):
 
 
 class Thompson(Tally):
-    """The best draw from the posterior.
-
-    Gaussian rewards: the prior has the mean 1/2 and the variance 1/12 of U[0, 1]; Bernoulli
-    rewards: Beta(1, 1), which is exact.
-    """
+    """The best draw from the exact posterior: what a DPT* that makes no mistake plays."""
 
     def choose(self) -> NDArray[np.int64]:
         """See BanditPolicy."""
-        return posterior_draws(self._family, self._counts, self._sums, self._generator).argmax(
-            axis=1
-        )
+        known = (self._counts, self._sums, self._family.sigma)
+        return posterior_draws(*known, self._generator).argmax(axis=1)
 
 
 POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPolicy]] = {
     "empirical mean": EmpiricalMean,
     "UCB": UCB,
-    "Thompson": Thompson,
+    "ideal": Thompson,
 }
-
-
-def posterior_draws(
-    family: BanditFamily,
-    counts: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Means drawn from their posterior, given pulls and sums of rewards, in the same shape."""
-    if family.sigma == 0:
-        return generator.beta(1 + sums, 1 + counts - sums)
-    precision = 12 + counts / family.sigma**2
-    mean = (12 * 0.5 + sums / family.sigma**2) / precision
-    return mean + generator.standard_normal(mean.shape) / np.sqrt(precision)
 
 
 def offline_empirical_mean(
@@ -122,15 +104,12 @@ def offline_empirical_mean(
     return averages.argmax(axis=2)
 
 
-def offline_thompson(
-    family: BanditFamily,
-    actions: NDArray[np.int64],
-    rewards: NDArray[np.float32],
-    generator: np.random.Generator,
+def offline_ideal(
+    family: BanditFamily, actions: NDArray[np.int64], rewards: NDArray[np.float32]
 ) -> NDArray[np.int64]:
-    """(n, T): the arm of the best posterior draw after each prefix of contexts (n, T)."""
+    """(n, T): the arm of the highest posterior mean after each prefix of contexts (n, T)."""
     counts, sums = _running(actions, rewards, family.n_actions)
-    return posterior_draws(family, counts, sums, generator).argmax(axis=2)
+    return posterior_means(counts, sums, family.sigma).argmax(axis=2)
 
 
 def _running(

@@ -15,11 +15,11 @@ import numpy as np
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
-from sad_hpc.evaluate.policy import load_model
+from sad_hpc.evaluate.policy import Trained, load_model
 from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
-from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress
@@ -54,8 +54,9 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         "task_family": family.name,
     }
     columns = _test_columns(run, family, experiment.evaluate.tasks)
-    model = load_model(run, method, seed)
-    evaluation = Evaluation(family, model, columns, experiment.evaluate, folder, attributes)
+    longest = METHODS[method].longest_context(experiment.task.horizon)
+    trained = Trained(load_model(run, method, seed), longest)
+    evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # while this one waited for its job's earlier start
             return
@@ -71,7 +72,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
 @functools.singledispatch
 def play(
     family: TaskFamily,
-    model: Transformer,
+    trained: Trained,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
@@ -81,7 +82,7 @@ def play(
 
     Args:
         family: of the tasks.
-        model: that plays.
+        trained: the model that plays.
         columns: contexts and parameters of the tasks.
         settings: of the evaluation.
         generator: of all that is random.
@@ -117,7 +118,7 @@ class Evaluation:
 
     Args:
         family: of the tasks.
-        model: that plays.
+        trained: the model that plays.
         columns: contexts and parameters of all tasks.
         settings: of the evaluation.
         folder: of the result.
@@ -127,13 +128,13 @@ class Evaluation:
     def __init__(
         self,
         family: TaskFamily,
-        model: Transformer,
+        trained: Trained,
         columns: Arrays,
         settings: EvaluateConfig,
         folder: StageFolder,
         attributes: dict[str, Any],
     ) -> None:
-        self._family, self._model, self._columns = family, model, columns
+        self._family, self._trained, self._columns = family, trained, columns
         self._settings, self._folder, self._attributes = settings, folder, attributes
 
     def all_chunks(self) -> Modes:
@@ -162,7 +163,7 @@ class Evaluation:
         columns = {name: column[rows] for name, column in self._columns.items()}
         seeds = [self._settings.seed, self._attributes["seed"], number]
         generator = np.random.default_rng(seeds)
-        modes = play(self._family, self._model, columns, self._settings, generator, report)
+        modes = play(self._family, self._trained, columns, self._settings, generator, report)
         self.write(self._chunk(number), columns, modes)
         return modes
 
@@ -191,9 +192,12 @@ def _after(finished: int, progress: Progress) -> Callable[[int], None]:
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
-    """Contexts (Algorithm 1) and parameters of the first test tasks."""
+    """Contexts (`context/...`, of the kind that is set) and parameters of the first test tasks."""
     experiment = run.experiment
     folder = run.data().path / "test"
     manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
-    names = [f"context/{part}" for part in context_parts(family)]
-    return read_columns(folder, manifest, [*names, "tasks/index", "tasks/parameters"], n_tasks)
+    group = {"transitions": "context", "episodes": "episodes"}[experiment.evaluate.context]
+    names = {f"{group}/{part}": f"context/{part}" for part in context_parts(family)}
+    names |= {name: name for name in ("tasks/index", "tasks/parameters")}
+    found = read_columns(folder, manifest, list(names), n_tasks)
+    return {names[name]: column for name, column in found.items()}

@@ -54,9 +54,17 @@ def as_context(family: TabularFamily, transitions: Transitions) -> Context:
     )
 
 
-def empty_context(family: TabularFamily, n_tasks: int) -> Context:
-    """n contexts without any transition."""
-    none = np.empty((n_tasks, 0), np.uint16)
-    return as_context(
-        family, Transitions(none, none.astype(np.uint8), none.astype(np.float32), none)
+def as_numbers(family: TabularFamily, context: Context) -> Transitions:
+    """The inverse of `as_context`."""
+    return Transitions(
+        family.state_numbers(context.states.numpy()),
+        context.actions.numpy(),
+        context.rewards.numpy(),
+        family.state_numbers(context.next_states.numpy()),
     )
+
+
+def no_transitions(n_tasks: int) -> Transitions:
+    """Before the first episode of n tasks."""
+    none = np.empty((n_tasks, 0), np.uint16)
+    return Transitions(none, none.astype(np.uint8), none.astype(np.float32), none)

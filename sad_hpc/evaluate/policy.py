@@ -1,6 +1,7 @@
 """A trained transformer as a policy: loading it, what it answers, and which action that is."""
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,19 @@ from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TabularFamily, make_family
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained transformer, and how much it may be shown."""
+
+    model: Transformer
+    longest: int
+    """Transitions of the longest context that its training asked after."""
+
+    def shown(self, context: Context) -> Context:
+        """The last transitions of contexts, as many as the model may be shown."""
+        return context.map(lambda part: part[:, max(0, part.shape[1] - self.longest) :])
 
 
 def load_model(run: Run, method: str, seed: int) -> Transformer:

@@ -1,8 +1,8 @@
 """Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
 
-Algorithm 6: offline greedy under a given context; online, actions drawn from the softmax, and each
-episode is the context of the next one.  A context stays as it is for an episode: it is encoded
-once, and each step asks one query behind it.
+Algorithm 6: offline greedy under a given context; online, actions drawn from the softmax, and the
+episodes so far make the context of the next one (see `evaluate.memory`).  A context stays as it is
+for an episode: it is encoded once, and each step asks one query behind it.
 
 Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes the
 image encoder once: its features stay with the transition when that becomes context.
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.rollouts import sample_pose_episodes
-from sad_hpc.evaluate.policy import greedy, sampled
+from sad_hpc.evaluate.memory import history_places
+from sad_hpc.evaluate.policy import Trained, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -50,6 +51,8 @@ class Walk:
     """(n, T, width): its transitions, as context for the next one"""
     rewards: NDArray[np.uint8]
     """(n, T)"""
+    keys: NDArray[np.int64]
+    """(n, T): equal where poses and actions are the same"""
 
     @property
     def returns(self) -> NDArray[np.float32]:
@@ -59,7 +62,7 @@ class Walk:
 
 def evaluate_poses(
     family: Miniworld,
-    model: Transformer,
+    trained: Trained,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
@@ -67,25 +70,45 @@ def evaluate_poses(
 ) -> dict[str, ModeResult]:
     """Offline and online returns; see `element.play`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
-    rooms = Rooms(model, family, targets, settings.batch_size, generator)
-    offline = rooms.walk(rooms.read(Context.of_group(columns, "context")), greedy)
+    rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
+    context = trained.shown(Context.of_group(columns, "context"))
+    offline = rooms.walk(rooms.read(context), greedy)
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
         return sampled(logits, generator.random(len(logits)))
 
     walks: list[Walk] = []
+    seen_online: list[NDArray[Any]] = []
     for episode in range(settings.online_episodes):
-        walks.append(rooms.walk(walks[-1].tokens if walks else rooms.nothing(), sample))
+        tokens, rewards = rooms.nothing(), np.zeros((len(targets), 0))
+        if walks:
+            tokens, rewards = _remembered(walks, settings.memory, trained.longest, generator)
+        seen_online.append(rewards.sum(axis=1))
+        walks.append(rooms.walk(tokens, sample))
         report(2 + episode)
-    seen = (columns["context/rewards"] > 0).sum(axis=1)
-    # The context of an episode is the one before; the first has none.
-    seen_online = [np.zeros(len(targets), np.float32), *(walk.returns for walk in walks[:-1])]
+    seen = (context.rewards.numpy() > 0).sum(axis=1)
     random = random_returns(family, targets, int(columns["tasks/index"][0]))
     return {
         "offline": _result(random, targets, [offline], [seen], 1),
         "online": _result(random, targets, walks, seen_online, settings.headline_episodes),
     }
+
+
+def _remembered(
+    walks: list[Walk], memory: str, size: int, generator: np.random.Generator
+) -> tuple[Tensor, NDArray[Any]]:
+    """Tokens (n, size, width) and rewards (n, size) of the next context; see `evaluate.memory`."""
+    if memory == "episode":
+        last, first = walks[-1], max(0, walks[-1].rewards.shape[1] - size)
+        return last.tokens[:, first:], last.rewards[:, first:]
+    rewards = np.concatenate([walk.rewards for walk in walks], axis=1)
+    keys = np.concatenate([walk.keys for walk in walks], axis=1)
+    places = history_places(keys, rewards > 0, size, generator)
+    tokens = torch.cat([walk.tokens for walk in walks], dim=1)
+    chosen = torch.from_numpy(places).to(tokens.device)[:, :, None]
+    shown = tokens.take_along_dim(chosen, dim=1)
+    return shown, np.take_along_axis(rewards, places, axis=1)
 
 
 class Rooms:
@@ -103,6 +126,7 @@ class Rooms:
         self._horizon, self._generator = family.config.horizon, generator
         self._renderer: Renderer = shared_renderer(family.config.image_size)
         self._device = model.head.weight.device
+        self._numbers: dict[bytes, int] = {}
 
     def nothing(self) -> Tensor:
         """(n, 0, width): empty contexts."""
@@ -121,10 +145,11 @@ class Rooms:
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
         starts, memories = self._starts(), self._remember(context)
-        poses, rewards, tokens = starts, [], []
+        poses, rewards, tokens, keys = starts, [], [], []
         for _ in range(self._horizon):
             query = self._query(poses)
             actions = choose(self._ask(memories, query)).astype(np.uint8)
+            keys.append(self._keys(poses, actions))
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
             tokens.append(
@@ -135,7 +160,14 @@ class Rooms:
                     torch.from_numpy(paid).to(self._device)[:, None],
                 )
             )
-        return Walk(starts, torch.cat(tokens, dim=1), np.stack(rewards, axis=1))
+        walked = torch.cat(tokens, dim=1)
+        return Walk(starts, walked, np.stack(rewards, axis=1), np.stack(keys, axis=1))
+
+    def _keys(self, poses: NDArray[np.float64], actions: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """(n,): a number for each of all poses (n, 3) and actions (n,) so far."""
+        rows = np.column_stack([poses, actions])
+        numbers = self._numbers
+        return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
 
     def _remember(self, context: Tensor) -> list[Memory]:
         """What the model makes of contexts (n, t, width): a memory for each batch of them."""
@@ -186,7 +218,8 @@ def _result(
         "random": random[:, None].repeat(len(walks), axis=1),
     }
     counts = np.stack(context_rewards, axis=1).astype(np.int32)
-    return ModeResult(Measure("return", "episode", headline), values, counts, references)
+    steps = np.arange(1, len(walks) + 1, dtype=np.int32)
+    return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)
 
 
 def optimal_returns(

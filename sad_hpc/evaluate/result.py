@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from sad_hpc.errors import SadError
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RESULT = "result.h5"
+OF_CONTEXTS = "_context_rewards"
+"""What follows the mode in the name of a reference's context rewards."""
 
 MODES = ("offline", "online")
 SUBSETS = ("all", "reward_seen")
@@ -40,12 +42,16 @@ class ModeResult:
     """One mode, offline or online, of one element."""
 
     measure: Measure
+    steps: NDArray[np.int32]
+    """(K,): which episode, context length or pull each column is of, from 1 and rising."""
     values: NDArray[np.float32]
     """(n_tasks, K)"""
     context_rewards: NDArray[np.int32] | None
     """(n_tasks, K): rewarded transitions in the context of each entry, where they were counted."""
     references: dict[str, NDArray[np.float32]]
     """(n_tasks, K) by name: what other policies reach on the same tasks."""
+    reference_context_rewards: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    """As `context_rewards`, of the references that have contexts of their own."""
 
     @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":
@@ -54,12 +60,27 @@ class ModeResult:
         counted = [each.context_rewards for each in chunks if each.context_rewards is not None]
         return cls(
             first.measure,
+            first.steps,
             np.concatenate([each.values for each in chunks]),
             np.concatenate(counted) if counted else None,
             {
                 name: np.concatenate([each.references[name] for each in chunks])
                 for name in first.references
             },
+            {
+                name: np.concatenate([each.reference_context_rewards[name] for each in chunks])
+                for name in first.reference_context_rewards
+            },
+        )
+
+    def with_reference(
+        self, name: str, values: NDArray[np.float32], context_rewards: NDArray[np.int32]
+    ) -> "ModeResult":
+        """The result with one more reference (n_tasks, K), which has contexts of its own."""
+        return replace(
+            self,
+            references=self.references | {name: values},
+            reference_context_rewards=self.reference_context_rewards | {name: context_rewards},
         )
 
     @property
@@ -72,11 +93,13 @@ class ModeResult:
         """The subsets that can be told apart."""
         return SUBSETS[:1] if self.context_rewards is None else SUBSETS
 
-    def mask(self, subset: str) -> NDArray[np.bool_]:
-        """(n_tasks, K): which entries belong to `subset`."""
+    def mask(self, subset: str, reference: str | None = None) -> NDArray[np.bool_]:
+        """(n_tasks, K): which entries belong to `subset`, by the contexts of a reference if it has
+        its own."""
         if subset == "all" or self.context_rewards is None:
             return np.ones(self.values.shape, dtype=bool)
-        return self.context_rewards > 0
+        own = self.reference_context_rewards.get(reference) if reference else None
+        return (self.context_rewards if own is None else own) > 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +123,12 @@ def write_result(
 ) -> None:
     """Writes a result file in one step.
 
+        tasks/index (n) parameters (n, p)
+        <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
+        references/<name>/<mode> (n, K) <mode>_context_rewards (n, K)
+
+    Context rewards are there where they were counted.
+
     Args:
         path: of the file.
         attributes: of its root; `config` is written as JSON.
@@ -122,14 +151,31 @@ def write_result(
                 axis=measure.axis,
                 headline=measure.headline,
             )
-            _put(group, "values", result.values)
-            if result.context_rewards is not None:
-                _put(group, "context_rewards", result.context_rewards)
-            for reference, values in result.references.items():
+            for name, array in _own_arrays(result).items():
+                _put(group, name, array)
+            # Sorted, as they are read back: files of equal results have equal bytes.
+            for reference, values in sorted(result.references.items()):
                 _put(file, f"references/{reference}/{mode}", values)
+            for reference, counts in sorted(result.reference_context_rewards.items()):
+                _put(file, f"references/{reference}/{mode}{OF_CONTEXTS}", counts)
         file.attrs["digest"] = _digest(modes)
 
     write_file(path, fill)
+
+
+def _own_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {"steps": result.steps, "values": result.values}
+    if result.context_rewards is not None:
+        arrays["context_rewards"] = result.context_rewards
+    return arrays
+
+
+def _reference_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+    counts = result.reference_context_rewards
+    return {
+        **{f"references/{name}": values for name, values in result.references.items()},
+        **{f"references/{name}{OF_CONTEXTS}": each for name, each in counts.items()},
+    }
 
 
 def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
@@ -142,9 +188,7 @@ def _digest(modes: dict[str, ModeResult]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for mode in MODES:
         result = modes[mode]
-        arrays: dict[str, NDArray[Any]] = {"values": result.values, **result.references}
-        if result.context_rewards is not None:
-            arrays["context_rewards"] = result.context_rewards
+        arrays = {**_own_arrays(result), **_reference_arrays(result)}
         for name in sorted(arrays):
             digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())
             digest.update(np.ascontiguousarray(arrays[name]).tobytes())
@@ -200,16 +244,27 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
     )
     # Lists of names: to ask a group itself would follow a link.
     counted = read_numbers(group, "context_rewards") if "context_rewards" in list(group) else None
-    others = _group(file, "references") if "references" in list(file) else {}
-    references = {
-        name: read_numbers(others, f"{name}/{mode}")
-        for name in others
-        if mode in list(_group(others, name))
-    }
-    result = ModeResult(measure, read_numbers(group, "values"), counted, references)
+    result = ModeResult(
+        measure,
+        read_numbers(group, "steps"),
+        read_numbers(group, "values"),
+        counted,
+        _read_references(file, mode),
+        _read_references(file, mode + OF_CONTEXTS),
+    )
     _check_measure(path, mode, measure, read_attribute(group, "higher_is_better", bool))
     _check_arrays(path, mode, result)
     return result
+
+
+def _read_references(file: Any, dataset: str) -> dict[str, NDArray[Any]]:
+    """A dataset of all references that have it."""
+    others = _group(file, "references") if "references" in list(file) else {}
+    return {
+        name: read_numbers(others, f"{name}/{dataset}")
+        for name in others
+        if dataset in list(_group(others, name))
+    }
 
 
 def _group(group: Any, name: str) -> Any:
@@ -233,12 +288,12 @@ def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
         raise _unusable(path, f"has {mode} values of shape {shape}, not (n_tasks, K)")
     if not 1 <= result.measure.headline <= shape[1]:
         raise _unusable(path, f"has headline={result.measure.headline} of {shape[1]} columns")
-    arrays: dict[str, NDArray[Any]] = {"values": result.values, **result.references}
+    arrays = {**_own_arrays(result), **_reference_arrays(result)}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise _unusable(path, f"has {mode} {name} that are not finite")
-    if result.context_rewards is not None:
-        arrays["context_rewards"] = result.context_rewards
-    for name, array in arrays.items():
-        if array.shape != shape:
-            raise _unusable(path, f"has {mode} {name} of shape {array.shape}, not {shape}")
+        expected = shape[1:] if name == "steps" else shape
+        if array.shape != expected:
+            raise _unusable(path, f"has {mode} {name} of shape {array.shape}, not {expected}")
+    if (np.diff(result.steps, prepend=0) <= 0).any():
+        raise _unusable(path, f"has {mode} steps that do not rise from 1")

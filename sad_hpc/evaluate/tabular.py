@@ -1,5 +1,6 @@
 """Evaluation on tabular tasks: the return of an episode, offline and online."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -7,52 +8,66 @@ from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
+from sad_hpc.evaluate.ideal import ideal_returns
+from sad_hpc.evaluate.memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.policy import Trained, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
-from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
 
 def evaluate_tabular(
     family: TabularFamily,
-    model: Transformer,
+    trained: Trained,
     columns: Arrays,
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
     """Offline and online returns; see `element.play`."""
-    mdps = family.mdps(columns["tasks/parameters"])
-    contexts = Context.of_group(columns, "context")
-    offline = offline_returns(model, family, mdps, contexts, settings.batch_size)
+    mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
+    whole = Context.of_group(columns, "context")
+    context = trained.shown(whole)
+    answer = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
+    offline = offline_returns(family, mdps, answer(context))
     report(1)
+    memory: Recollection = LastEpisode(family, len(offline), trained.longest)
+    if settings.memory == "history":
+        memory = History(family, len(offline), trained.longest, generator)
     online, online_rewards = online_returns(
-        model,
-        family,
-        mdps,
-        settings.online_episodes,
-        generator,
-        settings.batch_size,
-        report=lambda episodes: report(1 + episodes),
+        answer, memory, family, mdps, episodes, generator, lambda played: report(1 + played)
     )
-    rewarded = (columns["context/rewards"] > 0).sum(axis=1, keepdims=True).astype(np.int32)
-    references = _references(family, mdps)
-    every_episode = {name: values.repeat(online.shape[1], 1) for name, values in references.items()}
-    offline_measure = Measure("return", "episode", 1)
-    online_measure = Measure("return", "episode", settings.headline_episodes)
-    return {
-        "offline": ModeResult(offline_measure, offline, rewarded, references),
-        "online": ModeResult(online_measure, online, online_rewards, every_episode),
+    modes = {
+        "offline": ModeResult(
+            Measure("return", "episode", 1),
+            np.ones(1, np.int32),
+            offline,
+            (context.rewards.numpy() > 0).sum(axis=1, keepdims=True, dtype=np.int32),
+            _references(family, mdps, 1),
+        ),
+        "online": ModeResult(
+            Measure("return", "episode", settings.headline_episodes),
+            np.arange(1, episodes + 1, dtype=np.int32),
+            online,
+            online_rewards,
+            _references(family, mdps, episodes),
+        ),
     }
+    # Draws of its own: the same ideal stands beside every row of a seed.
+    ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
+    return modes | {mode: modes[mode].with_reference(*each) for mode, each in ideal.items()}
 
 
-def _references(family: TabularFamily, mdps: TabularMDPs) -> dict[str, NDArray[np.float32]]:
+def _references(
+    family: TabularFamily, mdps: TabularMDPs, episodes: int
+) -> dict[str, NDArray[np.float32]]:
     horizon, start = family.config.horizon, family.start_state
     uniform = np.full(family.n_actions, 1 / family.n_actions)
-    return {
-        "optimal": optimal_returns(mdps, horizon, start)[:, None],
-        "random": policy_returns(mdps, horizon, start, uniform)[:, None],
+    found = {
+        "optimal": optimal_returns(mdps, horizon, start),
+        "random": policy_returns(mdps, horizon, start, uniform),
     }
+    return {name: returns[:, None].repeat(episodes, 1) for name, returns in found.items()}

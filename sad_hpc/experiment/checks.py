@@ -131,11 +131,24 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
                 f"{where}: data.block_tasks={data.block_tasks} of {key}={of_a_task} are {held:,} "
                 f"{what}, too many for a rank's memory: lower one of them"
             )
+    _check_shown(experiment, where)
     n_test = family.n_tasks("test", data.tasks)
     if experiment.evaluate.tasks > n_test:
         raise ConfigError(
             f"{where}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
         )
+
+
+def _check_shown(experiment: Experiment[TaskConfig], where: str) -> None:
+    """Where rollouts are no different from other contexts, nothing else can be shown."""
+    if "episodes" in experiment.family.context_groups:
+        return
+    for key, usual in (("context", "transitions"), ("memory", "episode")):
+        if (value := getattr(experiment.evaluate, key)) != usual:
+            raise ConfigError(
+                f"{where}: evaluate.{key}={value}, but {experiment.task.family} has one kind of "
+                f"context only, and online it is all pulls so far: leave it at {usual}"
+            )
 
 
 def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:

@@ -129,6 +129,13 @@ class Experiment(Section, Generic[TaskT]):
             source, method = self.source.of_row(row)
             decided = ("methods", "variants", "recipe", "sweep", *marked(type(self), training))
             changed = {key: getattr(source, key) for key in decided}
+            # What the trained models are shown is this evaluation's own.
+            shown = {
+                key.removeprefix("evaluate."): value
+                for key, value in variant.values.items()
+                if key.startswith("evaluate.")
+            }
+            changed["evaluate"] = self.evaluate.model_copy(update=shown)
             return self.model_copy(update={"pretrained": source, **changed}), method
         plain = self.model_dump(mode="json", exclude={"variants", "recipe", "sweep"})
         overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
@@ -196,17 +203,23 @@ class Experiment(Section, Generic[TaskT]):
 
 
 def _check_settings(row: str, variant: Variant) -> None:
-    """What may differ between rows: others would change the test tasks or their contexts, and the
-    rows would not compare.  With another number of tasks the first test tasks stay as they are;
-    bandits with less than a block of them have other noise in the contexts."""
-    sections, data = marked(Experiment, training), marked(DataConfig, row_setting)
+    """What may differ between rows: others would change the test tasks or what is measured on them,
+    and the rows would not compare.  With another number of tasks the first test tasks stay as they
+    are; bandits with less than a block of them have other noise in the contexts.  What a model is
+    shown in an evaluation may differ: such rows share its weights."""
+    sections = marked(Experiment, training)
+    parts = {
+        "data": marked(DataConfig, row_setting),
+        "evaluate": marked(EvaluateConfig, row_setting),
+    }
     unable = [f"pretrain.{word}" for word in marked(PretrainConfig, transient)]
     for key in variant.values:
         section, _, word = key.partition(".")
-        if not word or not (section in sections or (section == "data" and word in data)):
+        if not word or not (section in sections or word in parts.get(section, ())):
+            valid = "; ".join(f"of {name}: {', '.join(words)}" for name, words in parts.items())
             raise ValueError(
                 f"{row}: {key!r} cannot differ within a table; valid: all of "
-                f"{', '.join(sections)}, and of data: {', '.join(data)}"
+                f"{', '.join(sections)}; {valid}"
             )
         if key in unable:
             raise ValueError(f"{row}: {key} cannot change a result")

@@ -39,6 +39,15 @@ class Method:
     baseline: bool = True
     """Whether SAD is compared with it, in the order of the paper's columns."""
 
+    def longest_context(self, horizon: int) -> int:
+        """Transitions of the longest context that its training asks after, of T.
+
+        Labels that are a context's own actions end with that of the last transition, which is asked
+        after the T - 1 before it.  No answer was ever trained by what the place of transition T
+        says: an evaluation must not fill it.
+        """
+        return horizon if self.labels is not None else horizon - 1
+
 
 METHODS: dict[str, Method] = {
     method.name: method

@@ -121,6 +121,12 @@ class EvaluateConfig(Section):
     """The mean of the last so many online episodes is the number in the tables."""
     chunk_tasks: int = Field(100, ge=1)
     """Tasks that are evaluated and saved together, with random numbers of their own."""
+    memory: Literal["episode", "history"] = row_setting("episode")
+    """What an online episode's context is of: the episode before (the paper's), or a draw from all
+    episodes so far (see `evaluate.memory`).  A bandit's context is all of its pulls anyway."""
+    context: Literal["transitions", "episodes"] = row_setting("transitions")
+    """What the offline contexts are: Algorithm 1's, or rollouts, on which AD and DIT are trained.
+    Bandits have one kind only."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 

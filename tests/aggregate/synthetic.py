@@ -26,11 +26,15 @@ def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic") -
     return Run(parse_experiment(mapping, "test"), folder / "runs")
 
 
-def mode_result(values, references, metric="return", axis="episode", headline=1, seen=None):
+def mode_result(
+    values, references, metric="return", axis="episode", headline=1, seen=None, steps=None
+):
     counted = None if seen is None else np.asarray(seen, dtype=np.int32)
     others = {name: np.asarray(array, np.float32) for name, array in references.items()}
     values = np.asarray(values, dtype=np.float32)
-    return ModeResult(Measure(metric, axis, headline), values, counted, others)
+    columns = np.arange(1, values.shape[1] + 1) if steps is None else steps
+    measure, steps = Measure(metric, axis, headline), np.asarray(columns, np.int32)
+    return ModeResult(measure, steps, values, counted, others)
 
 
 def write_result(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sad_hpc.aggregate.series import check_alike
 from sad_hpc.aggregate.training import read_training
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate import result
 from sad_hpc.evaluate.result import read_result
 
 from .synthetic import make_run, write_metrics, write_result
@@ -31,6 +32,31 @@ def test_reads_back_what_was_written(path):
     assert result.modes["online"].values.shape == (4, 6)
     assert result.modes["offline"].references["optimal"].tolist() == [[2.0]] * 4
     assert result.modes["online"].references == {}
+
+
+def test_steps_and_contexts_of_references_are_read_back(tmp_path):
+    many = {**MANY, "steps": [1, 2, 5, 10, 20, 50], "seen": np.ones((4, 6))}
+    references = {"ideal": {"online": 3 * np.ones((4, 6))}, "random": {"online": np.ones((4, 6))}}
+    run = make_run(tmp_path)
+    path = write_result(run, "SAD", 0, ONE, many, references=references)
+    first = read_result(path)
+    counted = np.arange(24, dtype=np.int32).reshape(4, 6)
+    ideal = first.modes["online"].with_reference("ideal", 2 * np.ones((4, 6), np.float32), counted)
+    tasks = {"index": np.arange(4)}
+    attributes = {"signature": "s", "config": {}, "method": "SAD", "seed": 0, "task_family": "d"}
+    modes = first.modes | {"online": ideal}
+    result.write_result(path, attributes, tasks, modes)
+    found = read_result(path).modes
+    assert found["online"].steps.tolist() == [1, 2, 5, 10, 20, 50]
+    assert (found["online"].references["ideal"] == 2).all()
+    assert (found["online"].reference_context_rewards["ideal"] == counted).all()
+    assert set(found["online"].reference_context_rewards) == {"ideal"}
+    assert (found["online"].mask("reward_seen", "ideal") == (counted > 0)).all()
+    assert found["online"].mask("reward_seen", "random").all()
+    with h5py.File(path, "a") as file:
+        file["references/ideal/online_context_rewards"][0, 0] = 1
+    with pytest.raises(SadError, match="was altered"):
+        read_result(path)
 
 
 def test_subset_needs_counted_rewards(tmp_path):
@@ -60,7 +86,7 @@ def _replace(name, value):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (_set("format_version", 2), "format 2"),
+        (_set("format_version", 1), "format 1"),
         (lambda file: file.attrs.pop("format_version"), "no format_version"),
         (lambda file: file.attrs.pop("method"), "incomplete"),
         (lambda file: file.pop("online"), "incomplete"),
@@ -72,6 +98,11 @@ def _replace(name, value):
         (_replace("offline/values", np.array([[1.0], [np.nan]])), "not finite"),
         (_replace("offline/values", np.ones(4)), "shape"),
         (_replace("references/optimal/offline", np.ones((3, 1))), "shape"),
+        (lambda file: file.pop("online/steps"), "incomplete"),
+        (_replace("online/steps", np.arange(1, 6)), "shape"),
+        (_replace("online/steps", np.array([1, 2, 2, 4, 5, 6])), "steps that do not rise"),
+        (_replace("online/steps", np.arange(6)), "steps that do not rise"),
+        (_replace("online/steps", np.arange(2, 8)), "was altered"),
     ],
 )
 def test_unusable_file_is_named_with_reason_and_way_out(path, damage, reason):
@@ -126,7 +157,7 @@ def test_any_attribute_is_read_as_one_value_or_refused(path, place, value):
             file[group].attrs[name] = before
 
 
-PLACES = ["offline", "offline/values", "offline/context_rewards", "references",
+PLACES = ["offline", "offline/steps", "offline/values", "offline/context_rewards", "references",
           "references/optimal", "references/optimal/offline"]  # fmt: skip
 
 
@@ -171,7 +202,13 @@ def test_file_that_is_not_hdf5(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "change", [{"family": "darkroom_large"}, {"online": {**MANY, "headline": 3}}, {"offline": MANY}]
+    "change",
+    [
+        {"family": "darkroom_large"},
+        {"online": {**MANY, "headline": 3}},
+        {"offline": MANY},
+        {"online": {**MANY, "steps": [1, 2, 3, 4, 5, 7]}},
+    ],
 )
 def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
     run = make_run(tmp_path)

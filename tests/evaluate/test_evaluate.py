@@ -1,3 +1,4 @@
+import functools
 import hashlib
 import io
 import shutil
@@ -15,13 +16,16 @@ from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
-from sad_hpc.evaluate.episode import empty_context, play_episode
+from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
+from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import load_model, sampled, state_logits
+from sad_hpc.evaluate.policy import Trained, load_model, sampled, state_logits
 from sad_hpc.evaluate.result import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.load import parse_experiment
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -52,6 +56,22 @@ def contexts() -> Context:
     return Context(**{name: torch.from_numpy(array) for name, array in vars(drawn).items()})
 
 
+def offline(network: Transformer, context: Context, batch_size: int = 512) -> np.ndarray:
+    return offline_returns(FAMILY, MDPS, state_logits(network, FAMILY, context, batch_size))
+
+
+def online(
+    network: Transformer, generator: np.random.Generator, size: int = 10, batch_size: int = 512
+) -> tuple[np.ndarray, np.ndarray]:
+    """Three episodes, whose contexts are the last `size` transitions before them."""
+    answer = functools.partial(state_logits, network, FAMILY, batch_size=batch_size)
+    return online_returns(answer, LastEpisode(FAMILY, N, size), FAMILY, MDPS, 3, generator)
+
+
+def nothing() -> Context:
+    return as_context(FAMILY, no_transitions(N))
+
+
 @torch.no_grad()
 def ask_from_scratch(network: Transformer, context: Context, states: np.ndarray) -> np.ndarray:
     """(n, A): the one state of each task, alone behind its context."""
@@ -80,8 +100,8 @@ def test_a_context_is_encoded_once_an_episode_and_no_batch_is_too_large(
     sizes: list[int] = []
     hook = model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0].actions)))
     try:
-        offline_returns(model, FAMILY, MDPS, contexts(), batch_size)
-        online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), batch_size)
+        offline(model, contexts(), batch_size)
+        online(model, np.random.default_rng(5), batch_size=batch_size)
     finally:
         hook.remove()
     assert sizes == passes * (1 + 3)
@@ -95,15 +115,15 @@ def test_offline_return_is_that_of_a_plain_greedy_loop(model: Transformer, batch
         actions = ask_from_scratch(model, context, states).argmax(axis=1)
         returns += MDPS.rewards[np.arange(N), states, actions]
         states = MDPS.next_states[np.arange(N), states, actions]
-    assert (offline_returns(model, FAMILY, MDPS, context, batch_size)[:, 0] == returns).all()
+    assert (offline(model, context, batch_size)[:, 0] == returns).all()
 
 
-@pytest.mark.parametrize("batch_size", [5, 512])
-def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_size: int):
+@pytest.mark.parametrize(("batch_size", "size"), [(5, 10), (512, 10), (512, 9)])
+def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_size: int, size: int):
     """With the same uniform numbers: (T, n) of them an episode, and no others."""
     played, generator = np.random.default_rng(5), np.random.default_rng(5)
-    returns, rewards = online_returns(model, FAMILY, MDPS, 3, played, batch_size)
-    context, tasks = empty_context(FAMILY, N), np.arange(N)
+    returns, rewards = online(model, played, size, batch_size)
+    context, tasks = nothing(), np.arange(N)
     for number in range(3):
         uniforms = generator.random((10, N))
         seen = (context.rewards.numpy() > 0).sum(axis=1)
@@ -121,35 +141,71 @@ def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_siz
             torch.from_numpy(r),
             torch.from_numpy(FAMILY.coordinates[n]),
         )
+        context = context.map(lambda part: part[:, -size:])
         assert (returns[:, number] == r.sum(axis=1)).all()
         assert (rewards[:, number] == seen).all()
     assert played.random() == generator.random()
 
 
+def evaluated(network: Transformer, shown: Context, longest: int = 10, **settings) -> dict:
+    """A tabular evaluation of three online episodes."""
+    columns = {f"context/{name}": part.numpy() for name, part in vars(shown).items()
+               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
+    given = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2, **settings)
+    generator, reported = np.random.default_rng(5), []
+    trained = Trained(network, longest)
+    modes = evaluate_tabular(FAMILY, trained, columns, given, generator, reported.append)
+    assert reported == sorted(reported) and reported[-1] == 1 + 3
+    return modes
+
+
 def test_a_tabular_evaluation_is_of_its_contexts_beside_exact_references(model: Transformer):
     context, uniform = contexts(), np.full(5, 0.2)
-    columns = {f"context/{name}": part.numpy() for name, part in vars(context).items()
-               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
-    settings = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2)
-    reported: list[int] = []
-    modes = evaluate_tabular(
-        FAMILY, model, columns, settings, np.random.default_rng(5), reported.append
-    )
-    offline, online = modes["offline"], modes["online"]
-    expected = offline_returns(model, FAMILY, MDPS, context, 512)
-    assert (offline.values == expected).all()
-    nothing = offline_returns(model, FAMILY, MDPS, empty_context(FAMILY, N), 512)
-    assert (nothing != expected).any()  # or this test could not tell them apart
-    assert (offline.context_rewards[:, 0] == context.rewards.sum(dim=1).numpy()).all()
-    returns, rewards = online_returns(model, FAMILY, MDPS, 3, np.random.default_rng(5), 512)
-    assert (online.values == returns).all() and (online.context_rewards == rewards).all()
+    modes = evaluated(model, context)
+    given, collected = modes["offline"], modes["online"]
+    expected = offline(model, context)
+    assert (given.values == expected).all()
+    assert (offline(model, nothing()) != expected).any()  # or nothing could be told apart
+    assert (given.context_rewards[:, 0] == context.rewards.sum(dim=1).numpy()).all()
+    returns, rewards = online(model, np.random.default_rng(5))
+    assert (collected.values == returns).all() and (collected.context_rewards == rewards).all()
     best, random = optimal_returns(MDPS, 10, 0), policy_returns(MDPS, 10, 0, uniform)
-    for mode in (offline, online):
+    for mode in (given, collected):
         assert (mode.references["optimal"] == best[:, None]).all()
         assert (mode.references["random"] == random[:, None]).all()
         assert mode.references["random"].shape == mode.values.shape
-    assert (offline.measure.headline, online.measure.headline) == (1, 2)
-    assert reported == sorted(reported) and reported[-1] == 1 + 3
+    assert (given.measure.headline, collected.measure.headline) == (1, 2)
+    assert given.steps.tolist() == [1] and collected.steps.tolist() == [1, 2, 3]
+
+
+def test_a_model_is_shown_no_more_than_its_training_asked_after(model: Transformer):
+    """AD and DIT: the last T - 1 transitions, offline and online."""
+    context = contexts()
+    modes = evaluated(model, context, longest=9)
+    last = context.map(lambda part: part[:, 1:])
+    assert (modes["offline"].values == offline(model, last)).all()
+    assert (modes["offline"].values != offline(model, context)).any()
+    assert (modes["offline"].context_rewards[:, 0] == last.rewards.sum(dim=1).numpy()).all()
+    assert (modes["online"].values == online(model, np.random.default_rng(5), 9)[0]).all()
+    lengths = {name: method.longest_context(10) for name, method in METHODS.items()}
+    assert lengths == {"AD": 9, "DPT": 10, "DIT": 9, "DPT*": 10, "SAD": 10}
+
+
+def test_rows_of_a_seed_have_the_same_ideal_whatever_they_are_shown(model: Transformer):
+    plain, cut = evaluated(model, contexts()), evaluated(model, contexts(), longest=9)
+    history = evaluated(model, contexts(), memory="history")
+    episodes = evaluated(model, contexts(), context="episodes")
+    for mode in ("offline", "online"):
+        ideal = plain[mode].references["ideal"]
+        assert (ideal == cut[mode].references["ideal"]).all()
+    assert (plain["offline"].references["ideal"] == history["offline"].references["ideal"]).all()
+    assert set(history["online"].references) == {"optimal", "random", "ideal, history"}
+    assert set(episodes["offline"].references) == {"optimal", "random", "ideal, episodes"}
+    # The first two episodes know as much; the third one's draws are the same, too.
+    remembers, forgets = history["online"].references["ideal, history"], plain["online"].references
+    assert (remembers[:, :2] == forgets["ideal"][:, :2]).all()
+    counted = plain["online"].reference_context_rewards["ideal"]
+    assert (counted[:, 1:] == forgets["ideal"][:, :-1]).all() and not counted[:, 0].any()
 
 
 def test_sampled_actions_have_the_softmax_distribution():
@@ -251,6 +307,28 @@ def test_the_size_of_chunks_changes_nothing_offline(trained: Run):
     assert (found[0].context_rewards == found[1].context_rewards).all()
     for name, values in found[0].references.items():
         assert (values == found[1].references[name]).all()
+
+
+def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run):
+    variants = {
+        "SAD, memory": {"evaluate.memory": "history"},
+        "SAD, episodes": {"evaluate.context": "episodes"},
+    }
+    values = trained.experiment.model_dump(mode="json") | {"variants": variants}
+    run = Run(parse_experiment(values, "test"), trained.runs)
+    found = {}
+    for row in ("SAD", *variants):
+        own, method = run.of_row(row)
+        assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
+        evaluate(own, method, 0)
+        found[row] = read_result(own.evaluation(method, 0).path / "result.h5").modes
+    folder = trained.data().path / "test"
+    rewards = read_columns(folder, Manifest.load(folder), ["episodes/rewards"], 20)
+    counted = found["SAD, episodes"]["offline"].context_rewards[:, 0]
+    assert (counted == rewards["episodes/rewards"].sum(axis=1)).all()
+    usual, memory = found["SAD"]["offline"], found["SAD, memory"]["offline"]
+    assert (memory.values == usual.values).all()
+    assert (counted != usual.context_rewards[:, 0]).any()
 
 
 def flip_a_bit_in_the_values(content: bytes) -> bytes:

@@ -233,7 +233,7 @@ def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
     folder = table_of(tmp_path, VARIANT)
     rows = {"SAD", "SAD, N_ep = 4"}
     table = pd.read_csv(folder / "summary.csv").set_index(["method", "mode", "subset"])["mean"]
-    assert set(table.index.get_level_values(0)) == {*rows, "optimal", "random"}
+    assert set(table.index.get_level_values(0)) == {*rows, "ideal", "optimal", "random"}
     values = results.load(folder)
     assert set(values["method"]) == rows
     offline = values[values["mode"] == "offline"].groupby("method", observed=True)["value"].mean()

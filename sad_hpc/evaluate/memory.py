@@ -1,0 +1,142 @@
+"""What an agent remembers online: of all that it has done, the context of its next episode.
+
+| evaluate.memory | context                                                                       |
+|-----------------|-------------------------------------------------------------------------------|
+| episode         | the last transitions in time order: the episode before (the paper's)          |
+| history         | distinct transitions of all episodes: rewarded ones first, of the others a    |
+|                 | uniform draw; if there are too few, drawn ones are repeated; in random order  |
+
+A model is trained on transitions that lie anywhere.  An agent that stands on the goal for an
+episode collects little else, and has forgotten the rest after the next one: contexts from its
+whole history look more like those of the training.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.distill.block import Transitions
+from sad_hpc.evaluate.episode import as_context, no_transitions
+from sad_hpc.model.context import Context
+from sad_hpc.tasks.base import TabularFamily
+
+ContextT_co = TypeVar("ContextT_co", covariant=True)
+
+
+class Memory(Protocol[ContextT_co]):
+    """What n agents know when an episode begins."""
+
+    @property
+    def context(self) -> ContextT_co:
+        """What the answers of the next episode are given by."""
+
+    @property
+    def rewards(self) -> NDArray[np.int32]:
+        """(n,): rewarded transitions in the context."""
+
+    def add(self, episode: Transitions) -> None:
+        """Takes note of an episode (n, T), states by number."""
+
+
+class Recollection(ABC):
+    """Contexts for a model, of at most `size` transitions; the first one is empty.
+
+    Args:
+        family: of the tasks.
+        n_tasks: n.
+        size: transitions of a context.
+    """
+
+    def __init__(self, family: TabularFamily, n_tasks: int, size: int) -> None:
+        self._family, self._size = family, size
+        self._shown = no_transitions(n_tasks)
+
+    @property
+    def context(self) -> Context:
+        """See Memory."""
+        return as_context(self._family, self._shown)
+
+    @property
+    def rewards(self) -> NDArray[np.int32]:
+        """See Memory."""
+        return (self._shown.rewards > 0).sum(axis=1, dtype=np.int32)
+
+    @abstractmethod
+    def add(self, episode: Transitions) -> None:
+        """See Memory."""
+
+
+class LastEpisode(Recollection):
+    """The episode before, or the last transitions of it."""
+
+    def add(self, episode: Transitions) -> None:
+        """See Memory."""
+        self._shown = episode.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
+
+
+class History(Recollection):
+    """A draw from all episodes; see `history_places`.
+
+    Args:
+        family: of the tasks.
+        n_tasks: n.
+        size: transitions of a context.
+        generator: of the draws.
+    """
+
+    def __init__(
+        self, family: TabularFamily, n_tasks: int, size: int, generator: np.random.Generator
+    ) -> None:
+        super().__init__(family, n_tasks, size)
+        self._generator = generator
+        self._all = self._shown
+
+    def add(self, episode: Transitions) -> None:
+        """See Memory."""
+        self._all = self._all.followed_by(episode)
+        # What a state and an action lead to is certain: they tell transitions apart.
+        keys = self._all.states.astype(np.int64) * self._family.n_actions + self._all.actions
+        rewarded = self._all.rewards > 0
+        places = history_places(keys, rewarded, self._size, self._generator)
+        self._shown = self._all.map(lambda part: np.take_along_axis(part, places, axis=1))
+
+
+def history_places(
+    keys: NDArray[np.int64],
+    rewarded: NDArray[np.bool_],
+    size: int,
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """(n, size): places of the transitions of a history (n, L) that a context shows.
+
+    Args:
+        keys: (n, L), equal where transitions are the same; L may be 0, which leaves (n, 0).
+        rewarded: (n, L).
+        size: transitions of a context.
+        generator: of the draws.
+    """
+    n, length = keys.shape
+    if length == 0:
+        return np.empty((n, 0), np.int64)
+    # Distinct ones from 0, rewarded ones from 1, repetitions below: in random order within each.
+    priority = generator.random(keys.shape) + rewarded
+    priority[~_first_of_their_kind(keys)] = -1
+    order = (-priority).argsort(axis=1)[:, :size]
+    distinct = (np.take_along_axis(priority, order, axis=1) >= 0).sum(axis=1, keepdims=True)
+    slots = np.broadcast_to(np.arange(size), (n, size))
+    repeated = (generator.random((n, size)) * distinct).astype(np.int64)
+    shown = np.take_along_axis(order, np.where(slots < distinct, slots, repeated), axis=1)
+    return generator.permuted(shown, axis=1)
+
+
+def _first_of_their_kind(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n, L): whether no earlier transition of the row has the same key."""
+    order = keys.argsort(axis=1, kind="stable")
+    ordered = np.take_along_axis(keys, order, axis=1)
+    new = np.ones_like(ordered, dtype=np.bool_)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.empty_like(new)
+    np.put_along_axis(first, order, new, axis=1)
+    return first
