@@ -6,11 +6,18 @@ ideal follows from it: offline, the arm of the highest posterior mean loses leas
 online, Thompson sampling plays the arm of the highest draw.
 """
 
+from typing import Any
+
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 Numbers = NDArray[np.float64]
+
+GRID = 256
+"""Points at which densities of means are computed: 0.0045 apart, a third of the narrowest one's
+standard deviation after 500 pulls."""
 
 
 def posterior_means(counts: Numbers, sums: Numbers, sigma: float) -> Numbers:
@@ -61,3 +68,77 @@ def _towards_zero(
 def _density(z: Numbers) -> Numbers:
     """Of the standard normal distribution."""
     return np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def best_arm_probabilities(
+    actions: NDArray[np.integer[Any]],
+    rewards: NDArray[np.floating[Any]],
+    n_arms: int,
+    sigma: float,
+    noise: float,
+) -> NDArray[np.float64]:
+    """(n, T + 1, A): after each prefix, the probability that an arm's score is the highest.
+
+    Args:
+        actions: (n, T) pulls.
+        rewards: (n, T), Gaussian.
+        n_arms: A.
+        sigma: standard deviation of rewards.
+        noise: standard deviation of a score around its arm's mean.
+    """
+    n_tasks, horizon = actions.shape
+    grid = np.linspace(-4 * noise, 1 + 4 * noise, GRID)
+    counts, sums = np.zeros((n_tasks, n_arms)), np.zeros((n_tasks, n_arms))
+    masses = np.empty((n_tasks, n_arms, GRID), np.float32)
+    below = np.empty_like(masses)
+    result = np.empty((n_tasks, horizon + 1, n_arms))
+    every, tasks = np.indices((n_tasks, n_arms)), np.arange(n_tasks)
+    for t in range(horizon + 1):
+        changed = (every[0], every[1]) if t == 0 else (tasks, actions[:, t - 1])
+        if t > 0:  # a pull changes one arm
+            counts[changed] += 1
+            sums[changed] += rewards[:, t - 1]
+        density = score_density(counts[changed], sums[changed], sigma, noise, grid)
+        share = density / density.sum(axis=-1, keepdims=True)
+        masses[changed] = share
+        # Half of a point's own mass is below it.
+        below[changed] = share.cumsum(axis=-1) - share / 2
+        _highest(masses, below, result[:, t])
+    return result / result.sum(axis=2, keepdims=True)
+
+
+def score_density(
+    counts: Numbers, sums: Numbers, sigma: float, noise: float, grid: Numbers
+) -> Numbers:
+    """(..., GRID): density of an arm's mean plus normal noise, up to a factor, for (...) arms."""
+    pulled = counts[..., None] > 0
+    pulls = np.maximum(counts, 1)[..., None]
+    averages, variances = sums[..., None] / pulls, sigma**2 / pulls
+    if noise == 0:
+        inside = (grid >= 0) & (grid <= 1)
+        exponent = -((grid - averages) ** 2) / (2 * variances)
+        exponent = np.where(inside, exponent, -np.inf)
+        known = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
+        return np.where(pulled, known, inside * 1.0)
+    # Given a score, the mean is normal again, around a weighted mean of score and average.
+    total = variances + noise**2
+    middle = (grid * variances + averages * noise**2) / total
+    width = np.sqrt(variances * noise**2 / total)
+    exponent = -((grid - averages) ** 2) / (2 * total)
+    within = ndtr((1 - middle) / width) - ndtr(-middle / width)
+    known = np.exp(exponent - exponent.max(axis=-1, keepdims=True)) * within
+    return np.where(pulled, known, ndtr(grid / noise) - ndtr((grid - 1) / noise))
+
+
+@njit(cache=True, fastmath=True)
+def _highest(masses, below, chances):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Fills (n, A): that an arm is at a point of the grid, and all others are below it."""
+    arms, points = masses.shape[1:]
+    for task in range(len(masses)):
+        for arm in range(arms):
+            product = masses[task, arm].copy()
+            for other in range(arms):
+                if other != arm:
+                    for x in range(points):
+                        product[x] *= below[task, other, x]
+            chances[task, arm] = product.sum()

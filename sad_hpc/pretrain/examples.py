@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
+from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.questions import Batch, holdout_questions, training_questions
 from sad_hpc.pretrain.repetition import repetitions
@@ -35,6 +36,7 @@ class Examples:
         holdout: tasks kept out of training.
         stateless: whether there is one state only, as in bandits.
         repeated: probability that a context is trained on with repetitions, see `repetitions`.
+        ideal: answers to the held-out questions, where they are known.
     """
 
     def __init__(
@@ -44,12 +46,13 @@ class Examples:
         holdout: int,
         stateless: bool,
         repeated: float = 0.0,
+        ideal: IdealAnswers | None = None,
     ) -> None:
         parts = [part for part in (*CONTEXT_PARTS, "images") if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
         self._questions = training_questions(method, columns, stateless)
         self._holdout_questions = holdout_questions(method, columns, stateless)
-        self._repeated = repeated
+        self._repeated, self.ideal = repeated, ideal
         self.n_holdout = holdout
         self.n_train = len(self._context.actions) - holdout
 
@@ -69,6 +72,7 @@ class Examples:
         context = source.context if source.context in groups else groups[0]
         has_images = family.image_size is not None
         names = {part: f"{context}/{part}" for part in context_parts(family)}
+        names["parameters"] = "tasks/parameters"
         if source.labels is not None:
             names["query_states"] = f"{source.labels}/query_states"
             names["labels"] = f"{source.labels}/actions"
@@ -79,10 +83,15 @@ class Examples:
         if source.by_return:
             dit = experiment.dit
             arrays["return_to_go"] = dit.weight * return_to_go(arrays["rewards"], dit.discount)
+        ideal, holdout = None, experiment.pretrain.holdout_tasks
+        if source.labels is not None:
+            last = {key: array[-holdout:] for key, array in arrays.items()}
+            ideal = ideal_answers(family, experiment.data, source.labels, last)
+        del arrays["parameters"]
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
-        pretrain = experiment.pretrain
-        return cls(source, columns, pretrain.holdout_tasks, stateless, pretrain.repeated_contexts)
+        repeated = experiment.pretrain.repeated_contexts
+        return cls(source, columns, holdout, stateless, repeated, ideal)
 
     @property
     def device(self) -> torch.device:

@@ -37,9 +37,12 @@ class MetricsLog:
             if name not in ("epoch", "step"):
                 self._tensorboard.add_scalar(name, value, int(metrics["step"]))
         self._tensorboard.flush()
+        above = metrics.get("excess_loss")
+        excess = "" if above is None else f" ({above:.4f} above the ideal)"
         print(
             f"epoch {metrics['epoch']}: train loss {metrics['train_loss']:.4f}, held-out loss "
-            f"{metrics['holdout_loss']:.4f}, label accuracy {metrics['holdout_accuracy']:.3f}, "
+            f"{metrics['holdout_loss']:.4f}{excess}, label accuracy "
+            f"{metrics['holdout_accuracy']:.3f}, "
             f"{metrics['tokens_per_second']:,.0f} tokens/s",
             flush=True,
         )

@@ -20,7 +20,7 @@ from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.engine import precision_of
 from sad_hpc.pretrain.examples import Examples
-from sad_hpc.pretrain.learner import action_loss
+from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Agreement, Decision
@@ -88,6 +88,7 @@ class Trainer:
         self._folder, self._signature, self._seed = folder, signature, seed
         self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
         self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
+        self._holdout = Holdout(examples, self._rank, self._world_size)
         self._batches = examples.n_train // config.batch_size
         self._step = 0
         is_first = self._rank == 0
@@ -184,7 +185,9 @@ class Trainer:
         self._step += 1
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
-        holdout_loss, holdout_accuracy, train_loss = self._measure()
+        found = self._holdout.measure(self._engine)
+        train_loss = self._loss_sum / (self._batches * self._world_size)
+        dist.all_reduce(train_loss)
         tokens = steps * self._config.batch_size * self._examples.tokens
         self._loss_sum.zero_()
         if log is not None:
@@ -192,33 +195,12 @@ class Trainer:
                 {
                     "epoch": epoch + 1,
                     "step": self._step,
-                    "train_loss": train_loss,
-                    "holdout_loss": holdout_loss,
-                    "holdout_accuracy": holdout_accuracy,
+                    "train_loss": train_loss.item(),
+                    **found,
                     "tokens_per_second": tokens / max(seconds, 1e-9),
                     "seconds": seconds,
                 }
             )
-
-    @torch.no_grad()
-    def _measure(self) -> tuple[float, float, float]:
-        """Held-out loss (nats: weights are divided out) and label accuracy; epoch's train loss."""
-        self._engine.eval()
-        sums = torch.zeros(4, dtype=torch.float64, device=self._engine.device)
-        for rows in self._examples.holdout(self._rank, self._world_size).split(256):
-            if not len(rows):  # fewer held-out tasks than ranks
-                continue
-            batch = self._examples.held_out(rows)
-            logits = self._engine.module.logits(batch)
-            sums[0] += action_loss(logits, batch.labels, batch.weights) * len(rows)
-            sums[1] += len(rows) if batch.weights is None else batch.weights.mean(1).sum()
-            right = logits.argmax(dim=-1) == batch.labels
-            sums[2] += right[:, batch.judged].double().mean(1).sum()
-        sums[3] = self._loss_sum / (self._batches * self._world_size)
-        dist.all_reduce(sums)
-        self._engine.train()
-        loss, weight, accuracy, train_loss = sums.tolist()
-        return loss / max(weight, 1e-9), accuracy / self._examples.n_holdout, train_loss
 
     def _save(self) -> None:
         # Each rank's sum differs; all are restored from their mean, whose total is the same.

@@ -8,16 +8,11 @@ from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.ideal.label_law import algorithm_5_law, best_of, hitting_step_law, label_chances
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import TabularMDPs, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
-from tests.distill.laws import (
-    algorithm_5_law,
-    assert_law,
-    best_of,
-    hitting_step_law,
-    label_chances,
-)
+from tests.distill.laws import assert_law
 
 FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
 GOAL = FAMILY.parameters("train", 0, 1)

@@ -1,0 +1,135 @@
+"""The exact law of labels: which query states and actions Algorithms 2 and 5 give, by dynamic
+programming.
+
+A model that makes no mistake answers with the law of the labels that it was trained on, averaged
+over the tasks that its context leaves.  An accepted query state tells of the task, too: it is more
+often near the reward.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+
+
+def label_law(
+    family: TabularFamily, data: DataConfig, labels: str, split: str = "train"
+) -> NDArray[np.float64] | None:
+    """(M, S, A): joint law of query state and label in each distinct task of a split.
+
+    None where it is not known: of the mean score over several rollouts, and of dense rewards.
+
+    Args:
+        family: of the tasks.
+        data: says how labels are made.
+        labels: HDF5 group of the labels, such as `labels/sad`.
+        split: of the tasks.
+    """
+    parameters = family.distinct[split]
+    policy = _shares(data, family.n_actions)
+    if labels == "labels/dpt":
+        return np.broadcast_to(
+            policy / family.n_states, (len(parameters), family.n_states, family.n_actions)
+        )
+    if labels == "labels/dpt_star":
+        optimal = family.optimal_actions(parameters).astype(np.float64)
+        return optimal / optimal.sum(axis=-1, keepdims=True) / family.n_states
+    if not family.sparse_reward or (data.score == "mean" and data.episodes_per_action > 1):
+        return None
+    mdps, ties = family.mdps(parameters), data.tie_break == "random"
+    steps, episodes = data.trust_horizon, data.episodes_per_action
+    return np.stack(
+        [
+            algorithm_5_law(TabularMDPs(*one), policy, steps, ties, episodes)
+            for one in zip(mdps.next_states[:, None], mdps.rewards[:, None], strict=True)
+        ]
+    )
+
+
+def _shares(data: DataConfig, n_actions: int) -> NDArray[np.float64]:
+    """(A,): the behavior policy."""
+    table = policy_table(data.behavior_policy, n_actions)
+    return np.bincount(table, minlength=n_actions) / len(table)
+
+
+def hitting_step_law(
+    next_states: NDArray[np.uint16],
+    rewards: NDArray[np.float32],
+    policy: NDArray[np.float64],
+    steps: int,
+) -> NDArray[np.float64]:
+    """(S, A, N + 1): chance that a rollout is first paid at step 1..N, or (last) not at all."""
+    n_states, n_actions = rewards.shape
+    law = np.zeros((n_states, n_actions, steps + 1))
+    # Chance of being first paid k steps from a state under the policy.
+    from_state = np.zeros((n_states, steps + 1))
+    for k in range(1, steps + 1):
+        paid = rewards > 0
+        per_action = paid * 1.0 if k == 1 else ~paid * from_state[next_states, k - 1]
+        law[:, :, k - 1] = per_action
+        from_state[:, k] = per_action @ policy
+    law[:, :, steps] = 1 - law[:, :, :steps].sum(axis=-1)
+    return law
+
+
+def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
+    """(S, A, N + 1): the same of the fastest of several independent rollouts."""
+    beyond = np.maximum(1 - law[:, :, :-1].cumsum(axis=-1), 0) ** episodes
+    none = np.ones((*law.shape[:2], 1))
+    return -np.diff(np.concatenate([none, beyond, np.zeros_like(none)], axis=-1))
+
+
+def algorithm_5_law(
+    mdps: TabularMDPs,
+    policy: NDArray[np.float64],
+    steps: int,
+    random_ties: bool,
+    episodes: int = 1,
+) -> NDArray[np.float64]:
+    """(S, A): joint law of query state and action label for a single MDP.
+
+    Of N_ep > 1 episodes the fastest counts (`data.score: best`).
+    """
+    law = hitting_step_law(mdps.next_states[0], mdps.rewards[0], policy, steps)
+    if episodes > 1:
+        law = best_of(law, episodes)
+    joint = label_chances(law, random_ties)
+    return joint / joint.sum()
+
+
+def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:
+    """(S, A): chance that a query state is accepted with each label, from `hitting_step_law`."""
+    # Chance that an action needs more than k steps.
+    beyond = 1 - law.cumsum(axis=-1)
+    chances = np.zeros(law.shape[:2])
+    for action in range(law.shape[1]):
+        for k in range(law.shape[2] - 1):
+            chances[:, action] += law[:, action, k] * _wins(law, beyond, action, k, random_ties)
+    return chances
+
+
+def _wins(
+    law: NDArray[np.float64],
+    beyond: NDArray[np.float64],
+    action: int,
+    k: int,
+    random_ties: bool,
+) -> NDArray[np.float64]:
+    """(S,): chance that `action`, paid at step k, is chosen over the others."""
+    others = [a for a in range(law.shape[1]) if a != action]
+    if not random_ties:
+        chance = np.ones(len(law))
+        for other in others:
+            ties = 0.0 if other < action else law[:, other, k]
+            chance = chance * (beyond[:, other, k] + ties)
+        return chance
+    # counts[:, m]: chance that m of the others tie and the rest need longer.
+    counts = np.zeros((len(law), len(others) + 1))
+    counts[:, 0] = 1
+    for other in others:
+        longer, ties = beyond[:, other, k, None], law[:, other, k, None]
+        counts[:, 1:] = counts[:, 1:] * longer + counts[:, :-1] * ties
+        counts[:, :1] = counts[:, :1] * longer
+    return counts @ (1 / np.arange(1, counts.shape[1] + 1))

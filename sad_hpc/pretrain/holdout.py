@@ -1,0 +1,84 @@
+"""Training tasks that are kept out of training: what the model answers to them, and the ideal."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sad_hpc.ideal.answers import IdealAnswers
+from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.learner import action_loss
+from sad_hpc.pretrain.questions import Batch
+
+ROWS = 256
+"""Tasks in one forward pass."""
+
+
+class Holdout:
+    """A rank's share of the held-out tasks.
+
+    Args:
+        examples: with the held-out ones.
+        rank: of this process.
+        world_size: number of ranks.
+    """
+
+    def __init__(self, examples: Examples, rank: int, world_size: int) -> None:
+        self._examples, self._rows = examples, examples.holdout(rank, world_size)
+
+    @torch.no_grad()
+    def measure(self, engine: Any) -> dict[str, float]:
+        """Means over all ranks' held-out tasks; every rank must call it.
+
+        Returns:
+            `holdout_loss` in nats (weights are divided out) and `holdout_accuracy` of labels; where
+            the ideal answers are known `excess_loss`, by how much the loss is above theirs, and
+            `told_accuracy`, the share of optimal actions among the answers to contexts that leave
+            a single task.
+        """
+        engine.eval()
+        sums = torch.zeros(6, dtype=torch.float64, device=engine.device)
+        for rows in self._rows.split(ROWS):
+            if len(rows):  # there may be fewer held-out tasks than ranks
+                batch = self._examples.held_out(rows)
+                logits = engine.module.logits(batch)
+                sums[:3] += _sums(batch, logits)
+                if self._examples.ideal is not None:
+                    sums[3:] += _sums_beside(self._examples.ideal, self._own(rows), batch, logits)
+        dist.all_reduce(sums)
+        engine.train()
+        loss, weight, accuracy, ideal_loss, told, right = sums.tolist()
+        found = {
+            "holdout_loss": loss / max(weight, 1e-9),
+            "holdout_accuracy": accuracy / self._examples.n_holdout,
+        }
+        if self._examples.ideal is not None:
+            found["excess_loss"] = (loss - ideal_loss) / self._examples.n_holdout
+        if told:
+            found["told_accuracy"] = right / told
+        return found
+
+    def _own(self, rows: Tensor) -> Any:
+        """Numbers of rows among the held-out ones."""
+        return (rows - self._examples.n_train).cpu().numpy()
+
+
+def _sums(batch: Batch, logits: Tensor) -> Tensor:
+    """(3,) over tasks: loss, weight and accuracy."""
+    tasks = len(logits)
+    right = (logits.argmax(dim=-1) == batch.labels)[:, batch.judged].double().mean(1).sum()
+    weight = float(tasks) if batch.weights is None else batch.weights.mean(1).sum().item()
+    loss = action_loss(logits, batch.labels, batch.weights).item() * tasks
+    return torch.tensor([loss, weight, right.item()], dtype=torch.float64, device=logits.device)
+
+
+def _sums_beside(ideal: IdealAnswers, own: Any, batch: Batch, logits: Tensor) -> Tensor:
+    """(3,): the ideal answers' loss over tasks, answers that are told, and how many are optimal."""
+    probabilities = torch.from_numpy(ideal.probabilities[own]).to(logits.device)
+    loss = action_loss(probabilities.log(), batch.labels).item() * len(logits)
+    told = torch.from_numpy(ideal.told[own]).to(logits.device)
+    optimal = torch.from_numpy(ideal.right[own]).to(logits.device)
+    right = optimal.gather(1, logits.argmax(dim=-1)) & told
+    counts = [loss, told.sum().item(), right.sum().item()]
+    return torch.tensor(counts, dtype=torch.float64, device=logits.device)
