@@ -10,15 +10,19 @@ import pandas as pd
 import yaml
 
 from sad_hpc.aggregate.comparison_files import write_comparisons
-from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
+from sad_hpc.aggregate.diagnosis import diagnose, diagnosis_table
+from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
+from sad_hpc.aggregate.figures import draw_offline, draw_online
 from sad_hpc.aggregate.labels import label_table
+from sad_hpc.aggregate.order import row_order
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
 from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.series import check_alike, make_series
-from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
+from sad_hpc.aggregate.summary import seed_table, summary_table, write_curves, write_table
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
+from sad_hpc.aggregate.training_figure import draw_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment.config import marked, training
@@ -28,7 +32,7 @@ from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
-MADE = {*FILES, "README.md", "offline.png", "online.png", "sweep.png"}
+MADE = {*FILES, "README.md", "offline.png", "online.png", "diagnosis.png", "sweep.png"}
 """All that aggregate may make in a results folder; what else lies there is the user's."""
 
 
@@ -129,23 +133,27 @@ def _write_results(
     run: Run, folder: Path, home: Path, read: Sequence[Result], missing: Sequence[Element]
 ) -> None:
     """Everything else, in `folder`, whose place will be `home`."""
+    rows = row_order(run.experiment.rows)
+    read = sorted(read, key=lambda result: rows.index(result.method))
     present = [(result.method, result.seed) for result in read]
     family = read[0].task_family
-    series = make_series(read, list(run.experiment.rows))
+    series = make_series(read, rows)
     training = read_training(run, present)
     source = origin(run, present, missing)
-    summary = summary_table(family, series)
+    summary, seeds = summary_table(family, series), seed_table(family, series)
     gaps = missing_notes(source["missing"])
 
     write_json(folder / "provenance.json", source)
     write_table(folder / "summary.csv", summary)
+    write_table(folder / "seeds.csv", seeds)
     labels = _write_labels(run, folder, summary)
     config = run.experiment.model_dump(mode="json")
     attributes = {"task_family": family, "config": config, "provenance": source}
     write_curves(folder / "summary.h5", series, training, attributes)
-    write_comparisons(folder, [summary], gaps)
+    write_comparisons(folder, [summary], [seeds], gaps)
     draw_offline(folder / "offline.png", family, series)
     draw_online(folder / "online.png", family, series)
+    _write_diagnosis(run, folder, read)
     # The models may have been trained on another family's tasks.
     if training:
         trained_on = make_family(run.experiment.source.task).name
@@ -166,6 +174,14 @@ def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame
         write_table(folder / "sweep.csv", table)
         draw_sweep(folder / "sweep.png", family, table, keys, summary)
     return labels
+
+
+def _write_diagnosis(run: Run, folder: Path, read: Sequence[Result]) -> None:
+    """What contexts show online, for families in which they are counted."""
+    horizon = run.experiment.task.horizon
+    if found := diagnose(read, horizon):
+        write_table(folder / "diagnosis.csv", diagnosis_table(found, horizon))
+        draw_diagnosis(folder / "diagnosis.png", read[0].task_family, found, horizon)
 
 
 def _sizes(folder: Path) -> dict[str, int | None]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class ModeResult:
     """(n_tasks, K): rewarded transitions in the context of each entry, where they were counted."""
     references: dict[str, NDArray[np.float32]]
     """(n_tasks, K) by name: what other policies reach on the same tasks."""
+    reference_context_rewards: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    """(n_tasks, K) by name, of references that collect contexts of their own."""
 
     @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":

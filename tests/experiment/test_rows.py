@@ -153,7 +153,11 @@ def test_a_recipe_is_a_variant_with_a_short_name(name: str, method: str, files: 
 
 
 def test_other_names_are_no_recipes():
-    assert [slug(name) for name in ("SAD", "DPT*", "DPT*, a+b")] == ["sad", "dpt_star", "dpt_star_a_b"]
+    assert [slug(name) for name in ("SAD", "DPT*", "DPT*, a+b")] == [
+        "sad",
+        "dpt_star",
+        "dpt_star_a_b",
+    ]
     assert not any(map(is_recipe, ("SAD", "SAD, a+b", "ABC+", "ideal, history", "optimal")))
     assert method_of("SAD, a+b") == "SAD"
     assert [method_of(name) for name in ("ideal, history", "optimal", "UCB", "")] == [None] * 4
