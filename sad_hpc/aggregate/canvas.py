@@ -99,6 +99,7 @@ def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:
         loc="outside lower center",
         ncols=columns,
         frameon=False,
+        handlelength=3,  # shows dashes, also of wide lines
         fontsize=9,
     )
     figure.draw_without_rendering()

@@ -1,15 +1,14 @@
 """The last stage: from every element's result file to the tables and figures of an experiment."""
 
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
 import pandas as pd
 import yaml
 
 from sad_hpc.aggregate.comparison_files import write_comparisons
+from sad_hpc.aggregate.copies import copy_results
 from sad_hpc.aggregate.diagnosis import diagnose, diagnosis_table
 from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
 from sad_hpc.aggregate.figures import draw_offline, draw_online
@@ -26,8 +25,6 @@ from sad_hpc.aggregate.training_figure import draw_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment.config import marked, training
-from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -54,14 +51,18 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))
-    read = [_read_element(run, element) for element in present]
+    rows = row_order(run.experiment.rows)
+    read = [
+        _read_element(run, element)
+        for element in sorted(present, key=lambda each: rows.index(each[0]))
+    ]
     check_alike(read)
     folder = results / run.experiment.name
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
         with replacing(folder, MADE) as new:
-            _copy_results(run, present, new / "evaluations")
+            copy_results(read, new / "evaluations")
             _write_config(run, new)
             _write_results(run, new, folder, read, missing)
         if not missing:
@@ -108,15 +109,6 @@ def _evaluation_folders(run: Run) -> list[str]:
     return [run.evaluation(*element).path.name for element in run.experiment.elements]
 
 
-def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
-    for row, seed in present:
-        with atomic_path(folder / f"{slug(row)}-seed{seed}.h5") as temporary:
-            shutil.copyfile(_result_path(run, (row, seed)), temporary)
-            if row not in METHODS:  # the file itself knows its method alone
-                with h5py.File(temporary, "r+") as file:
-                    file.attrs["row"] = row
-
-
 def _write_config(run: Run, folder: Path) -> None:
     """config.json for programs, and config.yaml, which `sad-hpc launch` reads back unchanged."""
     config = run.experiment.model_dump(mode="json")
@@ -133,11 +125,9 @@ def _write_results(
     run: Run, folder: Path, home: Path, read: Sequence[Result], missing: Sequence[Element]
 ) -> None:
     """Everything else, in `folder`, whose place will be `home`."""
-    rows = row_order(run.experiment.rows)
-    read = sorted(read, key=lambda result: rows.index(result.method))
     present = [(result.method, result.seed) for result in read]
     family = read[0].task_family
-    series = make_series(read, rows)
+    series = make_series(read, row_order(run.experiment.rows))
     training = read_training(run, present)
     source = origin(run, present, missing)
     summary, seeds = summary_table(family, series), seed_table(family, series)

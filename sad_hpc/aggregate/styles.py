@@ -30,11 +30,12 @@ COLORS: dict[str, Color] = {method.name: method.color for method in METHODS.valu
 WIDTHS = {"SAD": (1.8, 5), "DPT*": (3.6, 3)}
 """Width and layer by method."""
 RECIPES: tuple[tuple[Dashes, str], ...] = (
-    ((0, (5, 1.5)), "//"),
+    ((0, (3, 1)), "//"),
     ((0, (1.5, 1.2)), ".."),
     ((0, (6, 1.5, 1.5, 1.5)), "xx"),
 )
-"""Dashes and hatch of a method's recipes, in their order; the last is of all further ones."""
+"""Dashes and hatch of a method's recipe (`SAD+`), then of its variants in their order; the last is
+that of all further ones."""
 OTHER_COLORS = colormaps["viridis"]
 """Of variants and points of a sweep, in their order."""
 REFERENCE_STYLES: dict[str, tuple[Color, Dashes]] = {
@@ -59,7 +60,8 @@ def row_styles(names: Iterable[str]) -> dict[str, Style]:
     recipes = [name for name in distinct if is_recipe(name)]
     for name in recipes:
         method = method_of(name) or ""
-        before = [each for each in recipes if method_of(each) == method].index(name)
+        variants = [each for each in recipes if method_of(each) == method and "," in each]
+        before = 1 + variants.index(name) if name in variants else 0
         dashes, hatch = RECIPES[min(before, len(RECIPES) - 1)]
         own[name] = replace(own[method], dashes=dashes, hatch=hatch)
     others = [name for name in distinct if name not in own]

@@ -198,7 +198,8 @@ def _write_series(group: Any, series: Series) -> None:
     group.attrs.update(asdict(series.measure))
     kind = "references" if series.is_reference else "methods"
     name = series.policy if series.is_reference else slug(series.policy)
-    dataset = group.create_dataset(f"{series.subset}/{kind}/{name}", data=series.curves)
+    place = f"{series.subset}/{kind}/{name}"
+    dataset = group.create_dataset(place, data=series.curves, compression="gzip", shuffle=True)
     dataset.attrs["name"] = series.policy
     dataset.attrs["seeds"] = series.seeds
 

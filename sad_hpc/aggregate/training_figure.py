@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from sad_hpc.aggregate.canvas import count_along, draw_band, make_panels, save_with_legend
@@ -35,7 +36,7 @@ def training_panels(training: Sequence[Training]) -> list[Panel]:
         Panel("hold-out loss beyond the ideal learner's (nats)", excess, logarithmic=True),
         Panel("hold-out loss (nats)", others),
         Panel("hold-out label accuracy (%)", accuracy),
-        Panel("... where the context leaves one task (%)", told),
+        Panel("the same, where the context tells the task (%)", told),
     ]
     return [panel for panel in panels if panel.curves]
 
@@ -54,13 +55,23 @@ def draw_training(path: Path, family: str, training: Sequence[Training]) -> None
                 draw_band(axes, columns, curves, styles[one.method], label)
         axes.set_ylabel(panel.label)
         if by_step:
-            axes.set_xscale("log")
-            axes.set_xlabel("optimizer steps")
+            _along_steps(axes, [one.steps for one in training])
         else:
             count_along(axes, "epoch")
         if panel.logarithmic:
             _by_magnitude(axes, list(panel.curves.values()))
     save_with_legend(path, figure, panels)
+
+
+def _along_steps(axes: Axes, steps: Sequence[NDArray[np.float64]]) -> None:
+    """A logarithmic axis, the same in all panels: rows may differ a hundredfold."""
+    every = np.concatenate(steps)
+    axes.set_xscale("log")
+    axes.set_xlim(every.min() / 1.1, every.max() * 1.1)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("optimizer steps")
 
 
 def _known(curves: NDArray[np.float64]) -> bool:
