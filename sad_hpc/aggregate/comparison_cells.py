@@ -26,7 +26,7 @@ ORACLE_HEADER = ["Environment", "Rows", "Better by", "95 % interval", "Over seed
 VALUES_TEXT = (
     "Mean ± standard deviation over training seeds, and the 95 % bootstrap interval of the mean. "
     "Of the ideal: a return divided by that of the ideal learner, which knows the task family and "
-    "nothing else; of suboptimality and regret, what is lost beyond the ideal learner's loss. "
+    "remembers what the row does; of suboptimality and regret, what is lost beyond its loss. "
     "From random to optimal: (value - random) / (optimal - random), which for suboptimality and "
     f'regret is 1 - value / random. "{AT_CHANCE}": not better than random play by a 95 % '
     f"t interval over seeds, and less than {100 * CHANCE:.0f} % of the way to the optimum. "
