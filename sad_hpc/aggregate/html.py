@@ -8,11 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 from sad_hpc.aggregate.comparison import comparison
-from sad_hpc.aggregate.comparison_files import (
+from sad_hpc.aggregate.comparison_cells import (
+    ORACLE_HEADER,
+    ORACLE_TEXT,
     PERCENT_HEADER,
     PERCENT_TEXT,
     VALUES_HEADER,
     VALUES_TEXT,
+    oracle_cells,
     percent_cells,
     value_cells,
 )
@@ -26,6 +29,7 @@ from sad_hpc.evaluate.result import MODES
 IMAGES = {
     "offline.png": "Offline evaluation",
     "online.png": "Online evaluation",
+    "diagnosis.png": "Online returns and what the contexts show",
     "training.png": "Pretraining: loss and label accuracy on held-out training tasks",
 }
 
@@ -42,7 +46,9 @@ def write_report(path: Path, experiments: Sequence[ResultsFolder], notes: Sequen
         SadError: one has no config.yaml of its own, or the page cannot be written.
     """
     summaries = [one.summary for one in experiments]
-    tables = {mode: comparison(summaries, mode) for mode in MODES}
+    seeds = [one.seeds for one in experiments]
+    tables = {mode: comparison(summaries, mode, seeds) for mode in MODES}
+    oracles = {mode: oracle_cells(table) for mode, table in tables.items()}
     write_page(
         path,
         "report.html.jinja",
@@ -50,6 +56,8 @@ def write_report(path: Path, experiments: Sequence[ResultsFolder], notes: Sequen
         values={mode: (VALUES_HEADER, value_cells(table)) for mode, table in tables.items()},
         percent_text=PERCENT_TEXT,
         percent={mode: (PERCENT_HEADER, percent_cells(table)) for mode, table in tables.items()},
+        oracle_text=ORACLE_TEXT,
+        oracles={mode: (ORACLE_HEADER, cells) for mode, cells in oracles.items() if cells},
         experiments=[_experiment(one, path.parent) for one in experiments],
         notes=notes,
     )

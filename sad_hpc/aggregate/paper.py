@@ -1,4 +1,7 @@
-"""What the paper prints: names of task families, and its comparison tables."""
+"""What the paper prints: names of task families, its comparison tables, and what these imply."""
+
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.experiment.methods import BASELINES
 
 FAMILY_NAMES = {
     "gaussian_bandit": "Gaussian Bandits",
@@ -30,6 +33,34 @@ IMPROVEMENTS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 """Percent, by mode and task family, over BASELINES: tables compare_offline and compare_online."""
+
+
+def implied_values(mode: str, family: str, metric: str, random: float) -> dict[str, float]:
+    """Which values the paper's percentages imply, by method: it prints no absolute ones.
+
+    An inference, not a number of the paper: it takes AD, which learns from random play here, to be
+    at random play.  SAD's value follows from its percentage over AD, and the others' from SAD's
+    percentages over them.  Where AD was better than that, so were all of them.
+
+    Args:
+        mode: offline or online.
+        family: of the tasks; those that the paper does not have give an empty dictionary.
+        metric: return, suboptimality or regret.
+        random: what our uniformly random policy reaches in this mode; may be NaN.
+    """
+    if family not in FAMILY_NAMES:
+        return {}
+    ratios = {
+        name: 1 + each / 100
+        for name, each in zip(BASELINES, IMPROVEMENTS[mode][family], strict=True)
+    }
+    if HIGHER_IS_BETTER[metric]:
+        sad = random * ratios["AD"]
+        others = {name: sad / ratios[name] for name in ratios}
+    else:
+        sad = random / ratios["AD"]
+        others = {name: sad * ratios[name] for name in ratios}
+    return {**{name: others[name] for name in BASELINES if name != "AD"}, "SAD": sad}
 
 
 def family_name(family: str) -> str:

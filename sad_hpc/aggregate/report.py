@@ -24,7 +24,9 @@ def overview(results: Path) -> Path:
         raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
     chosen = choose(found)
     notes = [note for one in chosen for note in one.notes] + left_out(found, chosen)
-    write_comparisons(results, [one.summary for one in chosen], notes)
+    write_comparisons(
+        results, [one.summary for one in chosen], [one.seeds for one in chosen], notes
+    )
     path = results / PAGE
     write_report(path, chosen, notes)
     return path

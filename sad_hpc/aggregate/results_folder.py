@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from sad_hpc.aggregate.origin import missing_notes, read_origin
-from sad_hpc.aggregate.summary import read_summary
+from sad_hpc.aggregate.summary import read_seeds, read_summary
 from sad_hpc.errors import SadError
 from sad_hpc.storage.files import lies_in
 
@@ -32,6 +32,11 @@ class ResultsFolder:
     def summary(self) -> pd.DataFrame:
         """The content of summary.csv."""
         return self._parsed("summary.csv", read_summary)
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """The content of seeds.csv."""
+        return self._parsed("seeds.csv", read_seeds)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean
+from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean, per_seed
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import MODES, SUBSETS, Measure, Result
 
@@ -29,6 +29,9 @@ class Series:
     """(seeds, K): means over the tasks in the subset; NaN over no task."""
     headlines: NDArray[np.float64]
     """(seeds, n_tasks): mean over the last entries in the subset; NaN over none."""
+    ideal: float = float("nan")
+    """What the ideal learner that stands in the policy's own result files reaches on the same
+    entries; NaN where none is known."""
 
     @property
     def statistics(self) -> Statistics:
@@ -40,6 +43,11 @@ class Series:
         """Seeds of which no entry that counts for the headline is in the subset."""
         rows = zip(self.seeds, self.headlines, strict=True)
         return [seed for seed, row in rows if np.isnan(row).all()]
+
+
+def is_ideal(name: str) -> bool:
+    """Whether a reference policy is an ideal learner: `ideal`, or `ideal, history`."""
+    return name == "ideal" or name.startswith("ideal,")
 
 
 def check_alike(results: list[Result]) -> None:
@@ -85,7 +93,7 @@ def _one_series(
     results: list[Result], policy: str, is_reference: bool, mode: str, subset: str
 ) -> Series | None:
     """One series, or None if no result has the policy or the mode's subset."""
-    by_seed: dict[int, tuple[NDArray, NDArray]] = {}
+    by_seed: dict[int, tuple[NDArray, ...]] = {}
     for result in results:
         part, own = result.modes[mode], result.method == policy
         values = part.references.get(policy) if is_reference else part.values if own else None
@@ -94,10 +102,19 @@ def _one_series(
         mask = part.mask(subset, policy if is_reference else None)
         last = slice(-part.measure.headline, None)
         curve = masked_mean(values, mask, axis=0)
-        by_seed[result.seed] = curve, masked_mean(values[:, last], mask[:, last], axis=1)
+        learners = [each for name, each in part.references.items() if is_ideal(name)]
+        by_seed[result.seed] = (
+            curve,
+            *(
+                masked_mean(each[:, last], mask[:, last], axis=1)
+                for each in (values, learners[0] if learners else np.full(values.shape, np.nan))
+            ),
+        )
     if not by_seed:
         return None
-    curves, headlines = map(np.stack, zip(*by_seed.values(), strict=True))
+    curves, headlines, ideals = map(np.stack, zip(*by_seed.values(), strict=True))
+    known = per_seed(ideals)[~np.isnan(per_seed(ideals))]
+    ideal = float(known.mean()) if len(known) else float("nan")
     first = results[0].modes[mode]
     kind = (policy, is_reference, mode, subset, first.measure, first.steps)
-    return Series(*kind, tuple(by_seed), curves, headlines)
+    return Series(*kind, tuple(by_seed), curves, headlines, ideal)

@@ -1,34 +1,35 @@
 """The last stage: from every element's result file to the tables and figures of an experiment."""
 
 import dataclasses
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
 import pandas as pd
 import yaml
 
 from sad_hpc.aggregate.comparison_files import write_comparisons
-from sad_hpc.aggregate.figures import draw_offline, draw_online, draw_training
+from sad_hpc.aggregate.copies import copy_results
+from sad_hpc.aggregate.diagnosis import diagnose, diagnosis_table
+from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
+from sad_hpc.aggregate.figures import draw_offline, draw_online
 from sad_hpc.aggregate.labels import label_table
+from sad_hpc.aggregate.order import row_order
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
 from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.series import check_alike, make_series
-from sad_hpc.aggregate.summary import summary_table, write_curves, write_table
+from sad_hpc.aggregate.summary import seed_table, summary_table, write_curves, write_table
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
+from sad_hpc.aggregate.training_figure import draw_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import RESULT, Result, read_result
 from sad_hpc.experiment.config import marked, training
-from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
-MADE = {*FILES, "README.md", "offline.png", "online.png", "sweep.png"}
+MADE = {*FILES, "README.md", "offline.png", "online.png", "diagnosis.png", "sweep.png"}
 """All that aggregate may make in a results folder; what else lies there is the user's."""
 
 
@@ -50,14 +51,18 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))
-    read = [_read_element(run, element) for element in present]
+    rows = row_order(run.experiment.rows)
+    read = [
+        _read_element(run, element)
+        for element in sorted(present, key=lambda each: rows.index(each[0]))
+    ]
     check_alike(read)
     folder = results / run.experiment.name
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
         with replacing(folder, MADE) as new:
-            _copy_results(run, present, new / "evaluations")
+            copy_results(read, new / "evaluations")
             _write_config(run, new)
             _write_results(run, new, folder, read, missing)
         if not missing:
@@ -104,15 +109,6 @@ def _evaluation_folders(run: Run) -> list[str]:
     return [run.evaluation(*element).path.name for element in run.experiment.elements]
 
 
-def _copy_results(run: Run, present: Sequence[Element], folder: Path) -> None:
-    for row, seed in present:
-        with atomic_path(folder / f"{slug(row)}-seed{seed}.h5") as temporary:
-            shutil.copyfile(_result_path(run, (row, seed)), temporary)
-            if row not in METHODS:  # the file itself knows its method alone
-                with h5py.File(temporary, "r+") as file:
-                    file.attrs["row"] = row
-
-
 def _write_config(run: Run, folder: Path) -> None:
     """config.json for programs, and config.yaml, which `sad-hpc launch` reads back unchanged."""
     config = run.experiment.model_dump(mode="json")
@@ -131,21 +127,23 @@ def _write_results(
     """Everything else, in `folder`, whose place will be `home`."""
     present = [(result.method, result.seed) for result in read]
     family = read[0].task_family
-    series = make_series(read, list(run.experiment.rows))
+    series = make_series(read, row_order(run.experiment.rows))
     training = read_training(run, present)
     source = origin(run, present, missing)
-    summary = summary_table(family, series)
+    summary, seeds = summary_table(family, series), seed_table(family, series)
     gaps = missing_notes(source["missing"])
 
     write_json(folder / "provenance.json", source)
     write_table(folder / "summary.csv", summary)
+    write_table(folder / "seeds.csv", seeds)
     labels = _write_labels(run, folder, summary)
     config = run.experiment.model_dump(mode="json")
     attributes = {"task_family": family, "config": config, "provenance": source}
     write_curves(folder / "summary.h5", series, training, attributes)
-    write_comparisons(folder, [summary], gaps)
+    write_comparisons(folder, [summary], [seeds], gaps)
     draw_offline(folder / "offline.png", family, series)
     draw_online(folder / "online.png", family, series)
+    _write_diagnosis(run, folder, read)
     # The models may have been trained on another family's tasks.
     if training:
         trained_on = make_family(run.experiment.source.task).name
@@ -166,6 +164,14 @@ def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame
         write_table(folder / "sweep.csv", table)
         draw_sweep(folder / "sweep.png", family, table, keys, summary)
     return labels
+
+
+def _write_diagnosis(run: Run, folder: Path, read: Sequence[Result]) -> None:
+    """What contexts show online, for families in which they are counted."""
+    horizon = run.experiment.task.horizon
+    if found := diagnose(read, horizon):
+        write_table(folder / "diagnosis.csv", diagnosis_table(found, horizon))
+        draw_diagnosis(folder / "diagnosis.png", read[0].task_family, found, horizon)
 
 
 def _sizes(folder: Path) -> dict[str, int | None]:

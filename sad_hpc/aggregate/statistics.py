@@ -1,5 +1,6 @@
 """Means over the entries of a subset, and the numbers of a summary row over training seeds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,11 @@ def masked_mean(values: NDArray[np.floating], mask: NDArray[np.bool_], axis: int
         return total / mask.sum(axis=axis)
 
 
+def per_seed(headlines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(seeds,): means of (seeds, n_tasks) over entries that are not NaN; NaN where none is left."""
+    return masked_mean(headlines, ~np.isnan(headlines), axis=1)
+
+
 def describe(headlines: NDArray[np.float64]) -> Statistics:
     """Statistics of per-task headline values.
 
@@ -44,16 +50,16 @@ def describe(headlines: NDArray[np.float64]) -> Statistics:
         headlines: (seeds, n_tasks), NaN where a task has no entry in the subset.
     """
     belongs = ~np.isnan(headlines)
-    per_seed = masked_mean(headlines, belongs, axis=1)
-    per_seed = per_seed[~np.isnan(per_seed)]
-    n = len(per_seed)
+    means = per_seed(headlines)
+    means = means[~np.isnan(means)]
+    n = len(means)
     if n == 0:
         return Statistics(0, *[float("nan")] * 5)
-    low, high = bootstrap_interval(per_seed)
+    low, high = bootstrap_interval(means)
     return Statistics(
         n_seeds=n,
-        mean=float(per_seed.mean()),
-        std=float(per_seed.std(ddof=1)) if n > 1 else 0.0,
+        mean=float(means.mean()),
+        std=float(means.std(ddof=1)) if n > 1 else 0.0,
         iqm=float(stats.trim_mean(headlines[belongs], 0.25)),
         ci_low=low,
         ci_high=high,
@@ -73,3 +79,39 @@ def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A quotient of two means over seeds."""
+
+    mean: float
+    low: float
+    """With `high`, a 95 % t interval; NaN where a side has a single seed."""
+    high: float
+    paired: bool
+    """Whether both sides have the same seeds, which are then compared one by one."""
+
+
+def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
+    """The mean of `over`, by seed, divided by that of `under`.
+
+    The quotient r of the means is linear in them for small deviations, so that its error is that of
+    mean(over - r under) / mean(under): by seed where the seeds are the same, and otherwise with the
+    variances of both sides added, and Welch's degrees of freedom.
+    """
+    x, y = (np.array(list(side.values())) for side in (over, under))
+    if not len(x) or not len(y) or y.mean() == 0:
+        return Ratio(float("nan"), float("nan"), float("nan"), False)
+    r, paired = x.mean() / y.mean(), set(over) == set(under)
+    if min(len(x), len(y)) < 2:
+        return Ratio(float(r), float("nan"), float("nan"), paired)
+    if paired:
+        rest = np.array([over[seed] - r * under[seed] for seed in over])
+        variance, freedom = rest.var(ddof=1) / len(rest), len(rest) - 1.0
+    else:
+        parts = np.array([x.var(ddof=1) / len(x), r**2 * y.var(ddof=1) / len(y)])
+        variance, counts = parts.sum(), np.array([len(x), len(y)])
+        freedom = variance**2 / (parts**2 / (counts - 1)).sum() if variance else counts.sum() - 2.0
+    margin = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance) / abs(y.mean())
+    return Ratio(float(r), float(r - margin), float(r + margin), paired)

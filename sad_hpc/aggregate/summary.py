@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
+from sad_hpc.aggregate.statistics import per_seed
 from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.aggregate.training import Training
 from sad_hpc.experiment.rows import slug
@@ -41,9 +42,22 @@ class Row(BaseModel):
     iqm: float
     ci_low: float
     ci_high: float
+    ideal: float
+
+
+class SeedRow(BaseModel):
+    """The headline number of one seed in a row of the summary."""
+
+    task_family: str
+    method: str
+    mode: Literal["offline", "online"]
+    subset: Literal["all", "reward_seen"]
+    seed: int
+    value: float
 
 
 COLUMNS = tuple(Row.model_fields)
+SEED_COLUMNS = tuple(SeedRow.model_fields)
 
 
 def summary_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
@@ -56,10 +70,21 @@ def summary_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
             "metric": one.measure.metric,
             "subset": one.subset,
             **asdict(one.statistics),
+            "ideal": one.ideal,
         }
         for one in series
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def seed_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
+    """SEED_COLUMNS of every seed behind a summary; NaN where it has no entry in the subset."""
+    rows = [
+        (family, one.policy, one.mode, one.subset, seed, value)
+        for one in series
+        for seed, value in zip(one.seeds, per_seed(one.headlines), strict=True)
+    ]
+    return pd.DataFrame(rows, columns=list(SEED_COLUMNS))
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
@@ -81,6 +106,20 @@ def read_summary(content: bytes) -> pd.DataFrame:
         raise ValueError("no row is offline and of all contexts")
     if table.duplicated(["method", "mode", "subset"]).any():
         raise ValueError("two rows are of the same method, mode and subset")
+    return table
+
+
+def read_seeds(content: bytes) -> pd.DataFrame:
+    """The table in the bytes of a `seeds.csv`, which may be a stranger's.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    records = pd.read_csv(io.BytesIO(content)).to_dict("records")
+    rows = [row.model_dump() for row in TypeAdapter(list[SeedRow]).validate_python(records)]
+    table = pd.DataFrame(rows, columns=list(SEED_COLUMNS))
+    if table.duplicated(["method", "mode", "subset", "seed"]).any():
+        raise ValueError("two rows are of the same method, mode, subset and seed")
     return table
 
 
@@ -137,7 +176,8 @@ def write_curves(
         <mode>/steps                             (K), attrs of <mode>: metric, axis, headline
         <mode>/<subset>/methods/<slug>           (seeds, K) float64, attrs name, seeds
         <mode>/<subset>/references/<name>        the same
-        training/<slug>/{epochs,holdout_loss,holdout_accuracy}    (E), (seeds, E), (seeds, E)
+        training/<slug>/{epochs,steps}           (E,)
+        training/<slug>/{holdout_loss,holdout_accuracy,excess_loss,told_accuracy}    (seeds, E)
 
     `attributes` become root attributes, as JSON where they are no text.
     """
@@ -160,7 +200,8 @@ def _write_series(group: Any, series: Series) -> None:
         group["steps"] = series.steps
     kind = "references" if series.is_reference else "methods"
     name = series.policy if series.is_reference else slug(series.policy)
-    dataset = group.create_dataset(f"{series.subset}/{kind}/{name}", data=series.curves)
+    place = f"{series.subset}/{kind}/{name}"
+    dataset = group.create_dataset(place, data=series.curves, compression="gzip", shuffle=True)
     dataset.attrs["name"] = series.policy
     dataset.attrs["seeds"] = series.seeds
 
@@ -168,5 +209,6 @@ def _write_series(group: Any, series: Series) -> None:
 def _write_training(group: Any, training: Training) -> None:
     group.attrs["name"] = training.method
     group.attrs["seeds"] = training.seeds
-    for name in ("epochs", "holdout_loss", "holdout_accuracy"):
-        group[name] = getattr(training, name)
+    for field in fields(training):
+        if isinstance(value := getattr(training, field.name), np.ndarray):
+            group[field.name] = value

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.figures import save
+from sad_hpc.aggregate.canvas import save
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import VIEWS, view_title
 from sad_hpc.experiment.experiment import Experiment

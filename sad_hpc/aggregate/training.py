@@ -13,8 +13,10 @@ from sad_hpc.errors import DivergedError
 from sad_hpc.storage.run import Run
 
 METRICS = "metrics.jsonl"
-Epochs = dict[int, tuple[float, float]]
-"""Hold-out loss and accuracy by epoch."""
+CURVES = ("holdout_loss", "holdout_accuracy", "excess_loss", "told_accuracy", "step")
+"""Keys of a line that are read; a line without one of the latter has NaN."""
+Epochs = dict[int, tuple[float, ...]]
+"""CURVES by epoch."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Training:
     """(seeds, E), nats."""
     holdout_accuracy: NDArray[np.float64]
     """(seeds, E), fraction of labels."""
+    excess_loss: NDArray[np.float64]
+    """(seeds, E), nats: the hold-out loss less the ideal learner's; NaN where that is not known."""
+    told_accuracy: NDArray[np.float64]
+    """(seeds, E), fraction of the labels whose context leaves a single task possible; NaN where it
+    was not measured."""
+    steps: NDArray[np.float64]
+    """(E,): optimizer steps until the end of each epoch; NaN where they were not written."""
 
 
 def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Training]:
@@ -46,7 +55,7 @@ def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Trainin
 
 def _curves(run: Run, method: str, found: dict[int, Epochs]) -> Training:
     for seed, epochs in found.items():
-        if not all(math.isfinite(loss) for loss, _ in epochs.values()):
+        if not all(math.isfinite(loss) for loss, *_ in epochs.values()):
             folder = run.checkpoint(method, seed).path
             raise DivergedError(
                 f"{method} seed {seed} has diverged: {folder / METRICS} holds losses that are not "
@@ -54,8 +63,10 @@ def _curves(run: Run, method: str, found: dict[int, Epochs]) -> Training:
             )
     common = sorted(set.intersection(*(set(epochs) for epochs in found.values())))
     curves = np.array([[epochs[epoch] for epoch in common] for epochs in found.values()])
-    curves = curves.reshape(len(found), len(common), 2)
-    return Training(method, tuple(found), np.array(common), curves[..., 0], curves[..., 1])
+    curves = curves.reshape(len(found), len(common), len(CURVES))
+    loss, accuracy, excess, told, steps = np.moveaxis(curves, -1, 0)
+    # Seeds differ in nothing that decides the steps of an epoch.
+    return Training(method, tuple(found), np.array(common), loss, accuracy, excess, told, steps[0])
 
 
 def read_epochs(path: Path) -> Epochs:
@@ -75,6 +86,5 @@ def read_epochs(path: Path) -> Epochs:
         except ValueError:
             continue
         if isinstance(record, dict) and "holdout_loss" in record and "epoch" in record:
-            accuracy = record.get("holdout_accuracy", float("nan"))
-            epochs[int(record["epoch"])] = (float(record["holdout_loss"]), float(accuracy))
+            epochs[int(record["epoch"])] = tuple(map(float, (record.get(k, "nan") for k in CURVES)))
     return epochs

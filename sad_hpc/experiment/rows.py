@@ -24,10 +24,8 @@ from sad_hpc.experiment.methods import METHODS
 MAX_ROWS = 10_000
 """Each is a training: more of them are a mistake."""
 
-NAME = re.compile(r"[A-Za-z0-9 _.,*=()+-]+")
-
-PLUS = "+"
-"""After a method: with the settings of the config's `recipe`."""
+NAME = re.compile(r"(?P<method>[^,+]+)(?P<recipe>\+?)(?:,(?P<words>[A-Za-z0-9 _.,*=()+-]+))?")
+"""Of a row: a method, a plus where it is a recipe, and words that tell it from others."""
 
 SYMBOLS = {
     "data.queries_per_task": "K",
@@ -47,6 +45,18 @@ class Variant:
     """By dotted key."""
 
 
+def method_of(row: str) -> str | None:
+    """The method that a row's name begins with; None of other names, as of reference policies."""
+    found = NAME.fullmatch(row)
+    return found["method"] if found and found["method"] in METHODS else None
+
+
+def is_recipe(row: str) -> bool:
+    """Whether a row is a recipe or one of its variants, such as `SAD+` and `SAD+, history`."""
+    found = NAME.fullmatch(row)
+    return found is not None and method_of(row) is not None and bool(found["recipe"])
+
+
 def symbol(key: str) -> str:
     """What a key is called in names of rows and on axes."""
     return SYMBOLS.get(key, key.rpartition(".")[2])
@@ -63,16 +73,15 @@ def named_variant(name: str, values: Mapping[str, Any], recipe: Mapping[str, Any
     Raises:
         ValueError: its name cannot be used, or it changes nothing.
     """
-    first, comma, words = name.partition(",")
-    method = first.removesuffix(PLUS)
-    has_words = NAME.fullmatch(words) is not None and bool(words.strip())
-    if method not in METHODS or not (has_words if comma else first != method):
+    method, found = method_of(name), NAME.fullmatch(name)
+    words = found["words"] if found else None
+    if method is None or name == method or (words is not None and not words.strip()):
         raise ValueError(
-            f"{name!r} is no name for a variant: begin with a method, then a comma and letters, "
-            "digits, blanks and _.,*=()+-, as in 'SAD, N_ep = 64'; or a method and a plus, for the "
-            f"settings of `recipe`, as in 'SAD+'; methods: {', '.join(METHODS)}"
+            f"{name!r} is no name for a variant: begin with a method, then a plus, or a comma and "
+            "letters, digits, blanks and _.,*=()+-, or both, as in 'SAD+', 'SAD, N_ep = 64' and "
+            f"'SAD+, history'; methods: {', '.join(METHODS)}"
         )
-    if first != method:
+    if is_recipe(name):
         values = {**recipe, **values}
     if not values:
         raise ValueError(f"{name}: no setting differs")
@@ -100,12 +109,13 @@ def sweep_variants(
 
 
 def slug(row: str) -> str:
-    """A row's name in names of files: a method's own, or `sad_n_ep_64`."""
+    """A row's name in names of files: a method's own, `sad_n_ep_64`, or `sad_plus_history`."""
     if row in METHODS:
         return METHODS[row].slug
-    first, comma, rest = row.lower().partition(",")
-    words = first.replace(PLUS, " plus") + comma + rest
-    words = words.replace("*", " star ").replace("= -", "= minus ")
+    name = METHODS[method].slug + row[len(method) :] if (method := method_of(row)) else row
+    words = name.lower().replace("*", " star ").replace("= -", "= minus ")
+    if is_recipe(row):  # a plus elsewhere is no word: files of such rows keep their names
+        words = words.replace("+", " plus ", 1)
     return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from sad_hpc.aggregate.figures import save
+from sad_hpc.aggregate.canvas import save
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.summary import write_table

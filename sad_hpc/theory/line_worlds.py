@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.figures import save
+from sad_hpc.aggregate.canvas import save
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.tables import markdown_table
 from sad_hpc.storage.files import atomic_path, write_json

@@ -63,13 +63,15 @@ def write_result(
     return folder / "result.h5"
 
 
-def write_metrics(run: Run, method, seed, losses, accuracies) -> None:
+def write_metrics(run: Run, method, seed, losses, accuracies, **others) -> None:
+    """`others` are further keys, with a value an epoch."""
     folder = run.checkpoint(method, seed).path
     folder.mkdir(parents=True, exist_ok=True)
     lines = [{"step": 1, "train_loss": 9.0}]
     for epoch, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True), start=1):
         lines.append({"epoch": epoch, "train_loss": loss, "holdout_loss": loss})
         lines[-1]["holdout_accuracy"] = accuracy
+        lines[-1] |= {name: float(values[epoch - 1]) for name, values in others.items()}
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text + '{"epoch": 99, "holdout_lo')
 
@@ -98,7 +100,12 @@ def fill(run: Run, skip=(), n_tasks=N_TASKS) -> None:
             method,
             seed,
             {"values": mean + np.where(seen, 2, -2), "seen": seen},
-            {"values": online, "headline": 10},
+            # From the second episode on, tasks see as many rewards as their last episode had.
+            {
+                "values": online,
+                "headline": 10,
+                "seen": np.pad(online, ((0, 0), (1, 0)))[:, :-1] // 1,
+            },
             references={
                 "optimal": {"offline": np.full((n_tasks, 1), 44.5), "online": 0 * online + 44.5},
                 "random": {"offline": np.full((n_tasks, 1), 1.0), "online": 0 * online + 1.0},

@@ -6,16 +6,14 @@ import pandas as pd
 import pytest
 
 from sad_hpc.aggregate.comparison import PAPER, better_by, comparison, improvement
+from sad_hpc.aggregate.comparison_cells import oracle_cells, percent_cells, value_cells
 from sad_hpc.aggregate.comparison_files import (
     comparison_latex,
     comparison_markdown,
-    percent_cells,
-    value_cells,
     write_comparisons,
 )
-from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS
-from sad_hpc.aggregate.summary import COLUMNS
-from sad_hpc.aggregate.tables import NOT_COMPUTED
+from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS, implied_values
+from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.methods import BASELINES
 
@@ -37,11 +35,11 @@ Average & $3208.8\%$ & $3093.8\%$ & $135.2\%$ & $-12.3\%$
 """
 
 
-def summary(family, means, mode="offline", metric="return", subset="all"):
+def summary(family, means, mode="offline", metric="return", subset="all", ideal=math.nan):
     rows = [
         dict.fromkeys(COLUMNS, 0.0)
         | {"task_family": family, "method": method, "mode": mode}
-        | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean}
+        | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean, "ideal": ideal}
         for method, mean in means.items()
     ]
     return pd.DataFrame(rows)
@@ -56,21 +54,91 @@ def cells(table, environment):
     return next(row for row in percent_cells(table) if row[0] == environment)
 
 
-def test_values_stand_beside_random_and_optimal_play():
-    means = {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 2.2, "random": 1.0, "optimal": 41.0}
-    higher = summary("darkroom", means).assign(std=0.5, ci_low=1.25, ci_high=22.0)
-    [row] = value_cells(comparison([higher], "offline"))
-    assert row == [
-        "Darkroom (return)",
-        "20.00 ± 0.50\n[1.25, 22.00]\n47.5 % of optimum",
-        "0.00 ± 0.50\n[1.25, 22.00]\nat chance",
-        "1.05 ± 0.50\n[1.25, 22.00]\nat chance",
-        "2.20 ± 0.50\n[1.25, 22.00]\n3.0 % of optimum",
-        *[NOT_COMPUTED, "1.00 ± 0.50", "41.00 ± 0.50"],
+def test_a_line_has_a_rows_values_and_shares():
+    means = {"random": 1.0, "optimal": 41.0, "ideal": 30.0, "SAD+": 28.0, "DPT*+": 29.0}
+    means |= {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 2.2}
+    table = summary("darkroom", means, ideal=30.0).assign(std=0.5, ci_low=1.25, ci_high=22.0)
+    first, *others = value_cells(comparison([table], "offline"))
+    interval = "[1.25, 22.00]"
+    assert first == [
+        *("Darkroom (return)", "AD", "0.00 ± 0.50", interval, "0.0 %", "at chance", "–")
     ]
-    [row] = value_cells(comparison([higher.assign(n_seeds=1)], "offline"))
-    assert row[1] == "20.00\n47.5 % of optimum"
-    assert value_cells(comparison([higher], "online")) == []
+    names = ["AD", "DPT", "DIT", "SAD", "SAD+", "DPT*+", "ideal", "optimal", "random"]
+    assert [first[1], *(line[1] for line in others)] == names
+    by_name = {line[1]: line[4:] for line in others}
+    assert by_name["SAD+"] == ["93.3 %", "67.5 %", "–"]
+    assert by_name["DIT"] == ["7.3 %", "3.0 %", "9.07"]  # 22.622 / 2.493
+    assert by_name["SAD"] == ["66.7 %", "47.5 %", "22.62"]
+    assert by_name["optimal"] == ["136.7 %", "100.0 %", "–"]
+    (sad, *_) = value_cells(
+        comparison([table[table["method"] == "SAD"].assign(n_seeds=1)], "offline")
+    )
+    assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "66.7 %", "–", "–"]
+    assert value_cells(comparison([table], "online")) == []
+
+
+@pytest.mark.parametrize("metric", ["suboptimality", "regret"])
+def test_of_a_loss_the_excess_over_the_ideal_is_shown(metric):
+    lost = {"SAD": 17.1, "ideal": 9.2, "DPT*": 9.0}
+    table = comparison([summary("gaussian_bandit", lost, metric=metric, ideal=9.2)], "offline")
+    assert ours(table, "Gaussian Bandits", "SAD", "excess_over_ideal") == pytest.approx(7.9)
+    assert table["share_of_ideal"].isna().all()
+    digits = {"suboptimality": "00", "regret": ""}[metric]
+    shown = {line[1]: line[4] for line in value_cells(table)}
+    assert shown == {"SAD": f"+7.90{digits}", "ideal": f"+0.00{digits}", "DPT*": f"-0.20{digits}"}
+
+
+def test_each_row_is_measured_against_its_own_ideal():
+    rows = {"SAD+": 40.0, "SAD+, history": 42.0, "ideal": 42.6, "ideal, history": 43.6}
+    table = summary("darkroom", rows)
+    table["ideal"] = [42.6, 43.6, 42.6, 43.6]
+    shown = {line[1]: line[4] for line in value_cells(comparison([table], "offline"))}
+    assert shown == {
+        "SAD+": "93.9 %",
+        "SAD+, history": "96.3 %",
+        "ideal": "100.0 %",
+        "ideal, history": "100.0 %",
+    }
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize("metric", ["return", "regret"])
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_implied_values_have_the_papers_percentages(mode, metric, family):
+    values = {"AD": 3.0, **implied_values(mode, family, metric, 3.0)}
+    for baseline, percent in zip(BASELINES, IMPROVEMENTS[mode][family], strict=True):
+        assert improvement(metric, values["SAD"], values[baseline]) == pytest.approx(percent)
+
+
+def test_the_paper_implies_nothing_of_other_families_or_without_random_play():
+    assert implied_values("offline", "permuted_darkroom", "return", 1.0) == {}
+    table = comparison([summary("darkroom", {"SAD": 20.0})], "offline")
+    assert table["implied_by_paper"].isna().all()
+
+
+def test_a_recipe_is_compared_with_its_own_oracle(tmp_path):
+    by_seed = {
+        "SAD+": [38.0, 39.0, 40.0], "DPT*+": [40.0, 41.0, 39.0],
+        "SAD+, history": [42.0, 42.0, 42.0], "DPT*+, history": [40.0, 40.0, 40.0],
+        "SAD": [30.0, 31.0, 32.0],
+    }  # fmt: skip
+    summaries = [summary("darkroom", {name: np.mean(each) for name, each in by_seed.items()})]
+    seeds = pd.DataFrame(
+        [("darkroom", name, "offline", "all", seed, value)
+         for name, values in by_seed.items() for seed, value in enumerate(values)],
+        columns=SEED_COLUMNS,
+    )  # fmt: skip
+    first, second = oracle_cells(comparison(summaries, "offline", [seeds]))
+    assert first[:3] == ["Darkroom", "SAD+ vs DPT*+", "-2.5 %"] and first[4] == "paired"
+    assert second[1:] == ["SAD+, history vs DPT*+, history", "5.0 %", "5.0 % to 5.0 %", "paired"]
+    assert oracle_cells(comparison(summaries, "online", [seeds])) == []
+    write_comparisons(tmp_path, summaries, [seeds])
+    assert "| SAD+ vs DPT\\*+ | -2.5 % |" in (tmp_path / "compare_offline.md").read_text()
+    latex = (tmp_path / "compare_offline.tex").read_text()
+    assert r"SAD+ vs DPT$^*$+ & $-2.5\%$" in latex and latex.count("{") == latex.count("}")
+    assert [line for line in latex.splitlines() if "%" in line and r"\%" not in line] == []
+    losses = summaries[0].assign(metric="regret")
+    assert oracle_cells(comparison([losses], "offline", [seeds]))[1][2] == "-4.8 %"  # 40 / 42 - 1
 
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])
@@ -188,10 +256,10 @@ def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
         assert ours(table, environment, "DPT", variant) == pytest.approx(300.0)
     titles = [row[0] for row in percent_cells(table)]
     assert titles[6:] == ["Darkroom: SAD, N_ep = 4", "Average: SAD, N_ep = 4"]
-    write_comparisons(tmp_path, summaries)
+    write_comparisons(tmp_path, summaries, [])
     page = (tmp_path / "compare_offline.md").read_text()
     assert "| Average: SAD, N_ep = 4 | – | 300.0 % (1 of 5) |" in page
-    assert "| Darkroom: SAD, N_ep = 4 | 40.00 ± 0.00<br>[0.00, 0.00] |  |" in page
+    assert "| Darkroom (return) | SAD, N_ep = 4 | 40.00 ± 0.00 | – | – | – | – |" in page
     latex = (tmp_path / "compare_offline.tex").read_text()
     assert latex.count("\\hline\nAverage") == 2
 
@@ -215,13 +283,14 @@ def test_two_results_for_one_cell_are_refused():
 def test_markdown_and_latex_say_what_the_csv_says(tmp_path):
     means = {"SAD": 24.123, "AD": 1.5, "DPT": 0.0, "DIT": 11.7, "DPT*": 28.9}
     summaries = [summary("darkroom", means), summary("miniworld", {"SAD": 3.0, "DIT": 7.0})]
-    write_comparisons(tmp_path, summaries, ["DPT* seed 3 is missing."])
+    write_comparisons(tmp_path, summaries, [], ["DPT* seed 3 is missing."])
     table = pd.read_csv(tmp_path / "compare_offline.csv")
     values, _, markdown = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
     assert "24.12 ± 0.00" in values and "7.00 ± 0.00" in values
     latex = (tmp_path / "compare_offline.tex").read_text()
     markdown_rows = [line for line in markdown.splitlines() if line.startswith("| ")][2:]
-    latex_rows = [line for line in latex.splitlines() if " & " in line][1:]
+    percent = latex.split("tab_compare_offline")[1]
+    latex_rows = [line for line in percent.splitlines() if " & " in line][1:]
     environments = [*FAMILY_NAMES.values(), AVERAGE]
     for environment, in_markdown, in_latex in zip(
         environments, markdown_rows, latex_rows, strict=True

@@ -1,9 +1,21 @@
-"""Room in pictures of many rows."""
+"""Room in pictures of many rows, their styles, and what is shown of a training."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.figures import _add_legend
+from sad_hpc.aggregate.canvas import _add_legend
+from sad_hpc.aggregate.order import reference_order, row_order
+from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES, reference_style, row_styles
+from sad_hpc.aggregate.training import read_training
+from sad_hpc.aggregate.training_figure import draw_training, training_panels
+from sad_hpc.errors import SadError
+
+from .synthetic import make_run, write_metrics
 
 
 @pytest.mark.parametrize("rows", [2, 9, 30])
@@ -19,3 +31,66 @@ def test_a_legend_is_whole_and_leaves_the_panel_its_height(rows: int):
     room, whole = legend.get_window_extent(), figure.bbox
     assert room.x0 >= whole.x0 and room.x1 <= whole.x1 and room.y0 >= whole.y0
     assert axes.get_window_extent().height / figure.dpi > 2.5
+
+
+def test_recipes_have_their_methods_colour_and_dashes_of_their_own():
+    names = ["SAD", "SAD+", "SAD+, history", "DPT*+", "SAD, fastest", "SAD, N = 7"]
+    styles = row_styles(names)
+    own = [styles[name] for name in ("SAD", "SAD+", "SAD+, history")]
+    assert {style.color for style in own} == {COLORS["SAD"]}
+    assert len({style.dashes for style in own}) == len({style.hatch for style in own}) == 3
+    assert (styles["DPT*+"].color, styles["DPT*+"].dashes) == (COLORS["DPT*"], own[1].dashes)
+    others = [styles["SAD, fastest"], styles["SAD, N = 7"]]
+    assert len({style.color for style in others} | set(COLORS.values())) == len(COLORS) + 2
+    assert {style.dashes for style in others} == {"-"}
+    assert row_styles(names[:1])["AD"].color == COLORS["AD"]
+
+
+def test_references_are_grey():
+    for name in [*REFERENCE_STYLES, "another"]:
+        assert len(set(to_rgb(reference_style(name)["color"]))) == 1
+
+
+def test_rows_stand_in_the_papers_order_with_recipes_behind():
+    names = ["SAD, fastest", "SAD", "SAD+", "DPT*+", "DPT*", "AD", "ideal", "optimal"]
+    assert row_order(names) == ["AD", "DPT*", "SAD", "SAD+", "DPT*+", "SAD, fastest"]
+    found = ["random", "optimal", "UCB", "ideal", "ideal, history"]
+    assert reference_order(found) == ["ideal", "ideal, history", "optimal", "random"]
+    assert row_order(swept := ["SAD, N = 7", "SAD, N = 3", "DPT, N = 7"]) == swept
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object) -> Figure:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    with pytest.raises(SadError):  # the stand-in writes no file
+        draw(Path("figure.png"), "darkroom", *arguments)
+    return figures[0]
+
+
+def test_the_excess_loss_is_shown_where_there_is_an_ideal(tmp_path, monkeypatch):
+    run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
+    excess = np.array([[0.4, 0.02, -0.001], [0.2, 0.04, 0.003]])
+    for seed in (0, 1):
+        write_metrics(run, "SAD", seed, [1.0, 0.9, 0.8], [0.3] * 3,
+                      excess_loss=excess[seed], step=[100, 200, 300])  # fmt: skip
+        write_metrics(run, "DPT", seed, [1.6, 1.6, 1.6], [0.2] * 3, step=[10, 20, 30])
+    training = read_training(run, run.experiment.elements)
+    panels = training_panels(training)
+    assert [list(panel.curves) for panel in panels] == [["SAD"], ["DPT"], ["SAD", "DPT"]]
+    assert [panel.logarithmic for panel in panels] == [True, False, False]
+    first, second, _ = drawn(monkeypatch, draw_training, training).axes
+    assert (first.get_yscale(), second.get_yscale(), first.get_xscale()) == ("log", "linear", "log")
+    (line,) = first.lines
+    assert line.get_ydata() == pytest.approx(excess.mean(axis=0))
+    assert list(line.get_xdata()) == [100, 200, 300]
+    low, high = first.get_ylim()
+    assert 0 < low < 0.001 and 0.3 < high < 1
+
+
+def test_told_accuracy_has_a_panel_and_missing_steps_make_it_epochs(tmp_path, monkeypatch):
+    run = make_run(tmp_path, ["SAD"], [0])
+    write_metrics(run, "SAD", 0, [1.0, 0.9], [0.3, 0.4], told_accuracy=[0.8, 0.9])
+    training = read_training(run, run.experiment.elements)
+    axes = drawn(monkeypatch, draw_training, training).axes
+    assert len(axes) == 3 and axes[0].get_xlabel() == "epoch" and axes[0].get_yscale() == "linear"
+    assert axes[2].lines[0].get_ydata() == pytest.approx([80, 90])

@@ -12,7 +12,6 @@ from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.storage.run import Run
 
 from .synthetic import fill, make_run
 
@@ -101,14 +100,14 @@ def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.Monk
     for run in runs:
         fill(run)
     results = tmp_path / "results"
-    copy = stage._copy_results
+    copy = stage.copy_results
 
-    def meanwhile(run: Run, *arguments: object) -> None:
-        copy(run, *arguments)
+    def meanwhile(*arguments: object) -> None:
+        copy(*arguments)
         with pytest.raises(SadError, match=r"results/\.synthetic is in use by process"):
             aggregate(runs[1], results)
 
-    monkeypatch.setattr(stage, "_copy_results", meanwhile)
+    monkeypatch.setattr(stage, "copy_results", meanwhile)
     folder = aggregate(runs[0], results)
     monkeypatch.undo()
     assert [path.name for path in folder.glob("evaluations/*")] == ["sad-seed0.h5"]

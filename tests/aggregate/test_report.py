@@ -128,7 +128,7 @@ def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
 
 def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
     found = shown_by_a_browser(two / "report.html", tmp_path)
-    assert found["images"] == [True] * 5  # three of Darkroom, two of the bandit
+    assert found["images"] == [True] * 6  # four of Darkroom, two of the bandit
     files = [link for link in found["links"] if not link.startswith("#")]
     assert len(files) == (1 + 8) + (1 + 4)
     assert all((two / link).is_file() for link in files)

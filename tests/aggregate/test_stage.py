@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from sad_hpc.aggregate import aggregate, headline_table
-from sad_hpc.aggregate.figures import COLORS, REFERENCE_STYLES
+from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.summary import write_curves
 from sad_hpc.cli import make_parser
 from sad_hpc.errors import SadError
@@ -33,7 +33,16 @@ def test_results_folder_is_complete(run, tmp_path):
     assert names == {
         *(f"compare_{m}.{s}" for m in ("offline", "online") for s in ("csv", "md", "tex")),
         *("offline.png", "online.png", "training.png", "README.md", "evaluations"),
-        *("summary.csv", "summary.h5", "provenance.json", "config.json", "config.yaml"),
+        *(
+            "diagnosis.png",
+            "diagnosis.csv",
+            "seeds.csv",
+            "summary.csv",
+            "summary.h5",
+            "provenance.json",
+            "config.json",
+            "config.yaml",
+        ),
     }
     readme = (folder / "README.md").read_text()
     for name in names - {"README.md"}:
@@ -44,7 +53,10 @@ def test_results_folder_is_complete(run, tmp_path):
 
 
 def test_every_reference_policy_has_a_style_of_its_own():
-    styles = [REFERENCE_STYLES[name] for name in ("optimal", "random", *POLICIES)]
+    styles = [
+        REFERENCE_STYLES[name]
+        for name in {"ideal", "ideal, history", "optimal", "random", *POLICIES}
+    ]
     assert len(set(styles)) == len(styles)
 
 
@@ -175,7 +187,7 @@ def test_missing_metrics_leave_out_the_figure_and_say_so(run, tmp_path):
         (run.checkpoint(*element).path / "metrics.jsonl").unlink()
     folder = aggregate(run, tmp_path / "results")
     assert not (folder / "training.png").exists()
-    assert "No training metrics of SAD seed 0" in (folder / "README.md").read_text()
+    assert "No training metrics of DPT seed 0" in (folder / "README.md").read_text()
 
 
 def test_every_method_has_a_color_of_its_own():
@@ -189,7 +201,8 @@ def _share_of_color(image, color):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_panels"), [("offline.png", 2), ("online.png", 1), ("training.png", 2)]
+    ("name", "n_panels"),
+    [("offline.png", 2), ("online.png", 1), ("training.png", 2), ("diagnosis.png", 2)],
 )
 def test_every_panel_shows_every_method_in_its_color(run, tmp_path, name, n_panels):
     image = imread(aggregate(run, tmp_path / "results") / name)

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from sad_hpc.aggregate.series import make_series
-from sad_hpc.aggregate.statistics import bootstrap_interval, describe, masked_mean
+from sad_hpc.aggregate.statistics import bootstrap_interval, describe, masked_mean, ratio
 from sad_hpc.aggregate.summary import COLUMNS, summary_table
 from sad_hpc.evaluate.result import read_result
 
@@ -71,6 +71,39 @@ def test_interval_covers_the_true_mean_about_as_often_as_it_says():
     draws = generator.normal(3.0, 1.0, size=(300, 30))
     covered = [low <= 3.0 <= high for low, high in map(bootstrap_interval, draws)]
     assert 0.90 <= np.mean(covered) <= 0.98
+
+
+def test_equal_seeds_are_paired_and_others_are_not():
+    over, under = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 2.0, 1: 4.0, 2: 6.0}
+    same = ratio(over, under)
+    assert same.paired and (same.low, same.mean, same.high) == pytest.approx((0.5, 0.5, 0.5))
+    other = ratio(over, {seed + 1: value for seed, value in under.items()})
+    assert not other.paired and other.low < 0.3 and other.high > 0.7
+    for degenerate in ({}, {0: 0.0, 1: 0.0}):
+        assert np.isnan(ratio(over, degenerate).mean)
+    assert ratio({0: 1.0}, {0: 2.0}).mean == 0.5 and np.isnan(ratio({0: 1.0}, {0: 2.0}).low)
+
+
+def test_an_unpaired_ratio_to_a_certain_number_has_the_t_interval():
+    over = {seed: value for seed, value in enumerate([4.0, 5.0, 7.0, 9.0])}
+    found = ratio(over, {7: 2.0, 8: 2.0})
+    values = np.array(list(over.values())) / 2
+    expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert (found.low, found.high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_ratios_interval_covers_the_true_one_as_often_as_it_says(paired):
+    generator, covered = np.random.default_rng(3), []
+    for _ in range(1000):
+        shared = generator.normal(scale=2.0, size=4)
+        x, y = 40 + shared + generator.normal(size=4), 42 + shared + generator.normal(size=4)
+        if not paired:
+            x = 40 + generator.normal(scale=2.0, size=4)
+        seeds = range(4) if paired else range(4, 8)
+        found = ratio(dict(enumerate(x)), dict(zip(seeds, y, strict=True)))
+        covered.append(found.low <= 40 / 42 <= found.high)
+    assert 0.92 <= np.mean(covered) <= 0.98
 
 
 def test_summary_has_known_numbers(tmp_path):
@@ -143,3 +176,23 @@ def test_subset_without_entries_is_nan_and_not_zero(tmp_path):
     row = _row(table, "SAD", "offline", "reward_seen")
     assert row["n_seeds"] == 0
     assert np.isnan(row["mean"])
+
+
+def test_the_ideal_is_that_of_the_rows_own_files_and_entries(tmp_path):
+    run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
+    offline = {"values": [[1.0], [5.0], [9.0]], "seen": [[0], [2], [1]]}
+    for number, (method, seed) in enumerate(run.experiment.elements):
+        name = {"SAD": "ideal", "DPT": "ideal, history"}[method]
+        references = {
+            "optimal": {"offline": [[50.0]] * 3},
+            name: {"offline": [[10.0], [20.0 + number], [40.0]]},
+        }
+        write_result(run, method, seed, offline, {"values": np.ones((3, 2))}, references=references)
+    table = summary_table("darkroom", make_series(_read(run), ["SAD", "DPT"]))
+    assert _row(table, "SAD", "offline", "reward_seen")["ideal"] == pytest.approx(30.25)
+    assert _row(table, "DPT", "offline", "reward_seen")["ideal"] == pytest.approx(31.25)
+    assert _row(table, "optimal", "offline")["ideal"] == pytest.approx((70.0 + 71.0) / 6)
+    for name in ("ideal", "ideal, history"):
+        row = _row(table, name, "offline")
+        assert row["ideal"] == pytest.approx(row["mean"])
+    assert np.isnan(_row(table, "SAD", "online")["ideal"])

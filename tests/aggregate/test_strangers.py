@@ -57,9 +57,9 @@ def without_row(word: str) -> Callable[[Path], object]:
     return damage
 
 
-def twice(folder: Path) -> None:
-    with (folder / "summary.csv").open("a") as file:
-        file.write((folder / "summary.csv").read_text().splitlines()[-1] + "\n")
+def repeat_last(path: Path) -> None:
+    with path.open("a") as file:
+        file.write(path.read_text().splitlines()[-1] + "\n")
 
 
 BAD: list[tuple[str, Callable[[Path], object]]] = [
@@ -68,8 +68,11 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("summary.csv", text("summary.csv", "name,price\nbread,3\n")),
     ("summary.csv", lambda folder: (folder / "summary.csv").write_bytes(b"\xff\x00\n\xfe,")),
     ("summary.csv", without_row("offline")),
-    ("summary.csv", twice),
+    ("summary.csv", lambda folder: repeat_last(folder / "summary.csv")),
     ("summary.csv", pipe("summary.csv")),
+    ("seeds.csv", text("seeds.csv", "name,price\nbread,3\n")),
+    ("seeds.csv", lambda folder: (folder / "seeds.csv").unlink()),
+    ("seeds.csv", lambda folder: repeat_last(folder / "seeds.csv")),
     ("provenance.json", pipe("provenance.json")),
     ("provenance.json", lambda folder: (folder / "provenance.json").unlink()),
     ("provenance.json", text("provenance.json", "{}")),

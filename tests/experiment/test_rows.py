@@ -15,7 +15,7 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.experiment.rows import slug, sweep_variants
+from sad_hpc.experiment.rows import is_recipe, method_of, slug, sweep_variants
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
@@ -166,11 +166,41 @@ def test_the_other_experiments_variants_are_evaluated():
 
 
 @pytest.mark.parametrize(
+    ("name", "method", "files"),
+    [
+        ("SAD+", "SAD", "sad_plus"),
+        ("DPT*+", "DPT*", "dpt_star_plus"),
+        ("SAD+, history", "SAD", "sad_plus_history"),
+        ("DPT*+, history", "DPT*", "dpt_star_plus_history"),
+    ],
+)
+def test_a_recipe_is_a_variant_with_a_short_name(name: str, method: str, files: str):
+    experiment = load_experiment(TINY, [f"variants={{'{name}': {{model.heads: 1}}}}"])
+    own, found = experiment.of_row(name)
+    assert (found, own.model.heads, slug(name)) == (method, 1, files)
+    assert (method_of(name), is_recipe(name)) == (method, True)
+
+
+def test_other_names_are_no_recipes():
+    assert [slug(name) for name in ("SAD", "DPT*", "DPT*, a+b")] == [
+        "sad",
+        "dpt_star",
+        "dpt_star_a_b",
+    ]
+    assert not any(map(is_recipe, ("SAD", "SAD, a+b", "ABC+", "ideal, history", "optimal")))
+    assert method_of("SAD, a+b") == "SAD"
+    assert [method_of(name) for name in ("ideal, history", "optimal", "UCB", "")] == [None] * 4
+
+
+@pytest.mark.parametrize(
     ("override", "said"),
     [
         *(
             (f"variants={{'{name}': {{model.heads: 1}}}}", "no name for a variant")
-            for name in ("SAD", "random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, ")
+            for name in (
+                *("SAD", "random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, "),
+                *("ABC+", "+", "SAD++", "SAD +", "SAD+,", "SAD+ x", "SAD+, a/b"),
+            )
         ),
         ("variants={'SAD, x': {task.size: 4}}", "task.size"),
         ("variants={'SAD, x': {data.seed: 4}}", "data.seed"),

@@ -1,0 +1,113 @@
+"""What all figures of rows share: panels side by side, bands over seeds, and one legend."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from sad_hpc.aggregate.styles import Style
+from sad_hpc.storage.files import atomic_path
+
+BAR_INCHES = 0.45
+"""The least room of a bar, for the number above it."""
+LEGEND_INCHES = 1.3
+"""A legend's height; where it is higher, so is the figure."""
+FEW_POINTS = 12
+"""Curves with at most so many points get markers."""
+
+
+def make_panels(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
+    """A figure with panels beside each other, with room for so many bars in each."""
+    width = max(4.6 if n_panels > 1 else 7.0, BAR_INCHES * bars) * n_panels
+    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    figure.suptitle(title, fontsize=12)
+    panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#E6E6E6", lw=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def draw_band(
+    axes: Axes,
+    columns: NDArray,
+    curves: NDArray[np.float64],
+    style: Style,
+    label: str,
+) -> None:
+    """Mean line and band of one standard deviation over the (seeds, K) curves."""
+    mean, color = curves.mean(axis=0), style.color
+    marker = "o" if len(columns) <= FEW_POINTS else None
+    axes.plot(
+        columns,
+        mean,
+        color=color,
+        linestyle=style.dashes,
+        lw=style.width,
+        marker=marker,
+        ms=4,
+        label=label,
+        zorder=style.layer,
+    )
+    if len(curves) > 1:
+        std = curves.std(axis=0, ddof=1)
+        axes.fill_between(columns, mean - std, mean + std, color=color, alpha=0.2, lw=0, zorder=2)
+
+
+def count_along(axes: Axes, label: str) -> None:
+    """A horizontal axis that counts from 1."""
+    axes.set_xlabel(label)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def share_height(panels: Sequence[Axes]) -> None:
+    """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole."""
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(-0.015 * top, top)
+
+
+def save(path: Path, figure: Figure) -> None:
+    """Writes a figure as PNG in one step."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+
+
+def save_with_legend(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend below all panels, which show the same policies."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    if entries:
+        _add_legend(figure, entries, columns=min(len(entries), 3 if len(panels) == 1 else 5))
+    save(path, figure)
+
+
+def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:
+    """In so many columns, or as many as the figure is wide enough for."""
+    legend = figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        handlelength=3,  # shows dashes, also of wide lines
+        fontsize=9,
+    )
+    figure.draw_without_rendering()
+    room = legend.get_window_extent()
+    if columns > 1 and room.width > figure.bbox.width:
+        legend.remove()
+        _add_legend(figure, entries, columns - 1)
+    else:
+        figure.set_figheight(
+            figure.get_figheight() + max(0, room.height / figure.dpi - LEGEND_INCHES)
+        )
