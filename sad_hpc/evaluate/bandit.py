@@ -33,8 +33,8 @@ STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
 hold them for every task stay small."""
 
 REGRET_GRAIN = np.float32(2**-8)
-"""Regrets are kept as multiples of it, so that files compress to two thirds: a mean over 200 tasks is
-off by less than a thousandth of a reward."""
+"""Regrets are kept as multiples of it, so that files compress to two thirds: a mean over 200 tasks
+is off by less than a thousandth of a reward."""
 
 
 def kept_steps(horizon: int) -> NDArray[np.int32]:

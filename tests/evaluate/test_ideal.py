@@ -7,7 +7,7 @@ import pytest
 
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.evaluate.episode import as_numbers
-from sad_hpc.evaluate.ideal import ideal_returns, logits_of, tasks_left
+from sad_hpc.evaluate.ideal import TasksLeft, ideal_returns, logits_of, tasks_left
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -68,6 +68,22 @@ def test_the_ideal_reads_what_actions_do_where_that_is_the_task():
     seen = as_numbers(family, context)
     alive = tasks_left(posterior, seen)
     assert (alive.sum(axis=1) == 1).mean() > 0.9  # 49 random transitions tell it, too
+
+
+def test_a_memory_of_everything_rules_out_what_any_episode_does():
+    family = make_family(DARKROOM)
+    posterior, (_, context) = Posterior.of_family(family), made(family, 30)
+    whole = as_numbers(family, context)
+    halves = [whole.map(lambda part, rows=rows: part[:, rows])
+              for rows in (slice(0, 25), slice(25, 49))]  # fmt: skip
+    remembers, forgets = TasksLeft(posterior, 30, False), TasksLeft(posterior, 30, True)
+    for half in halves:
+        for memory in (remembers, forgets):
+            memory.add(half)
+    assert (remembers.context == tasks_left(posterior, whole)).all()
+    assert (forgets.context == tasks_left(posterior, halves[1])).all()
+    assert (remembers.context != forgets.context).any()
+    assert (remembers.rewards == (whole.rewards > 0).sum(axis=1)).all()
 
 
 def test_what_is_impossible_is_never_drawn():
