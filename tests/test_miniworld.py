@@ -16,6 +16,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, SadError
+from sad_hpc.evaluate.memory import history_places
 from sad_hpc.evaluate.policy import Trained, sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment
@@ -239,14 +240,29 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
     assert torch.allclose(rooms.read(Context(*whole)), walk.tokens, atol=1e-5)
 
 
+def recalled(walks: list[Context], generator: np.random.Generator) -> Context:
+    """25 transitions of all episodes, as `evaluate.memory: history` draws them."""
+    past = {name: torch.cat([vars(walk)[name] for walk in walks], dim=1) for name in vars(walks[0])}
+    rows = torch.cat([past["states"], past["actions"][:, :, None]], dim=2).numpy()
+    keys = np.stack([np.unique(room, axis=0, return_inverse=True)[1].ravel() for room in rows])
+    assert (keys.max(axis=1) < keys.shape[1] - 1).all()  # some did the same twice
+    places = history_places(keys, past["rewards"].numpy() > 0, 25, generator)
+    rooms = np.arange(len(keys))[:, None]
+    return Context(**{name: part[rooms, places] for name, part in past.items()})
+
+
+@pytest.mark.parametrize("memory", ["episode", "history"])
 @torch.no_grad()
-def test_evaluation_is_that_of_a_plain_loop(run: Run):
-    """Offline: the dataset's context, greedy; online: each episode is the next one's context."""
+def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str):
+    """Offline: the dataset's context, greedy; online: each episode is the next one's context, or
+    what is drawn of all episodes."""
     family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
     found, model = columns(run, "test"), make_model(family)
     model.head.weight *= 0.2
     model.head.bias[2] += 1.5  # forward: some come to their box
-    settings = EvaluateConfig(tasks=24, online_episodes=3, headline_episodes=2, batch_size=5)
+    settings = EvaluateConfig(
+        tasks=24, online_episodes=3, headline_episodes=2, batch_size=5, memory=memory
+    )
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     generator = np.random.default_rng(5)
@@ -274,12 +290,14 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run):
     assert (modes["offline"].values[:, 0] == walk.rewards.sum(dim=1).numpy()).all()
     seen = (given.rewards > 0).sum(dim=1).numpy()
     assert (modes["offline"].context_rewards[:, 0] == seen).all()
-    context = given.map(lambda part: part[:, :0])
+    context, walks = given.map(lambda part: part[:, :0]), []
     for episode in range(3):
+        if walks:
+            context = walks[-1] if memory == "episode" else recalled(walks, generator)
         seen = context.rewards.sum(dim=1).numpy()
         assert (modes["online"].context_rewards[:, episode] == seen).all()
-        context = play(context, greedy=False)
-        returns = context.rewards.sum(dim=1).numpy()
+        walks.append(play(context, greedy=False))
+        returns = walks[-1].rewards.sum(dim=1).numpy()
         assert (modes["online"].values[:, episode] == returns).all()
     assert modes["offline"].values.any() and modes["online"].values.any()
 

@@ -179,8 +179,10 @@ def _reference_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
 
 
 def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
-    """Compressed, for results are kept for good."""
-    group.create_dataset(name, data=array, compression="gzip", shuffle=True)
+    """Compressed, for results are kept for good; in one chunk, which is smallest."""
+    group.create_dataset(
+        name, data=array, chunks=array.shape, compression="gzip", compression_opts=9, shuffle=True
+    )
 
 
 def _digest(modes: dict[str, ModeResult]) -> str:

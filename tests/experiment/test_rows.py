@@ -165,6 +165,41 @@ def test_the_other_experiments_variants_are_evaluated():
             load_experiment(folder / "tiny_bernoulli.yaml", [*swept, override])
 
 
+def test_rows_that_differ_in_what_a_model_is_shown_share_one_training(tmp_path: Path):
+    shown = "{'SAD, memory': {evaluate.memory: history}, 'SAD, e': {evaluate.context: episodes}}"
+    overrides = [f"variants={shown}", "methods=[SAD]", "seeds=[0]"]
+    run = Run(load_experiment(TINY, overrides), tmp_path)
+    steps = graph(run)
+    stages = [step.stage for step in steps]
+    assert [stages.count(stage) for stage in ("collect", "pretrain", "evaluate")] == [1, 1, 3]
+    for row, (memory, context) in {
+        "SAD": ("episode", "transitions"),
+        "SAD, memory": ("history", "transitions"),
+        "SAD, e": ("episode", "episodes"),
+    }.items():
+        settings = run.of_row(row)[0].experiment.evaluate
+        assert (settings.memory, settings.context) == (memory, context)
+
+
+def test_other_tasks_weights_are_shown_what_the_rows_say(tmp_path: Path):
+    """Where the models are another experiment's, the rest of `evaluate` is this one's own."""
+    (tmp_path / "others.yaml").write_text(
+        f"base: {TINY}\npretrained: {TINY}\nname: others\ndata: {{seed: 7}}\n"
+    )
+    row = "pretrained.variants={'SAD, memory': {evaluate.memory: history}}"
+    overrides = [row, "evaluate.online_episodes=5"]
+    own, _ = load_experiment(tmp_path / "others.yaml", overrides).of_row("SAD, memory")
+    assert (own.evaluate.memory, own.evaluate.online_episodes) == ("history", 5)
+    assert own.source.evaluate.online_episodes != 5
+
+
+@pytest.mark.parametrize("setting", ["memory=history", "context=episodes"])
+def test_bandits_have_one_kind_of_context(setting: str):
+    path = ROOT / "tests/configs/tiny_gaussian.yaml"
+    with pytest.raises(ConfigError, match=f"evaluate.{setting}.*one kind of context"):
+        load_experiment(path, [f"evaluate.{setting}"])
+
+
 @pytest.mark.parametrize(
     ("name", "method", "files"),
     [
@@ -204,6 +239,7 @@ def test_other_names_are_no_recipes():
         ),
         ("variants={'SAD, x': {task.size: 4}}", "task.size"),
         ("variants={'SAD, x': {data.seed: 4}}", "data.seed"),
+        ("variants={'SAD, x': {evaluate.seed: 4}}", "evaluate.seed.*of evaluate: memory, context"),
         ("variants={'SAD, x': {seeds: [1]}}", "seeds"),
         ("variants={'SAD, x': {data.tasks: 30}}", "exceeds the"),
         ("variants={'SAD, x': {}}", "no setting differs"),
