@@ -32,10 +32,6 @@ STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
 """Context lengths and pulls whose values are kept, besides T: enough for a curve, and files that
 hold them for every task stay small."""
 
-REGRET_GRAIN = np.float32(2**-8)
-"""Regrets are kept as multiples of it, so that files compress to two thirds: a mean over 200 tasks
-is off by less than a thousandth of a reward."""
-
 
 def kept_steps(horizon: int) -> NDArray[np.int32]:
     """(K,): those of STEPS below T, and T."""
@@ -71,13 +67,8 @@ def _result(
 ) -> ModeResult:
     """The result of a mode, of all columns (n, T) those that are kept."""
     steps = kept_steps(values.shape[1])
-
-    def kept(every: NDArray[np.float32]) -> NDArray[np.float32]:
-        few = every[:, steps - 1]
-        return (few / REGRET_GRAIN).round() * REGRET_GRAIN if metric == "regret" else few
-
-    others = {name: kept(each) for name, each in references.items()}
-    return ModeResult(Measure(metric, axis, 1), steps, kept(values), None, others)
+    kept = {name: each[:, steps - 1] for name, each in references.items()}
+    return ModeResult(Measure(metric, axis, 1), steps, values[:, steps - 1], None, kept)
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:
