@@ -137,7 +137,9 @@ class Experiment(Section, Generic[TaskT]):
 
     def data_signature(self) -> str:
         """Names the dataset's folder."""
-        return signature("collect", self.data_config(), revision=self.family.data_revision)
+        # Each revision only ever rises, and so does their sum with every change.
+        revision = self.family.data_revision + self.data.revision
+        return signature("collect", self.data_config(), revision=revision)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.
