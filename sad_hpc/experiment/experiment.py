@@ -167,7 +167,8 @@ class Experiment(Section, Generic[TaskT]):
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""
         config = self.source.pretrain_config(method, seed)
-        revision = self.source.family.model_revision
+        # See data_signature.
+        revision = self.source.family.model_revision + METHODS[method].revision
         return signature("pretrain", config, [self.source.data_signature()], revision)
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
