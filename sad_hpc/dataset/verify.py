@@ -182,7 +182,7 @@ def _dynamics_faults(
 ) -> list[str]:
     """Whether the contexts of a shard's first tasks can have come from these tasks."""
     faults = []
-    # Samples of a learning history do not follow each other.
+    # Stretches of a learning history go on from one episode to the next.
     names_of_groups = {"episodes": "histories"} if data.source_steps else {}
     for group in family.context_groups:
         names = ("states", "actions", "rewards", "next_states")

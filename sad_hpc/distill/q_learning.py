@@ -1,7 +1,9 @@
 """Contexts from a source policy that learns: tabular Q-learning of every task, as AD has them.
 
-A task's learning history is sampled at evenly spaced times, so that a context shows a policy which
-becomes better, from random steps to nearly optimal ones.
+AD's context is a stretch of a task's learning history: T successive steps, which begin at a random
+one.  Episodes have T steps, too, so that a stretch is the end of one and the beginning of the next.
+Between them the agent is put back to the start, which no transition shows: a state that is not the
+one before's next state begins an episode.
 """
 
 import numpy as np
@@ -34,7 +36,7 @@ def sample_histories(
     discount: float,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """T transitions of each task's learning history, in time order but far apart.
+    """T successive steps of each task's learning history; the first is uniform in 0..steps-T.
 
     Episodes have T steps; Q begins at 0, and ties go to the lowest action.
 
@@ -72,7 +74,7 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
     for task in range(len(mdp_of_task)):
         mdp = mdp_of_task[task]
         q[:] = 0
-        offset, kept = next_double(stream), 0
+        first = int(next_double(stream) * (steps - horizon + 1))
         state = start_state
         for step in range(steps):
             if step % horizon == 0:
@@ -92,10 +94,9 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
             for other in range(1, n_actions):
                 value = max(value, q[after, other])
             q[state, action] += LEARNING_RATE * (reward + discount * value - q[state, action])
-            # The k-th of T equal parts of the history gives the k-th transition.
-            if kept < horizon and step == int((kept + offset) * steps / horizon):
-                states[task, kept], next_states[task, kept] = cells[state], cells[after]
-                actions[task, kept], rewards[task, kept] = action, reward
-                kept += 1
+            t = step - first
+            if 0 <= t < horizon:
+                states[task, t], next_states[task, t] = cells[state], cells[after]
+                actions[task, t], rewards[task, t] = action, reward
             state = after
     return len(mdp_of_task) * steps

@@ -148,7 +148,9 @@ class Experiment(Section, Generic[TaskT]):
 
     def data_signature(self) -> str:
         """Names the dataset's folder."""
-        return signature("collect", self.data_config(), revision=self.family.data_revision)
+        # Each revision only ever rises, and so does their sum with every change.
+        revision = self.family.data_revision + self.data.revision
+        return signature("collect", self.data_config(), revision=revision)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.
@@ -176,7 +178,8 @@ class Experiment(Section, Generic[TaskT]):
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Names the folder of one trained model."""
         config = self.source.pretrain_config(method, seed)
-        revision = self.source.family.model_revision
+        # See data_signature.
+        revision = self.source.family.model_revision + METHODS[method].revision
         return signature("pretrain", config, [self.source.data_signature()], revision)
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 |--------|---------------|-------------------------------------------------------|-----------------|
 | AD     | `episodes`    | s_t and a_t; the context is the history before t      | 1               |
 | DPT    | `transitions` | uniform state, an action of the behavior policy       | 1               |
-| DIT    | `episodes`    | as AD                                                 | lambda x return |
+| DIT    | `episodes`    | any s_t of the context and a_t                        | lambda x return |
 | DPT*   | `transitions` | uniform state, an optimal action (oracle upper bound) | 1               |
 | SAD    | `transitions` | Algorithms 2, 3 or 5 by the behavior policy           | 1               |
 
@@ -27,26 +27,27 @@ class Method:
     context: str
     """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (rollouts)."""
     labels: str | None
-    """HDF5 group of query states and action labels; None: every transition of the context itself,
-    after those before it."""
+    """HDF5 group of query states and action labels; None: the states and actions of the context
+    itself, each after the transitions before it."""
     by_return: bool = False
-    """Whether an answer's loss is multiplied by lambda x the query's discounted return-to-go; only
-    where `labels` is None."""
+    """Where `labels` is None: whether these are asked after any prefix of the context instead, and
+    an answer's loss is multiplied by lambda x the query's discounted return-to-go."""
     sections: tuple[str, ...] = ()
     """Of a config, besides `model` and `pretrain`: what else decides the training."""
     loss_scale: str | None = None
     """The key of a config by which the loss is larger than that of the other methods."""
+    revision: int = 0
+    """Raised when what is asked changes: a model of the same config then has other weights."""
     baseline: bool = True
     """Whether SAD is compared with it, in the order of the paper's columns."""
 
     def longest_context(self, horizon: int) -> int:
         """Transitions of the longest context that its training asks after, of T.
 
-        Labels that are a context's own actions end with that of the last transition, which is asked
-        after the T - 1 before it.  No answer was ever trained by what the place of transition T
-        says: an evaluation must not fill it.
+        Of AD's questions the last one is asked after the T - 1 transitions before it.  No answer
+        was ever trained by what the place of transition T says: an evaluation must not fill it.
         """
-        return horizon if self.labels is not None else horizon - 1
+        return horizon if self.labels is not None or self.by_return else horizon - 1
 
 
 METHODS: dict[str, Method] = {
@@ -56,7 +57,7 @@ METHODS: dict[str, Method] = {
         Method("DPT", "dpt", "#D55E00", "context", "labels/dpt"),
         Method(
             "DIT", "dit", "#009E73", "episodes", None, by_return=True,
-            sections=("dit",), loss_scale="dit.weight",
+            sections=("dit",), loss_scale="dit.weight", revision=1,
         ),
         Method("DPT*", "dpt_star", "#CC79A7", "context", "labels/dpt_star"),
         Method("SAD", "sad", "#0072B2", "context", "labels/sad", baseline=False),

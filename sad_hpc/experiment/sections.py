@@ -38,12 +38,17 @@ class DataConfig(Section):
     """Of bandits' training contexts: the behavior policy, or a random one drawn for each task (see
     `distill.bandits`).  Test contexts and labels are the behavior policy's in any case."""
     source_steps: int = row_setting(0, ge=0, le=10**12)
-    """Steps of Q-learning in every task, of whose history `episodes` are a sample; 0: they are
-    rollouts of the behavior policy."""
+    """Steps of Q-learning in every task, of whose history `episodes` are T successive ones; 0: they
+    are rollouts of the behavior policy."""
     block_tasks: int = Field(2048, ge=1)
     """Tasks in a block: the unit of sharding, of random streams and of resuming."""
     schedule: Literal["dynamic", "static"] = transient("dynamic")
     """How blocks are handed to MPI ranks; the data are the same."""
+
+    @property
+    def revision(self) -> int:
+        """Raised where the same settings have come to mean other data, in every family."""
+        return 1 if self.source_steps else 0
 
 
 class ModelConfig(Section):

@@ -31,7 +31,7 @@ class Examples:
     Args:
         method: says how examples are made of the columns.
         columns: context parts (n, T, ...); query_states (n, K, d) and labels (n, K) where the
-            method has labels of its own; return_to_go (n, T) where it weighs by it; images
+            method has labels of its own; weights (n, T) where it weighs them; images
             (n, T, s, s, 3) and query_images (n, K, s, s, 3) where states are seen as images.
         holdout: tasks kept out of training.
         stateless: whether there is one state only, as in bandits.
@@ -82,7 +82,7 @@ class Examples:
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.by_return:
             dit = experiment.dit
-            arrays["return_to_go"] = dit.weight * return_to_go(arrays["rewards"], dit.discount)
+            arrays["weights"] = dit.weight * return_to_go(arrays["rewards"], dit.discount)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
         if source.labels is not None:
             last = {key: array[-holdout:] for key, array in arrays.items()}
@@ -116,10 +116,14 @@ class Examples:
         return self._questions.batch(context, rows, drawn)
 
     def held_out(self, rows: Tensor) -> Batch:
-        """Held-out examples (B,), which are asked the same in every epoch."""
-        drawn = torch.zeros(len(rows), self._holdout_questions.draws[0], dtype=torch.int64)
-        context = self._context_of(rows)
-        return self._holdout_questions.batch(context, rows, drawn.to(self.device))
+        """Held-out examples (B,), which are asked the same in every epoch.
+
+        Instead of random numbers each example has n successive ones: every number comes equally
+        often.
+        """
+        count, choices = self._holdout_questions.draws
+        drawn = (rows.unsqueeze(1) + torch.arange(count, device=self.device)) % choices
+        return self._holdout_questions.batch(self._context_of(rows), rows, drawn)
 
     def _context_of(self, rows: Tensor) -> Context:
         return self._context.map(lambda part: part[rows])

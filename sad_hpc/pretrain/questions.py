@@ -5,10 +5,12 @@
 | `EveryPrefix` | one query a task       | 1 x (0..T)               | the query's                 |
 |               | ... and all of bandits |                          | ... or one of K, drawn      |
 | `Packed`      | K > 1 queries a task   | K x (one, drawn in 0..T) | the query's                 |
-| `OwnActions`  | AD, DIT                | T x (t)                  | a_t, after what came before |
+| `OwnActions`  | AD                     | T x (t)                  | a_t, after what came before |
 | `OwnPulls`    | ... of bandits         | 1 x (0..T)               | the same, and none after T  |
+| `AnyPrefix`   | DIT                    | T x (one, drawn in 0..T) | a_t                         |
 
 Bandits have one state: nothing but a context's own tokens is needed to answer after each prefix.
+DIT's questions of bandits are `EveryPrefix`, with the T pulls as labels.
 """
 
 from abc import ABC, abstractmethod
@@ -74,6 +76,11 @@ class Questions(ABC):
         """(B, 1, T + 1): 0 to T."""
         return torch.arange(self.horizon + 1, device=rows.device).expand(len(rows), 1, -1)
 
+    def weights(self, rows: Tensor) -> Tensor | None:
+        """(B, K) of the labels of some rows; None: all are 1."""
+        weights = self.columns.get("weights")
+        return None if weights is None else weights[rows]
+
 
 class EveryPrefix(Questions):
     """The paper's objective: the task's first query, asked after every prefix of the context.
@@ -102,8 +109,14 @@ class EveryPrefix(Questions):
         images = self.columns["query_images"][rows, :1] if context.images is not None else None
         states = self.columns["query_states"][rows, :1]
         labels = self.columns["labels"][rows].long().gather(1, drawn)
-        queries = Queries(states, self.every_prefix(rows), images)
-        return Batch(context, queries, labels, None, slice(self.horizon, None))
+        weights = self.weights(rows)
+        return Batch(
+            context,
+            Queries(states, self.every_prefix(rows), images),
+            labels,
+            None if weights is None else weights.gather(1, drawn),
+            slice(self.horizon, None),
+        )
 
 
 class Packed(Questions):
@@ -128,7 +141,7 @@ class Packed(Questions):
 
 
 class OwnActions(Questions):
-    """AD, and DIT by its weights: every state s_t, after the transitions before it; a_t."""
+    """AD: every state s_t of the context, after the transitions before it; a_t."""
 
     @property
     def tokens(self) -> int:
@@ -137,12 +150,30 @@ class OwnActions(Questions):
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
         """See Questions."""
-        before = self.every_prefix(rows)[:, 0, :-1].unsqueeze(2)
+        prefixes = self.prefixes(rows, drawn).unsqueeze(2)
         # The context's own states and images, not copies: the model encodes these once.
-        queries = Queries(context.states, before, context.images)
-        returns = self.columns.get("return_to_go")
-        weights = None if returns is None else returns[rows]
-        return Batch(context, queries, context.actions.long(), weights, slice(None))
+        queries = Queries(context.states, prefixes, context.images)
+        return Batch(context, queries, context.actions.long(), self.weights(rows), slice(None))
+
+    def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
+        """(B, T): after how many transitions each s_t is asked."""
+        return self.every_prefix(rows)[:, 0, :-1]
+
+
+class AnyPrefix(OwnActions):
+    """DIT: every state s_t of the context, after a prefix drawn for it, uniform in 0..T; a_t.
+
+    DIT keeps DPT's structure: what is asked does not depend on the prefix after which it is asked.
+    One longer than t shows the answer, and what came of it.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns)
+        self.draws = self.horizon, self.horizon + 1
+
+    def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
+        """See OwnActions."""
+        return drawn
 
 
 class OwnPulls(Questions):
@@ -158,21 +189,22 @@ class OwnPulls(Questions):
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
         """See Questions."""
-        returns = self.columns.get("return_to_go")
-        weights = torch.ones_like(context.actions.float()) if returns is None else returns[rows]
+        weights = torch.full(context.actions.shape, (self.horizon + 1) / self.horizon)
         return Batch(
             context,
             Queries(context.states[:, :1], self.every_prefix(rows)),
             F.pad(context.actions.long(), (0, 1)),
-            F.pad(weights * ((self.horizon + 1) / self.horizon), (0, 1)),
+            F.pad(weights.to(rows.device), (0, 1)),
             slice(self.horizon),
         )
 
 
 def training_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
     """What a method's training asks."""
-    if method.labels is None or stateless or columns["labels"].shape[1] == 1:
-        return holdout_questions(method, columns, stateless)
+    if method.labels is None:
+        return _own_questions(method, columns, stateless)
+    if stateless or columns["labels"].shape[1] == 1:
+        return EveryPrefix(columns, stateless)
     return Packed(columns)
 
 
@@ -182,6 +214,16 @@ def holdout_questions(method: Method, columns: Columns, stateless: bool) -> Ques
     Losses and accuracies of one query a task and of many can be compared in this way, and both
     objectives have the same expectation: a query's prefix is uniform in 0..T.
     """
-    if method.labels is not None:
-        return EveryPrefix(columns, stateless)
-    return OwnPulls(columns) if stateless else OwnActions(columns)
+    if method.labels is None:
+        return _own_questions(method, columns, stateless)
+    return EveryPrefix(columns, stateless)
+
+
+def _own_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
+    """Whose queries and labels are the context's own states and actions."""
+    if not method.by_return:
+        return OwnPulls(columns) if stateless else OwnActions(columns)
+    if not stateless:
+        return AnyPrefix(columns)
+    own = {"query_states": columns["states"], "labels": columns["actions"]}
+    return EveryPrefix({**columns, **own}, stateless)

@@ -211,8 +211,11 @@ class TabularFamily(TaskFamily):
         faults = []
         if not (moved.all() and paid.all()):
             faults.append(f"{group} breaks the dynamics of {self.name}")
-        if group == "episodes" and not (states[:, 1:] == next_states[:, :-1]).all():
-            faults.append("episodes are not in time order")
+        follows = states[:, 1:] == next_states[:, :-1]
+        if group == "histories":
+            follows |= states[:, 1:] == self.start_state  # of the next episode
+        if group in ("episodes", "histories") and not follows.all():
+            faults.append(f"{group} are not in time order")
         return faults
 
     def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:

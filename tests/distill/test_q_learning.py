@@ -42,8 +42,8 @@ def test_it_is_q_learning_step_for_step():
         product = np.uint64(digits_product(5, 1))  # unboxed they are signed
         threshold = np.uint64(rejection_threshold(product))
         for task in range(2):
-            q, offset, kept = np.zeros((family.n_states, 5)), next_double(words), []
-            wanted = [int((k + offset) * steps / HORIZON) for k in range(HORIZON)]
+            q, kept = np.zeros((family.n_states, 5)), []
+            first = int(next_double(words) * (steps - HORIZON + 1))
             state = family.start_state
             for step in range(steps):
                 if step % HORIZON == 0:
@@ -56,7 +56,7 @@ def test_it_is_q_learning_step_for_step():
                 reward = float(mdps.rewards[task, state, action])
                 target = reward + DISCOUNT * q[after].max()
                 q[state, action] += LEARNING_RATE * (target - q[state, action])
-                if step in wanted:
+                if first <= step < first + HORIZON:
                     kept.append((state, action, reward, after))
                 state = after
             ours = zip(
@@ -67,12 +67,28 @@ def test_it_is_q_learning_step_for_step():
 
 
 def test_the_policy_becomes_optimal_along_its_history():
+    """Stretches come from all of it: some of the random steps, most of nearly optimal ones."""
     family, parameters, _, made = histories(20_000, tasks=600)
     optimal = family.optimal_actions(parameters)
     rows = np.arange(len(parameters))[:, None]
-    right = optimal[rows, family.state_numbers(made.states), made.actions].mean(axis=0)
-    assert right[-3:].mean() > 0.85 > 0.6 > right[:2].mean()
-    assert made.rewards[:, -3:].mean() > 2 * made.rewards[:, :3].mean()
+    right = optimal[rows, family.state_numbers(made.states), made.actions].mean(axis=1)
+    earliest, latest = np.quantile(right, [0.05, 0.95])
+    assert latest > 0.95 > 0.6 > earliest
+    # The whole history of T steps is random play.
+    _, _, _, first = histories(HORIZON, tasks=600)
+    assert made.rewards.mean() > 2 * first.rewards.mean()
+
+
+def test_a_stretch_goes_from_one_episode_into_the_next():
+    """At most once, and at every place equally often."""
+    family, _, _, made = histories(2000, tasks=4000)
+    states, following = map(family.state_numbers, (made.states, made.next_states))
+    jumps = states[:, 1:] != following[:, :-1]
+    assert (jumps.sum(axis=1) <= 1).all() and (states[:, 1:][jumps] == family.start_state).all()
+    # A jump is seen unless the episode happened to end at the start.
+    seen = jumps.mean(axis=0)
+    assert seen == pytest.approx(np.full(HORIZON - 1, seen.mean()), abs=0.025)
+    assert 0.5 / HORIZON < seen.mean() <= 1 / HORIZON
 
 
 def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
@@ -85,6 +101,15 @@ def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
     plain = load_experiment(TINY)
     assert plain.data_signature() != run.experiment.data_signature()
     assert load_experiment(TINY, ["data.source_steps=0"]).data_signature() == plain.data_signature()
+
+
+def test_only_a_reset_may_interrupt_a_history():
+    family, parameters, _, made = histories(tasks=200)
+    assert family.dynamics_faults(parameters, "histories", vars(made)) == []
+    shuffled = {name: part[:, ::-1] for name, part in vars(made).items()}
+    assert family.dynamics_faults(parameters, "histories", shuffled) == [
+        "histories are not in time order"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from sad_hpc.experiment import families
 from sad_hpc.experiment.config import apply_overrides, differences, read_yaml, signature
 from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.load import load_experiment, parse_experiment
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY
@@ -286,6 +288,13 @@ def test_a_signature_changes_with_what_changes_the_result(override: str, changed
 def test_models_that_saw_rewards_on_another_scale_are_others(monkeypatch: pytest.MonkeyPatch):
     before = stage_signatures()
     monkeypatch.setattr(Darkroom, "sparse_reward", False)
+    assert [a != b for a, b in zip(before, stage_signatures(), strict=True)] == [False, True, True]
+
+
+def test_a_method_that_asks_something_else_trains_other_models(monkeypatch: pytest.MonkeyPatch):
+    before = stage_signatures()
+    asks_otherwise = dataclasses.replace(METHODS["SAD"], revision=1)
+    monkeypatch.setitem(METHODS, "SAD", asks_otherwise)
     assert [a != b for a, b in zip(before, stage_signatures(), strict=True)] == [False, True, True]
 
 

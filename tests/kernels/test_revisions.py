@@ -12,28 +12,33 @@ from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 
-DATA = DataConfig(tasks=400, trust_horizon=5, block_tasks=100)
+SIZES = {"tasks": 400, "trust_horizon": 5, "block_tasks": 100}
+DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, source_steps=300)
 
 
 @pytest.mark.parametrize(
-    ("config", "revision", "checksum"),
+    ("config", "data", "revision", "checksum"),
     [
-        (DarkroomConfig(), 2, "cb2ad40ba068"),
-        (PermutedDarkroomConfig(), 2, "3b728d7828e7"),
-        (GaussianBanditConfig(horizon=50), 0, "9a7bb72d2091"),
-        (BernoulliBanditConfig(horizon=50), 0, "5245d1ee5c4b"),
-        (MiniworldConfig(), 0, "ab3f58cec3ce"),
+        (DarkroomConfig(), DATA, 2, "cb2ad40ba068"),
+        (DarkroomConfig(), HISTORIES, 3, "19e009f4140b"),
+        (PermutedDarkroomConfig(), DATA, 2, "3b728d7828e7"),
+        (GaussianBanditConfig(horizon=50), DATA, 0, "9a7bb72d2091"),
+        (BernoulliBanditConfig(horizon=50), DATA, 0, "5245d1ee5c4b"),
+        (MiniworldConfig(), DATA, 0, "ab3f58cec3ce"),
     ],
     ids=lambda value: getattr(value, "family", None),
 )
-def test_other_bytes_need_another_data_revision(config, revision: int, checksum: str):
+def test_other_bytes_need_another_data_revision(
+    config, data: DataConfig, revision: int, checksum: str
+):
     """Of whole numbers alone: another processor may round other numbers differently."""
     family = make_family(config)
-    arrays = make_block(family, DATA, "train", 1).arrays
+    arrays = make_block(family, data, "train", 1).arrays
     digest = hashlib.blake2b(digest_size=6)
     for name in sorted(arrays):
         if arrays[name].dtype.kind in "iu":
             digest.update(name.encode() + arrays[name].tobytes())
-    assert (family.data_revision, digest.hexdigest()) == (revision, checksum), (
-        "raise data_revision of this family, and write it and the new checksum here"
+    assert (family.data_revision + data.revision, digest.hexdigest()) == (revision, checksum), (
+        "raise data_revision of this family, or of these settings (DataConfig.revision), and write "
+        "their sum and the new checksum here"
     )

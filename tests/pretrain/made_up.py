@@ -26,14 +26,14 @@ def make_columns(queries: int = 1, stateless: bool = False) -> dict[str, torch.T
         "next_states": draw(states, T, width),
         "query_states": torch.zeros_like(asked[..., :1]) if stateless else asked,
         "labels": numbers,
-        "return_to_go": torch.rand(N, T, generator=generator),
+        "weights": torch.rand(N, T, generator=generator),
     }
 
 
 def make_examples(method: str, queries: int = 1, stateless: bool = False) -> Examples:
     columns = make_columns(queries, stateless)
     if method != "DIT":
-        del columns["return_to_go"]
+        del columns["weights"]
     return Examples(METHODS[method], columns, 1000, stateless)
 
 

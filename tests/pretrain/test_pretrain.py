@@ -289,7 +289,8 @@ def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
         ends.append(weights(run, "DIT"))
         losses.append(metrics(run, "DIT")[-1]["holdout_loss"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    assert losses[0] == pytest.approx(math.log(5), abs=0.1)
+    # In nats: the weights are divided out.  A prefix that shows an action gives it away.
+    assert 1 < losses[0] < math.log(5)
     # Adam divides by the gradient's size.  What is left is its epsilon, which shows where there is
     # next to no gradient: an entry or two of a matrix, and a bias of all keys, which changes no
     # attention.  134 steps may move a weight by 0.1.

@@ -5,9 +5,11 @@ import dataclasses
 import pytest
 import torch
 
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
+from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import action_loss
 from tests.pretrain.made_up import A, N, T, make_batch, make_columns, make_examples
 
@@ -87,43 +89,82 @@ def test_each_prefix_of_a_bandit_has_one_of_its_labels():
 
 
 @pytest.mark.parametrize("method", ["AD", "DIT"])
-def test_every_action_is_asked_for_after_what_came_before(method: str):
+def test_the_contexts_own_actions_are_asked_for_in_its_own_states(method: str):
     columns, examples = make_columns(), make_examples(method)
     batch = make_batch(examples, 50)
+    assert batch.queries.states is batch.context.states, "so that the model encodes them once"
     assert torch.equal(batch.queries.states, columns["states"][:50])
-    assert (batch.queries.prefixes[..., 0] == torch.arange(T)).all()
     assert torch.equal(batch.labels, columns["actions"][:50].long())
     if method == "AD":
         assert batch.weights is None
+        assert (batch.queries.prefixes[..., 0] == torch.arange(T)).all(), "after what came before"
     else:
-        assert torch.equal(batch.weights, columns["return_to_go"][:50])
+        assert batch.weights is not None
+        assert torch.equal(batch.weights, columns["weights"][:50])
     assert examples.tokens == 2 * T
 
 
-@pytest.mark.parametrize("method", ["AD", "DIT"])
-def test_a_bandits_loss_is_the_mean_over_its_pulls(method: str):
-    columns, examples = make_columns(stateless=True), make_examples(method, stateless=True)
+def test_dit_asks_after_any_prefix_whatever_the_query():
+    """The query is independent of the prefix, as DPT's is, and the prefixes of each other."""
+    prefixes = make_batch(make_examples("DIT"), N).queries.prefixes[..., 0]
+    for query in range(T):
+        assert_uniform(prefixes[:, query], T + 1)
+    assert_uniform(prefixes[:, 0] * (T + 1) + prefixes[:, T - 1], (T + 1) ** 2)
+
+
+def test_dit_asks_after_each_prefix_of_a_bandit_for_any_of_its_pulls():
+    """Each with its own weight."""
+    columns, examples = make_columns(stateless=True), make_examples("DIT", stateless=True)
+    pulls = torch.arange(T, dtype=torch.uint8).expand(N, -1)
+    weights = 2.0 * pulls
+    tagged = Examples(
+        METHODS["DIT"], {**columns, "actions": pulls, "weights": weights}, 1000, stateless=True
+    )
+    batch = make_batch(tagged, N)
+    assert (batch.queries.prefixes == torch.arange(T + 1)).all()
+    for prefix in range(T + 1):
+        assert_uniform(batch.labels[:, prefix], T)
+    assert_uniform(batch.labels[:, 0] * T + batch.labels[:, T], T * T)
+    assert batch.weights is not None
+    assert torch.equal(batch.weights, 2.0 * batch.labels)
+    assert examples.tokens == T + 1
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_dits_held_out_questions_are_fixed_and_even(stateless: bool):
+    """Every pair of query and prefix comes once in T + 1 tasks (T where there is one state)."""
+    examples = make_examples("DIT", stateless=stateless)
+    tasks = T if stateless else T + 1
+    batch = examples.held_out(torch.arange(5000, 5000 + tasks))
+    again = examples.held_out(torch.arange(5000, 5000 + tasks))
+    assert torch.equal(batch.queries.prefixes, again.queries.prefixes)
+    assert torch.equal(batch.labels, again.labels)
+    if not stateless:
+        every = batch.queries.prefixes[..., 0].sort(dim=0).values
+        assert (every == torch.arange(T + 1).unsqueeze(1)).all()
+
+
+def test_a_bandits_loss_is_the_mean_over_its_pulls():
+    columns, examples = make_columns(stateless=True), make_examples("AD", stateless=True)
     batch = make_batch(examples, 50)
     logits = torch.randn(50, T + 1, A, generator=torch.Generator().manual_seed(0))
     chosen = columns["actions"][:50].long().unsqueeze(2)
     losses = -logits[:, :T].log_softmax(2).gather(2, chosen).squeeze(2)
-    weights = columns["return_to_go"][:50] if method == "DIT" else 1.0
-    expected = (weights * losses).mean().item()
+    expected = losses.mean().item()
     loss = action_loss(logits, batch.labels, batch.weights)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert batch.labels[:, batch.judged].shape == (50, T), "nothing follows the last pull"
 
 
-@pytest.mark.parametrize("method", ["AD", "DIT"])
 @pytest.mark.parametrize("stateless", [False, True])
 @torch.no_grad()
-def test_no_answer_sees_the_action_that_it_is_asked_for(method: str, stateless: bool):
+def test_no_answer_of_ad_sees_the_action_that_it_is_asked_for(stateless: bool):
     """Nor what follows it."""
     one = (0.0,) if stateless else (0.0, 0.0)
     torch.manual_seed(0)
     inputs = Inputs(A, T, one, one, stateless=stateless)
     model = Transformer(ModelConfig(layers=2), inputs).eval()
-    batch = make_batch(make_examples(method, stateless=stateless), 3)
+    batch = make_batch(make_examples("AD", stateless=stateless), 3)
     before = model(batch.context, batch.queries)
     for time in range(T):
         context = changed_from(batch.context, time)
@@ -147,4 +188,7 @@ def test_held_out_tasks_are_asked_the_papers_objective_however_many_queries(stat
     batch = make_examples("SAD", 3, stateless).held_out(torch.tensor([5999, 5001]))
     assert (batch.queries.prefixes == torch.arange(T + 1)).all()
     assert batch.queries.states.shape[:2] == (2, 1)
-    assert (batch.labels == 0).all() and batch.labels.shape == (2, T + 1)
+    assert batch.labels.shape == (2, T + 1)
+    # One state: each prefix has one of the labels, and every label as many prefixes.
+    expected = (torch.tensor([[5999], [5001]]) + torch.arange(T + 1)) % 3 if stateless else 0
+    assert (batch.labels == expected).all()
