@@ -50,7 +50,7 @@ def evaluate_bandit(
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
-    transformer = TransformerPolicy(trained.model, len(means), generator, settings.temperature)
+    transformer = TransformerPolicy(trained.model, len(means), generator)
     pulled = play(family, means, transformer, generator, report=report)
     online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
     # Draws of its own: the same references stand beside every row of a seed.
@@ -98,17 +98,10 @@ class TransformerPolicy:
         model: the transformer.
         n_tasks: n.
         generator: of the draws, n uniform numbers a pull.
-        temperature: by which logits are divided.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        n_tasks: int,
-        generator: np.random.Generator,
-        temperature: float = 1.0,
-    ) -> None:
-        self._model, self._generator, self._temperature = model, generator, temperature
+    def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
+        self._model, self._generator = model, generator
         device = model.head.weight.device
         self._state = torch.zeros((n_tasks, 1, 1), dtype=torch.uint8, device=device)
         self._memory = Memory(capacity=model.inputs.horizon)
@@ -116,8 +109,7 @@ class TransformerPolicy:
 
     def choose(self) -> NDArray[np.int64]:
         """(n,): an arm for each task."""
-        uniforms = self._generator.random(len(self._logits))
-        return sampled(self._logits, uniforms, self._temperature)
+        return sampled(self._logits, self._generator.random(len(self._logits)))
 
     @torch.no_grad()
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:

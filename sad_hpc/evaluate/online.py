@@ -27,7 +27,6 @@ def online_returns(
     mdps: TabularMDPs,
     n_episodes: int,
     generator: np.random.Generator,
-    temperature: float = 1.0,
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Returns and contexts' reward counts of successive episodes, actions drawn from the softmax.
@@ -39,7 +38,6 @@ def online_returns(
         mdps: one MDP a task (M = n).
         n_episodes: E.
         generator: of the action draws, (T, n) uniform numbers an episode.
-        temperature: by which logits are divided.
         report: called with the number of episodes played.
 
     Returns:
@@ -52,9 +50,7 @@ def online_returns(
         logits = answer(memory.context)
         context_rewards[:, number] = memory.rewards
         uniforms = generator.random((horizon, n_tasks))
-        episode = play_episode(
-            family, mdps, functools.partial(_draw, logits, uniforms, temperature)
-        )
+        episode = play_episode(family, mdps, functools.partial(_draw, logits, uniforms))
         returns[:, number] = episode.rewards.sum(axis=1)
         memory.add(episode)
         report(number + 1)
@@ -64,9 +60,8 @@ def online_returns(
 def _draw(
     logits: NDArray[np.float32],
     uniforms: NDArray[np.float64],
-    temperature: float,
     states: NDArray[np.int64],
     step: int,
 ) -> NDArray[np.int64]:
     """(n,): each task's action in its state (n,), by logits (n, S, A) and uniforms (T, n)."""
-    return sampled(logits[np.arange(len(states)), states], uniforms[step], temperature)
+    return sampled(logits[np.arange(len(states)), states], uniforms[step])

@@ -109,12 +109,9 @@ def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
     return logits.argmax(axis=-1)
 
 
-def sampled(
-    logits: NDArray[np.float32], uniforms: NDArray[np.float64], temperature: float = 1.0
-) -> NDArray[np.int64]:
+def sampled(logits: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
     """(n, A) -> (n,): an action drawn from the softmax, by one uniform number in [0, 1) a row."""
-    exponents = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    weights = np.exp(exponents / temperature)
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     cumulative = weights.cumsum(axis=-1)
     below = cumulative <= uniforms[:, None] * cumulative[:, -1:]
     return below.sum(axis=-1)

@@ -76,7 +76,7 @@ def evaluate_poses(
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-        return sampled(logits, generator.random(len(logits)), settings.temperature)
+        return sampled(logits, generator.random(len(logits)))
 
     walks: list[Walk] = []
     seen_online: list[NDArray[Any]] = []

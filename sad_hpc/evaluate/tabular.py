@@ -38,14 +38,7 @@ def evaluate_tabular(
     if settings.memory == "history":
         memory = History(family, len(offline), trained.longest, generator)
     online, online_rewards = online_returns(
-        answer,
-        memory,
-        family,
-        mdps,
-        episodes,
-        generator,
-        settings.temperature,
-        lambda played: report(1 + played),
+        answer, memory, family, mdps, episodes, generator, lambda played: report(1 + played)
     )
     modes = {
         "offline": ModeResult(

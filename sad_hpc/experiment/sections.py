@@ -132,8 +132,6 @@ class EvaluateConfig(Section):
     context: Literal["transitions", "episodes"] = row_setting("transitions")
     """What the offline contexts are: Algorithm 1's, or rollouts, on which AD and DIT are trained.
     Bandits have one kind only."""
-    temperature: float = row_setting(1.0, gt=0)
-    """Online, logits are divided by it before an action is drawn; 1 is the paper's."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 
