@@ -215,13 +215,6 @@ def test_sampled_actions_have_the_softmax_distribution():
     assert np.allclose(np.bincount(actions) / 200_000, expected, atol=0.005)
 
 
-def test_a_temperature_divides_the_logits():
-    logits = np.random.default_rng(1).standard_normal((1000, 4)).astype(np.float32)
-    uniforms = np.random.default_rng(0).random(1000)
-    assert (sampled(logits, uniforms, 0.5) == sampled(2 * logits, uniforms)).all()
-    assert (sampled(logits, uniforms, 1e-3) == logits.argmax(axis=1)).mean() > 0.99
-
-
 def test_sampled_never_leaves_the_range_of_actions():
     logits = np.zeros((2, 3), np.float32)
     assert (sampled(logits, np.array([0.0, np.nextafter(1.0, 0.0)])) == [0, 2]).all()
