@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from sad_hpc.errors import SadError
-from sad_hpc.evaluate.result import ModeResult, Result, read_result
+from sad_hpc.evaluate.result import ModeResult, Result
+from sad_hpc.evaluate.result_file import read_result
 
 
 def load(path: str | Path) -> pd.DataFrame:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import h5py
 
-from sad_hpc.evaluate.result import Result, write_result
+from sad_hpc.evaluate.result import Result
+from sad_hpc.evaluate.result_file import write_result
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import slug
 

@@ -23,7 +23,8 @@ from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.aggregate.training_figure import draw_training
 from sad_hpc.errors import SadError
-from sad_hpc.evaluate.result import RESULT, Result, read_result
+from sad_hpc.evaluate.result import Result
+from sad_hpc.evaluate.result_file import RESULT, read_result
 from sad_hpc.experiment.config import marked, training
 from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run

@@ -16,7 +16,8 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import Trained, load_model
-from sad_hpc.evaluate.result import MODES, RESULT, ModeResult, read_result, write_result
+from sad_hpc.evaluate.result import MODES, ModeResult
+from sad_hpc.evaluate.result_file import RESULT, read_result, write_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig

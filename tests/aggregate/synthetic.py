@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sad_hpc.evaluate import result
+from sad_hpc.evaluate import result_file
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.storage.run import Run
@@ -59,7 +59,7 @@ def write_result(
     }
     n_tasks = len(offline["values"])
     tasks = {"index": np.arange(n_tasks), "parameters": np.zeros((n_tasks, 2), np.int16)}
-    result.write_result(folder / "result.h5", attributes, tasks, modes)
+    result_file.write_result(folder / "result.h5", attributes, tasks, modes)
     return folder / "result.h5"
 
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from sad_hpc.aggregate.copies import copy_results
-from sad_hpc.evaluate.result import read_result
+from sad_hpc.evaluate.result_file import read_result
 
 from .synthetic import make_run, write_result
 

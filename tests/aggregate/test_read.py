@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sad_hpc.aggregate.series import check_alike
 from sad_hpc.aggregate.training import read_training
 from sad_hpc.errors import SadError
-from sad_hpc.evaluate import result
-from sad_hpc.evaluate.result import read_result
+from sad_hpc.evaluate import result_file
+from sad_hpc.evaluate.result_file import read_result
 
 from .synthetic import make_run, write_metrics, write_result
 
@@ -45,7 +45,7 @@ def test_steps_and_contexts_of_references_are_read_back(tmp_path):
     tasks = {"index": np.arange(4)}
     attributes = {"signature": "s", "config": {}, "method": "SAD", "seed": 0, "task_family": "d"}
     modes = first.modes | {"online": ideal}
-    result.write_result(path, attributes, tasks, modes)
+    result_file.write_result(path, attributes, tasks, modes)
     found = read_result(path).modes
     assert found["online"].steps.tolist() == [1, 2, 5, 10, 20, 50]
     assert (found["online"].references["ideal"] == 2).all()

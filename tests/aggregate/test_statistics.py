@@ -5,7 +5,7 @@ from scipy import stats
 from sad_hpc.aggregate.series import make_series
 from sad_hpc.aggregate.statistics import bootstrap_interval, describe, masked_mean, ratio
 from sad_hpc.aggregate.summary import COLUMNS, summary_table
-from sad_hpc.evaluate.result import read_result
+from sad_hpc.evaluate.result_file import read_result
 
 from .synthetic import fill, level, make_run, write_result
 

@@ -21,7 +21,7 @@ from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import Trained, load_model, sampled, state_logits
-from sad_hpc.evaluate.result import read_result
+from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.load import parse_experiment

@@ -12,7 +12,7 @@ from sad_hpc.dataset.reader import load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.evaluate.policy import load_model
-from sad_hpc.evaluate.result import read_result
+from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run

@@ -1,0 +1,205 @@
+"""The result file of one (method, seed), `result.h5`."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
+from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
+
+FORMAT_VERSION = 2
+RESULT = "result.h5"
+OF_CONTEXTS = "_context_rewards"
+"""What follows the mode in the name of a reference's context rewards."""
+
+
+def write_result(
+    path: Path,
+    attributes: dict[str, Any],
+    tasks: dict[str, NDArray[Any]],
+    modes: dict[str, ModeResult],
+) -> None:
+    """Writes a result file in one step.
+
+        tasks/index (n) parameters (n, p)
+        <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
+        references/<name>/<mode> (n, K) <mode>_context_rewards (n, K)
+
+    Context rewards are there where they were counted.
+
+    Args:
+        path: of the file.
+        attributes: of its root; `config` is written as JSON.
+        tasks: datasets of the group `tasks`.
+        modes: offline and online.
+    """
+
+    def fill(file: h5py.File) -> None:
+        file.attrs["format_version"] = FORMAT_VERSION
+        for name, value in attributes.items():
+            file.attrs[name] = json.dumps(value, sort_keys=True) if name == "config" else value
+        for name, array in tasks.items():
+            _put(file, f"tasks/{name}", array)
+        for mode, result in modes.items():
+            measure = result.measure
+            group = file.create_group(mode)
+            group.attrs.update(
+                metric=measure.metric,
+                higher_is_better=HIGHER_IS_BETTER[measure.metric],
+                axis=measure.axis,
+                headline=measure.headline,
+            )
+            for name, array in _own_arrays(result).items():
+                _put(group, name, array)
+            # Sorted, as they are read back: files of equal results have equal bytes.
+            for reference, values in sorted(result.references.items()):
+                _put(file, f"references/{reference}/{mode}", values)
+            for reference, counts in sorted(result.reference_context_rewards.items()):
+                _put(file, f"references/{reference}/{mode}{OF_CONTEXTS}", counts)
+        file.attrs["digest"] = _digest(modes)
+
+    write_file(path, fill)
+
+
+def _own_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {"steps": result.steps, "values": result.values}
+    if result.context_rewards is not None:
+        arrays["context_rewards"] = result.context_rewards
+    return arrays
+
+
+def _reference_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+    counts = result.reference_context_rewards
+    return {
+        **{f"references/{name}": values for name, values in result.references.items()},
+        **{f"references/{name}{OF_CONTEXTS}": each for name, each in counts.items()},
+    }
+
+
+def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
+    """Compressed, for results are kept for good; in one chunk, which is smallest."""
+    group.create_dataset(
+        name, data=array, chunks=array.shape, compression="gzip", compression_opts=9, shuffle=True
+    )
+
+
+def _digest(modes: dict[str, ModeResult]) -> str:
+    """A checksum of all names and numbers: HDF5's own do not cover every byte of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for mode in MODES:
+        result = modes[mode]
+        arrays = {**_own_arrays(result), **_reference_arrays(result)}
+        for name in sorted(arrays):
+            digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())
+            digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def read_result(path: Path) -> Result:
+    """Reads and checks one result file.
+
+    Raises:
+        SadError: it is missing, is no HDF5, has another format or contradicts itself.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            _check_version(path, file)
+            modes = {mode: _read_mode(path, file, mode) for mode in MODES}
+            if read_attribute(file, "digest", str) != _digest(modes):
+                raise _unusable(path, "was altered since it was written")
+            return Result(
+                path=path,
+                method=read_attribute(file, "row" if "row" in file.attrs else "method", str),
+                seed=read_attribute(file, "seed", int),
+                task_family=read_attribute(file, "task_family", str),
+                signature=read_attribute(file, "signature", str),
+                modes=modes,
+            )
+    # TypeError: HDF5 has types that NumPy does not.
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
+    except KeyError as error:
+        raise _unusable(path, f"is incomplete ({error.args[0]})") from error
+
+
+def _unusable(path: Path, reason: str) -> SadError:
+    return SadError(f"{path} {reason}; remove its folder and run `sad-hpc evaluate` again")
+
+
+def _check_version(path: Path, file: Any) -> None:
+    if "format_version" not in file.attrs:
+        raise _unusable(path, "is no result file: it has no format_version")
+    version = read_attribute(file, "format_version", int)
+    if version != FORMAT_VERSION:
+        raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is understood")
+
+
+def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
+    group = _group(file, mode)
+    measure = Measure(
+        read_attribute(group, "metric", str),
+        read_attribute(group, "axis", str),
+        read_attribute(group, "headline", int),
+    )
+    # Lists of names: to ask a group itself would follow a link.
+    counted = read_numbers(group, "context_rewards") if "context_rewards" in list(group) else None
+    result = ModeResult(
+        measure,
+        read_numbers(group, "steps"),
+        read_numbers(group, "values"),
+        counted,
+        _read_references(file, mode),
+        _read_references(file, mode + OF_CONTEXTS),
+    )
+    _check_measure(path, mode, measure, read_attribute(group, "higher_is_better", bool))
+    _check_arrays(path, mode, result)
+    return result
+
+
+def _read_references(file: Any, dataset: str) -> dict[str, NDArray[Any]]:
+    """A dataset of all references that have it."""
+    others = _group(file, "references") if "references" in list(file) else {}
+    return {
+        name: read_numbers(others, f"{name}/{dataset}")
+        for name in others
+        if dataset in list(_group(others, name))
+    }
+
+
+def _group(group: Any, name: str) -> Any:
+    found = member(group, name)
+    if not isinstance(found, h5py.Group):
+        raise ValueError(f"{name} is no group")
+    return found
+
+
+def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bool) -> None:
+    if measure.metric not in HIGHER_IS_BETTER:
+        valid = ", ".join(HIGHER_IS_BETTER)
+        raise _unusable(path, f"has an unknown {mode} metric {measure.metric!r} (valid: {valid})")
+    if HIGHER_IS_BETTER[measure.metric] != higher_is_better:
+        raise _unusable(path, f"says higher_is_better={higher_is_better} of {measure.metric}")
+
+
+def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
+    shape = result.values.shape
+    if len(shape) != 2 or 0 in shape:
+        raise _unusable(path, f"has {mode} values of shape {shape}, not (n_tasks, K)")
+    if not 1 <= result.measure.headline <= shape[1]:
+        raise _unusable(path, f"has headline={result.measure.headline} of {shape[1]} columns")
+    arrays = {**_own_arrays(result), **_reference_arrays(result)}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise _unusable(path, f"has {mode} {name} that are not finite")
+        expected = shape[1:] if name == "steps" else shape
+        if array.shape != expected:
+            raise _unusable(path, f"has {mode} {name} of shape {array.shape}, not {expected}")
+    if (np.diff(result.steps, prepend=0) <= 0).any():
+        raise _unusable(path, f"has {mode} steps that do not rise from 1")
