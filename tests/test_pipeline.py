@@ -57,7 +57,7 @@ def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]
         rows = list(csv.DictReader(handle))
     assert list(rows[0]) == [
         "task_family", "method", "mode", "metric", "subset", "n_seeds", "mean", "std", "iqm",
-        "ci_low", "ci_high",
+        "ci_low", "ci_high", "ideal",
     ]  # fmt: skip
     found = {(row["method"], row["mode"], row["subset"]) for row in rows}
     for method in ("SAD", "DPT", "optimal", "random"):

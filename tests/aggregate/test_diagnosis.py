@@ -93,7 +93,8 @@ def test_the_figure_shows_rows_and_the_ideal(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(SadError):  # the stand-in writes no file
         draw_diagnosis(Path("diagnosis.png"), "darkroom", found, 49)
     left, right = figures[0].axes
-    assert [line.get_label() for line in left.lines] == ["SAD (1 seed)", "SAD+ (1 seed)", "ideal"]
+    names = ["SAD (1 seed)", "SAD+ (1 seed)", "ideal learner"]
+    assert [line.get_label() for line in left.lines] == names
     sad, recipe, ideal = left.lines
     assert sad.get_ydata()[3] == np.arange(10, 20).mean()  # 9 to 20 rewards after episode 10
     assert sad.get_color() == recipe.get_color() != ideal.get_color()

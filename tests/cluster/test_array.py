@@ -11,6 +11,7 @@ import pytest
 from sad_hpc import results
 from sad_hpc.collect.stage import collect
 from sad_hpc.evaluate.element import evaluate
+from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import MOST_LOGS
@@ -84,6 +85,8 @@ def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them
         (calm.path / part).symlink_to(pipeline.run.path / part)
     for method, seed in [again[0].element, evaluations[1].element]:
         evaluate(calm, method, seed)
-        expected = (calm.evaluation(method, seed).path / "result.h5").read_bytes()
-        assert (pipeline.results / f"tiny/evaluations/sad-seed{seed}.h5").read_bytes() == expected
+        expected = read_result(calm.evaluation(method, seed).path / "result.h5")
+        found = read_result(pipeline.results / f"tiny/evaluations/sad-seed{seed}.h5")
+        for mode, part in expected.modes.items():
+            assert (found.modes[mode].values == part.values).all()
     figures |= {"elements": elements, "failed once": failing, "seconds": round(seconds)}

@@ -19,9 +19,9 @@ from sad_hpc.evaluate.element import evaluate
 from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.pretrain import trainer as trainer_module
 from sad_hpc.pretrain.checkpoint import Checkpoints
+from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.rank_sync import MOST_STEPS
 from sad_hpc.pretrain.stage import pretrain
-from sad_hpc.pretrain.trainer import Trainer
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
@@ -131,7 +131,8 @@ def test_models_and_metrics_that_are_not_finite_are_refused(
     """Those of older versions, which called such a training complete."""
     monkeypatch.setattr(trainer_module, "take_step", poisoned(16, "weights"))
     monkeypatch.setattr(trainer_module, "all_finite", lambda tensors: True)
-    monkeypatch.setattr(Trainer, "_measure", lambda self: (math.nan, 0.0, 1.0))
+    measured = {"holdout_loss": math.nan, "holdout_accuracy": 0.0}
+    monkeypatch.setattr(Holdout, "measure", lambda self, engine: measured)
     pretrain(run, "SAD", 0)
     assert run.checkpoint("SAD", 0).done is not None
     with pytest.raises(CheckpointError, match="weights that are not finite"):
