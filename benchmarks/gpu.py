@@ -87,6 +87,7 @@ class Loop:
         inputs = Inputs.of_family(family)
         self._examples = Examples(METHODS["SAD"], columns, 0, inputs.stateless)
         learner = Learner(Transformer(experiment.model, inputs))
+        self._limit = config.gradient_clipping
         self._engine = make_engine(learner, config, torch_process())
         self.tokens = config.batch_size * self._examples.tokens
         """Of a step."""
@@ -99,7 +100,7 @@ class Loop:
             rows = self._batches[step % len(self._batches)]
             drawn = self._examples.draws(0, step, len(rows))
             batch = self._examples.batch(rows, drawn)
-            loss, _ = take_step(self._engine, batch, 1e-3, limit=1.0)
+            loss, _ = take_step(self._engine, batch, 1e-3, self._limit)
         loss.item()  # waits for the device
         return time.perf_counter() - start
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
@@ -99,13 +99,9 @@ def read_summary(content: bytes) -> pd.DataFrame:
     Raises:
         ValueError: it is something else.
     """
-    records = pd.read_csv(io.BytesIO(content)).to_dict("records")
-    rows = [row.model_dump() for row in TypeAdapter(list[Row]).validate_python(records)]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = _read_rows(content, Row, ["method", "mode", "subset"])
     if pick(table, "offline", "all").empty:
         raise ValueError("no row is offline and of all contexts")
-    if table.duplicated(["method", "mode", "subset"]).any():
-        raise ValueError("two rows are of the same method, mode and subset")
     return table
 
 
@@ -115,11 +111,16 @@ def read_seeds(content: bytes) -> pd.DataFrame:
     Raises:
         ValueError: it is something else.
     """
+    return _read_rows(content, SeedRow, ["method", "mode", "subset", "seed"])
+
+
+def _read_rows(content: bytes, row: type[BaseModel], keys: list[str]) -> pd.DataFrame:
+    """Rows of one kind from the bytes of a CSV file, no two alike in their keys."""
     records = pd.read_csv(io.BytesIO(content)).to_dict("records")
-    rows = [row.model_dump() for row in TypeAdapter(list[SeedRow]).validate_python(records)]
-    table = pd.DataFrame(rows, columns=list(SEED_COLUMNS))
-    if table.duplicated(["method", "mode", "subset", "seed"]).any():
-        raise ValueError("two rows are of the same method, mode, subset and seed")
+    rows = [row.model_validate(record).model_dump() for record in records]
+    table = pd.DataFrame(rows, columns=list(row.model_fields))
+    if table.duplicated(keys).any():
+        raise ValueError(f"two rows are of the same {', '.join(keys[:-1])} and {keys[-1]}")
     return table
 
 

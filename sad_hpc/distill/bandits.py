@@ -15,6 +15,7 @@ from sad_hpc.kernels.random import (
     digits_word,
     high_product,
     rejection_threshold,
+    uneven_shares,
 )
 from sad_hpc.tasks.bandit import BanditFamily
 
@@ -86,11 +87,8 @@ def draw_policies(count: int, n_arms: int, generator: np.random.Generator) -> ND
     The Dirichlet's parameter is log-uniform in SHAPES, from nearly always the same arm to all about
     alike; the uniform one has the share u^2 of u uniform in [0, 1].
     """
-    low, high = np.log(SHAPES)
-    shapes = np.exp(generator.uniform(low, high, (count, 1)))
-    weights = generator.standard_gamma(shapes, (count, n_arms)) + np.finfo(np.float64).tiny
+    drawn = uneven_shares(count, n_arms, SHAPES, generator)
     uniform_share = generator.random((count, 1)) ** 2
-    drawn = weights / weights.sum(axis=1, keepdims=True)
     return (1 - uniform_share) * drawn + uniform_share / n_arms
 
 

@@ -34,3 +34,9 @@ def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[np.ui
         )
     counts = [int(share * size) for share in shares]
     return np.repeat(np.arange(n_actions, dtype=np.uint8), counts)
+
+
+def policy_shares(policy: str | Sequence[float], n_actions: int) -> NDArray[np.float64]:
+    """(A,): the probability of each action under a policy; see `policy_table`."""
+    table = policy_table(policy, n_actions)
+    return np.bincount(table, minlength=n_actions) / len(table)

@@ -6,7 +6,6 @@ A training's loss cannot fall below its loss; what is above it, the excess, is w
 
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,18 +77,11 @@ def _of_tables(
         # (n, T + 1, G) x (n, G, A): a query state that is likelier in a task speaks for it.
         weights = left.astype(np.float64) @ np.moveaxis(law[:, queries[rows]], 0, 1)
         probabilities.append(weights / weights.sum(axis=2, keepdims=True))
-    optimal = _optimal(family, columns["parameters"], queries)
     return IdealAnswers(
-        np.concatenate(probabilities).astype(np.float32), np.concatenate(told), optimal
+        np.concatenate(probabilities).astype(np.float32),
+        np.concatenate(told),
+        _optimal(family, columns),
     )
-
-
-def _optimal(
-    family: TabularFamily, parameters: NDArray[Any], queries: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """(n, A): optimal actions in one state of each task."""
-    distinct, number = np.unique(parameters, axis=0, return_inverse=True)
-    return family.optimal_actions(distinct)[number.reshape(-1), queries]
 
 
 @ideal_answers.register
@@ -104,6 +96,13 @@ def _of_arms(
     probabilities = best_arm_probabilities(
         columns["actions"], columns["rewards"], family.n_actions, family.sigma, noise
     )
-    best = columns["parameters"] == columns["parameters"].max(axis=1, keepdims=True)
     none = np.zeros(probabilities.shape[:2], np.bool_)
-    return IdealAnswers(probabilities.astype(np.float32), none, best)
+    return IdealAnswers(probabilities.astype(np.float32), none, _optimal(family, columns))
+
+
+def _optimal(family: TaskFamily, columns: Arrays) -> NDArray[np.bool_]:
+    """(n, A): whether an action is optimal in a task's first query state."""
+    shape = len(columns["parameters"]), family.n_actions
+    states = np.repeat(columns["query_states"][:, :1], family.n_actions, axis=1)
+    actions = np.broadcast_to(np.arange(family.n_actions), shape)
+    return family.are_optimal(columns["parameters"], states, actions)

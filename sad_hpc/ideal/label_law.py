@@ -9,7 +9,7 @@ often near the reward.
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TabularFamily, TabularMDPs
 
@@ -28,7 +28,7 @@ def label_law(
         split: of the tasks.
     """
     parameters = family.distinct[split]
-    policy = _shares(data, family.n_actions)
+    policy = policy_shares(data.behavior_policy, family.n_actions)
     if labels == "labels/dpt":
         return np.broadcast_to(
             policy / family.n_states, (len(parameters), family.n_states, family.n_actions)
@@ -46,12 +46,6 @@ def label_law(
             for one in zip(mdps.next_states[:, None], mdps.rewards[:, None], strict=True)
         ]
     )
-
-
-def _shares(data: DataConfig, n_actions: int) -> NDArray[np.float64]:
-    """(A,): the behavior policy."""
-    table = policy_table(data.behavior_policy, n_actions)
-    return np.bincount(table, minlength=n_actions) / len(table)
 
 
 def hitting_step_law(

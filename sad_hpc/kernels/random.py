@@ -97,3 +97,14 @@ def digits_product(base: int, digits: int) -> np.uint64:  # pragma: no cover (co
 def rejection_threshold(product: np.uint64) -> np.uint64:  # pragma: no cover (compiled)
     """2^64 mod product."""
     return (np.uint64(0) - product) % product
+
+
+def uneven_shares(
+    count: int, size: int, shapes: tuple[float, float], generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """(count, size) symmetric Dirichlet draws, each of a parameter log-uniform in `shapes`: from
+    nearly everything in one place to about the same in all."""
+    low, high = np.log(shapes)
+    parameters = np.exp(generator.uniform(low, high, (count, 1)))
+    weights = generator.standard_gamma(parameters, (count, size)) + np.finfo(np.float64).tiny
+    return weights / weights.sum(axis=1, keepdims=True)

@@ -10,6 +10,8 @@ some contexts are drawn anew from themselves, with replacement, by uneven weight
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.kernels.random import uneven_shares
+
 SHAPES = (0.02, 2.0)
 """Of the gamma distribution of a context's weights, log-uniform: from a few transitions that fill
 the context to nearly all of them about equally often."""
@@ -41,10 +43,7 @@ def repetitions(
 
 def _drawn(count: int, horizon: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """(count, T): T draws with replacement from 0..T-1 a row, by a row's own gamma weights."""
-    low, high = np.log(SHAPES)
-    shapes = np.exp(generator.uniform(low, high, (count, 1)))
-    weights = generator.standard_gamma(shapes, (count, horizon)) + np.finfo(np.float64).tiny
-    cumulative = (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)
+    cumulative = uneven_shares(count, horizon, SHAPES, generator).cumsum(axis=1)
     # One search for all rows: row i's cumulative weights lie in (i, i + 1].
     rows = np.arange(count)[:, None]
     uniforms = generator.random((count, horizon))

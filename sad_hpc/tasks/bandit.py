@@ -52,6 +52,7 @@ class BanditFamily(TaskFamily):
     state_center = (0.0,)
     state_scale = (1.0,)
     certain = False
+    draws_policies = True
     context_groups = ("context",)
 
     def __init__(self, config: BanditConfig) -> None:
@@ -66,7 +67,7 @@ class BanditFamily(TaskFamily):
 
     def check_data(self, data: DataConfig) -> None:
         """See TaskFamily."""
-        super().check_data(data.model_copy(update={"context_policy": "behavior"}))
+        super().check_data(data)
         if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
             raise ConfigError(
                 f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 "

@@ -58,6 +58,10 @@ class TaskFamily(ABC):
     model_revision: int = 1
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
+    has_histories: bool = False
+    """Whether Q-learning can make histories of its tasks (`data.source_steps`)."""
+    draws_policies: bool = False
+    """Whether each context can have a random policy of its own (`data.context_policy: drawn`)."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where rollouts are no different have `context` only."""
 
@@ -72,9 +76,9 @@ class TaskFamily(ABC):
         Raises:
             ConfigError: the key, its value and the way out.
         """
-        if data.source_steps:
+        if data.source_steps and not self.has_histories:
             raise ConfigError("data.source_steps is for tabular task families")
-        if data.context_policy != "behavior":
+        if data.context_policy != "behavior" and not self.draws_policies:
             raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
 
     @abstractmethod
@@ -117,6 +121,7 @@ class TabularFamily(TaskFamily):
     """
 
     data_revision = 2
+    has_histories = True
     start_state: int
     """Every episode starts here."""
     coordinates: NDArray[np.uint8]
@@ -126,11 +131,6 @@ class TabularFamily(TaskFamily):
     def n_states(self) -> int:
         """S, the number of states."""
         return len(self.coordinates)
-
-    def check_data(self, data: DataConfig) -> None:
-        """See TaskFamily."""
-        # Histories of Q-learning can be made of any table.
-        super().check_data(data.model_copy(update={"source_steps": 0}))
 
     @abstractmethod
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:

@@ -9,7 +9,7 @@ from scipy import integrate
 
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
@@ -170,7 +170,6 @@ def _q_tables(
 ) -> tuple[TabularMDPs, QTables, QTables]:
     """A split's distinct MDPs, and their Q under the behavior policy and the optimal one."""
     mdps = family.mdps(family.distinct_tasks(split))
-    table = policy_table(data.behavior_policy, family.n_actions)
-    policy = np.bincount(table, minlength=family.n_actions) / len(table)
+    policy = policy_shares(data.behavior_policy, family.n_actions)
     random = policy_q(mdps, policy, discount, FINE_THRESHOLD)
     return mdps, random, optimal_q(mdps, discount, FINE_THRESHOLD)
