@@ -9,6 +9,10 @@ Every file holds, with the task as the first axis of length n:
     labels/{sad,dpt,dpt_star}/query_states (n,K,d) actions (n,K)      K: data.queries_per_task
     tasks/index (n) parameters (n,p)                 never model input
 
+Where an episode may end before its T steps, also, as uint8:
+
+    context/ends (n,T)  episodes/ends                1: the episode ends with the transition
+
 Where the model sees images of states (Miniworld), also, as uint8:
 
     context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)

@@ -8,11 +8,10 @@ import numpy as np
 
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined_digest
-from sad_hpc.distill.block import LABELS
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
+from sad_hpc.tasks.base import ORACLE, SPLITS, TaskFamily, make_family
 
 
 def find_splits(path: Path) -> list[Path]:
@@ -70,11 +69,18 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 
 def label_accuracy(folder: Path, manifest: Manifest, family: TaskFamily) -> dict[str, float]:
-    """Share of each method's action labels that are optimal in their query state."""
-    names = [f"labels/{label}/{part}" for label in LABELS for part in ("query_states", "actions")]
+    """Share of each method's action labels that are optimal in their query state; none where the
+    family does not know."""
+    if ORACLE not in family.label_groups:
+        return {}
+    names = [
+        f"labels/{label}/{part}"
+        for label in family.label_groups
+        for part in ("query_states", "actions")
+    ]
     columns = read_columns(folder, manifest, [*names, "tasks/parameters"])
     accuracy = {}
-    for label in LABELS:
+    for label in family.label_groups:
         right = family.are_optimal(
             columns["tasks/parameters"],
             columns[f"labels/{label}/query_states"],
@@ -130,6 +136,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
 def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily, data: DataConfig) -> list[str]:
     horizon, width = family.config.horizon, len(family.state_center)
     width_of_task = arrays["tasks/parameters"].shape[1:] if "tasks/parameters" in arrays else (1,)
+    action = () if family.components is None else (family.components,)
     expected: dict[str, tuple[int, ...]] = {
         "tasks/index": (rows,),
         "tasks/parameters": (rows, *width_of_task),
@@ -137,16 +144,17 @@ def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily, data: DataConfi
     for group in family.context_groups:
         for part in ("states", "next_states"):
             expected[f"{group}/{part}"] = (rows, horizon, width)
-        for part in ("actions", "rewards"):
+        expected[f"{group}/actions"] = (rows, horizon, *action)
+        for part in ("rewards", "ends")[: 2 if family.has_ends else 1]:
             expected[f"{group}/{part}"] = (rows, horizon)
-    for label in LABELS:
+    for label in family.label_groups:
         expected[f"labels/{label}/query_states"] = (rows, data.queries_per_task, width)
-        expected[f"labels/{label}/actions"] = (rows, data.queries_per_task)
+        expected[f"labels/{label}/actions"] = (rows, data.queries_per_task, *action)
     if family.image_size is not None:
         image = (family.image_size, family.image_size, 3)
         for group in family.context_groups:
             expected[f"{group}/images"] = (rows, horizon, *image)
-        for label in LABELS:
+        for label in family.label_groups:
             expected[f"labels/{label}/query_images"] = (rows, data.queries_per_task, *image)
     faults = [f"{name} is missing" for name in expected if name not in arrays]
     return faults + [
@@ -165,14 +173,19 @@ def _index_faults(arrays: Arrays, first: int) -> list[str]:
 def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
     """Labels must be actions, in states that the family has; the oracle's must be optimal."""
     faults = []
-    for label in LABELS:
+    for label in family.label_groups:
         queries, actions = (arrays[f"labels/{label}/{p}"] for p in ("query_states", "actions"))
+        if ORACLE not in family.label_groups:
+            largest = family.n_actions - 1 if family.components is None else 1
+            if not (np.abs(actions) <= largest).all():
+                faults.append(f"labels/{label} holds actions that {family.name} has not")
+            continue
         try:
             right = family.are_optimal(arrays["tasks/parameters"], queries, actions)
         except (KeyError, IndexError):
             faults.append(f"labels/{label} holds states or actions that {family.name} has not")
             continue
-        if label == "dpt_star" and not right.all():
+        if label == ORACLE and not right.all():
             faults.append("labels/dpt_star holds actions that are not optimal")
     return faults
 
@@ -185,7 +198,8 @@ def _dynamics_faults(
     # Stretches of a learning history go on from one episode to the next.
     names_of_groups = {"episodes": "histories"} if data.source_steps else {}
     for group in family.context_groups:
-        names = ("states", "actions", "rewards", "next_states")
+        names = ["states", "actions", "rewards", "next_states"]
+        names += ["ends"] if family.has_ends else []
         if all(f"{group}/{name}" in arrays for name in names):
             context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
             parameters = arrays["tasks/parameters"][:sampled]

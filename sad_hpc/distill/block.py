@@ -50,21 +50,30 @@ class Transitions:
 
     states: NDArray[Any]
     """(n, T, d), or (n, T) numbers of them"""
-    actions: NDArray[np.uint8]
-    """(n, T)"""
+    actions: NDArray[Any]
+    """(n, T) uint8, or (n, T, a) float32 vectors"""
     rewards: NDArray[Any]
     """(n, T)"""
     next_states: NDArray[Any]
     """As states"""
+    ends: NDArray[np.uint8] | None = None
+    """(n, T): whether an episode ends with the transition; None: that of no task ever does."""
+
+    @property
+    def parts(self) -> dict[str, NDArray[Any]]:
+        """By name, what there is."""
+        return {name: part for name, part in vars(self).items() if part is not None}
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Transitions":
         """The transitions with every part changed in the same way."""
-        return Transitions(*(change(part) for part in vars(self).values()))
+        return Transitions(**{name: change(part) for name, part in self.parts.items()})
 
     def followed_by(self, others: "Transitions") -> "Transitions":
         """The transitions of both, in time order."""
-        pairs = zip(vars(self).values(), vars(others).values(), strict=True)
-        return Transitions(*(np.concatenate(pair, axis=1) for pair in pairs))
+        mine, theirs = self.parts, others.parts
+        return Transitions(
+            **{name: np.concatenate([mine[name], theirs[name]], axis=1) for name in mine}
+        )
 
 
 @dataclass(frozen=True)
@@ -96,15 +105,15 @@ class Block:
         """
         arrays: dict[str, NDArray[Any]] = {}
         for group, context in contexts.items():
-            arrays |= {f"{group}/{name}": array for name, array in vars(context).items()}
+            arrays |= {f"{group}/{name}": array for name, array in context.parts.items()}
         arrays["tasks/index"] = np.arange(first, first + len(parameters), dtype=np.int64)
         arrays["tasks/parameters"] = parameters
         for name, label in labels.items():
             by_task = label.by_task(len(parameters))
             arrays[f"labels/{name}/query_states"] = by_task.query_states
             arrays[f"labels/{name}/actions"] = by_task.actions
-        transitions = {"context": contexts["context"].actions.size}
-        transitions["episodes"] = contexts["episodes"].actions.size if "episodes" in contexts else 0
+        transitions = {"context": contexts["context"].rewards.size}
+        transitions["episodes"] = contexts["episodes"].rewards.size if "episodes" in contexts else 0
         transitions |= {f"labels_{name}": label.transitions for name, label in labels.items()}
         transitions |= spent or {}
         return cls(arrays, transitions)

@@ -11,6 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.steps import Certain, Uncertain, begin, can_be, start_table, step_tables, take
 from sad_hpc.kernels.random import (
     MAX_PRODUCT,
     digits_per_word,
@@ -19,17 +20,20 @@ from sad_hpc.kernels.random import (
     high_product,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 
 def sample_transitions(
     family: TabularFamily,
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
     stream: NDArray[np.uint64],
 ) -> Transitions:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
+
+    States are those in which an episode can be.
 
     Args:
         family: of the tasks; gives T.
@@ -47,26 +51,43 @@ def sample_transitions(
 
 def sample_episodes(
     family: TabularFamily,
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Rollouts of the behavior policy from the start, T steps each, in time order."""
+    """Rollouts of the behavior policy from the start, T steps each, in time order.
+
+    Where an episode ends before, the next one begins.
+    """
     result = new_contexts(family, len(mdp_of_task))
     draw_actions(policy, stream, result.actions.reshape(-1))
     tables = kernel_tables(family, mdps)
-    _rollout(*tables, mdp_of_task, family.start_state, *kernel_outputs(result))
+    starts = start_table(family.starts(mdps))
+    _rollout(*tables, mdp_of_task, starts, stream, *kernel_outputs(result))
     return result
 
 
 def sample_state_actions(
-    n_states: int, policy: NDArray[np.uint8], count: int, stream: NDArray[np.uint64]
+    mdps: FiniteMDPs,
+    mdp_of_query: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    stream: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
-    """(count,) states drawn uniformly, and (count,) actions of the behavior policy."""
-    states = np.empty(count, np.uint16)
-    actions = np.empty(count, np.uint8)
-    _draw_pairs(n_states, policy, _pairs_per_word(n_states, policy), stream, states, actions)
+    """(n,) states drawn uniformly, and (n,) actions of the behavior policy.
+
+    Args:
+        mdps: M of them.
+        mdp_of_query: (n,) in 0..M-1: an episode of this one can be in the state.
+        policy: table of the behavior policy (see `policy_table`).
+        stream: state of the random stream; it is advanced.
+    """
+    n_states = mdps.sizes[1]
+    states = np.empty(len(mdp_of_query), np.uint16)
+    actions = np.empty(len(mdp_of_query), np.uint8)
+    pairs = _pairs_per_word(n_states, policy)
+    tables = step_tables(mdps)
+    _draw_pairs(tables, n_states, mdp_of_query, policy, pairs, stream, states, actions)
     return states, actions
 
 
@@ -91,17 +112,21 @@ def new_contexts(family: TabularFamily, count: int) -> Transitions:
         np.empty((count, horizon), np.uint8),
         np.empty((count, horizon), family.reward_dtype),
         np.empty((count, horizon, width), np.uint8),
+        np.empty((count, horizon), np.uint8) if family.has_ends else None,
     )
 
 
-def kernel_tables(family: TabularFamily, mdps: TabularMDPs) -> tuple[NDArray[Any], ...]:
-    """What kernels look up: rows of coordinates, next states, rewards."""
-    return _cells(family.coordinates), mdps.next_states, mdps.rewards
+def kernel_tables(
+    family: TabularFamily, mdps: FiniteMDPs
+) -> tuple[NDArray[Any], Certain | Uncertain]:
+    """What kernels look up: rows of coordinates, and the tables of the MDPs."""
+    return _cells(family.coordinates), step_tables(mdps)
 
 
-def kernel_outputs(result: Transitions) -> tuple[NDArray[Any], ...]:
-    """What kernels fill, states as whole rows of coordinates."""
-    return _cells(result.states), result.actions, result.rewards, _cells(result.next_states)
+def kernel_outputs(result: Transitions) -> tuple[NDArray[Any] | None, ...]:
+    """What kernels fill, states as whole rows of coordinates; ends None: they are not asked for."""
+    cells = _cells(result.states), _cells(result.next_states)
+    return cells[0], result.actions, result.rewards, cells[1], result.ends
 
 
 def _cells(coordinates: NDArray[np.uint8]) -> NDArray[Any]:
@@ -123,44 +148,15 @@ def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]  # p
 
 
 @njit(cache=True, nogil=True)
-def _draw_pairs(n_states, policy, pairs, stream, states, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _draw_pairs(  # type: ignore[no-untyped-def]  # pragma: no cover
+    tables, n_states, mdp_of_query, policy, pairs, stream, states, actions
+):
     state_range, policy_range = np.uint64(n_states), np.uint64(len(policy))
     product = digits_product(n_states * len(policy), pairs)
     threshold = rejection_threshold(product)
-    for first in range(0, len(states), pairs):
-        word = digits_word(stream, product, threshold)
-        for i in range(first, min(first + pairs, len(states))):
-            states[i] = high_product(word, state_range)
-            word *= state_range
-            actions[i] = policy[high_product(word, policy_range)]
-            word *= policy_range
-
-
-@njit(cache=True, nogil=True)
-def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells, following, paid, mdp, state, action, task, t, states, actions, rewards, next_states
-):
-    """Writes a transition of an MDP, and returns its next state."""
-    states[task, t] = cells[state]
-    actions[task, t] = action
-    rewards[task, t] = paid[mdp, state, action]
-    state = np.uint64(following[mdp, state, action])
-    next_states[task, t] = cells[state]
-    return state
-
-
-@njit(cache=True, nogil=True)
-def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells, following, paid, mdp_of_task, policy, pairs, stream, states, actions, rewards,
-    next_states,
-):  # fmt: skip
-    state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
-    product = digits_product(len(cells) * len(policy), pairs)
-    threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
-    for task in range(actions.shape[0]):
-        mdp = mdp_of_task[task]
-        for t in range(actions.shape[1]):
+    for i in range(len(states)):
+        while True:
             if left == 0:
                 word, left = digits_word(stream, product, threshold), pairs
             state = high_product(word, state_range)
@@ -168,20 +164,64 @@ def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
             action = policy[high_product(word, policy_range)]
             word *= policy_range
             left -= 1
+            if can_be(tables, mdp_of_query[i], state):
+                break
+        states[i], actions[i] = state, action
+
+
+@njit(cache=True, nogil=True)
+def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells, tables, mdp, state, action, stream, task, t, states, actions, rewards, next_states, ends
+):
+    """Writes a transition of an MDP, and returns its next state and whether the episode ends."""
+    after, reward, end = take(tables, mdp, state, action, stream)
+    states[task, t] = cells[state]
+    actions[task, t] = action
+    rewards[task, t] = reward
+    next_states[task, t] = cells[after]
+    if ends is not None:
+        ends[task, t] = end
+    return after, end
+
+
+@njit(cache=True, nogil=True)
+def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
+    cells, tables, mdp_of_task, policy, pairs, stream, states, actions, rewards, next_states, ends
+):
+    state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
+    product = digits_product(len(cells) * len(policy), pairs)
+    threshold = rejection_threshold(product)
+    word, left = np.uint64(0), 0
+    for task in range(actions.shape[0]):
+        mdp = mdp_of_task[task]
+        for t in range(actions.shape[1]):
+            while True:
+                if left == 0:
+                    word, left = digits_word(stream, product, threshold), pairs
+                state = high_product(word, state_range)
+                word *= state_range
+                action = policy[high_product(word, policy_range)]
+                word *= policy_range
+                left -= 1
+                if can_be(tables, mdp, state):
+                    break
             _step(
-                cells, following, paid, mdp, state, action, task, t,
-                states, actions, rewards, next_states,
+                cells, tables, mdp, state, action, stream, task, t,
+                states, actions, rewards, next_states, ends,
             )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells, following, paid, mdp_of_task, start_state, states, actions, rewards, next_states
+    cells, tables, mdp_of_task, starts, stream, states, actions, rewards, next_states, ends
 ):
     for task in range(actions.shape[0]):
-        state = np.uint64(start_state)
+        mdp = mdp_of_task[task]
+        state = begin(starts, mdp, stream)
         for t in range(actions.shape[1]):
-            state = _step(
-                cells, following, paid, mdp_of_task[task], state, actions[task, t], task, t,
-                states, actions, rewards, next_states,
+            state, end = _step(
+                cells, tables, mdp, state, actions[task, t], stream, task, t,
+                states, actions, rewards, next_states, ends,
             )  # fmt: skip
+            if end:
+                state = begin(starts, mdp, stream)

@@ -12,6 +12,7 @@ them; the mean has the random policy's own preference among them, but needs fewe
 right.  A rollout is given up once it is slower than the fastest before it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +43,12 @@ class LabelRule:
     """gamma."""
     stop_at_reward: bool
     """True: Algorithm 5 (sparse rewards); False: Algorithm 3 (dense rewards)."""
-    return_threshold: float
+    return_threshold: float | None
     """R of Algorithm 3; Algorithm 5 asks for any reward at all."""
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
+    candidates: int = 1
+    """First actions that are tried, where there are infinitely many."""
     best_episode: bool = False
     """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
@@ -63,6 +66,7 @@ class LabelRule:
             stop_at_reward=sparse_reward,
             return_threshold=data.return_threshold,
             random_ties=data.tie_break == "random",
+            candidates=data.candidates,
             best_episode=data.score == "best",
         )
 
@@ -74,7 +78,9 @@ class LabelRule:
     @property
     def least_score(self) -> float:
         """A query state is accepted if its best action scores at least this."""
-        return float(np.finfo(np.float64).tiny) if self.stop_at_reward else self.return_threshold
+        if self.stop_at_reward:
+            return float(np.finfo(np.float64).tiny)
+        return -math.inf if self.return_threshold is None else self.return_threshold
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,8 @@ class Labels:
 
     query_states: NDArray[Any]
     """(m,) numbers or (m, 3) poses inside the kernels, (n, K, d) in a dataset."""
-    actions: NDArray[np.uint8]
-    """(m,), or (n, K) in a dataset."""
+    actions: NDArray[Any]
+    """(m,) uint8, or (m, a) float32 vectors; (n, K) or (n, K, a) in a dataset."""
     transitions: int = 0
     """Environment transitions spent on them in all."""
 

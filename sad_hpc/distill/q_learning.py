@@ -20,7 +20,8 @@ from sad_hpc.kernels.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import TabularMDPs
 
 LEARNING_RATE = 0.1
 LAST_EXPLORATION = 0.05
@@ -63,9 +64,10 @@ def sample_histories(
 
 @njit(cache=True, nogil=True)
 def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
-    cells, following, paid, mdp_of_task, policy, start_state, steps, discount, stream, states,
-    actions, rewards, next_states, stop,
+    cells, tables, mdp_of_task, policy, start_state, steps, discount, stream, states,
+    actions, rewards, next_states, ends, stop,
 ):  # fmt: skip
+    following, paid = tables.following, tables.paid
     n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), 1)

@@ -12,6 +12,7 @@ from sad_hpc.distill.labels import (
     best_action,
     hopeless,
 )
+from sad_hpc.distill.steps import can_be, step_tables, take
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -20,11 +21,11 @@ from sad_hpc.kernels.random import (
     high_product,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 
 def distill_labels(
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[np.uint8],
     rule: LabelRule,
@@ -32,6 +33,8 @@ def distill_labels(
     given: NDArray[np.uint16] | None = None,
 ) -> Labels:
     """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep rollouts an action.
+
+    A rollout stops where its episode ends.
 
     Args:
         mdps: M of them.
@@ -49,7 +52,7 @@ def distill_labels(
     query_states = np.empty(len(mdp_of_task), np.uint16) if given is None else given
     actions = np.empty(len(mdp_of_task), np.uint8)
     spent = _distill(
-        mdps.next_states, mdps.rewards, mdp_of_task, policy, digits_per_word(len(policy)),
+        step_tables(mdps), mdp_of_task, policy, digits_per_word(len(policy)),
         rule.discounts, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
         rule.least_score, rule.random_ties, stream, given is not None, query_states, actions, STOP,
     )  # fmt: skip
@@ -60,10 +63,10 @@ def distill_labels(
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    following, paid, mdp_of_task, policy, digits, discounts, episodes, stop_at_reward, best_episode,
+    tables, mdp_of_task, policy, digits, discounts, episodes, stop_at_reward, best_episode,
     least_score, random_ties, stream, given, query_states, labels, stop,
 ):  # fmt: skip
-    n_states, n_actions = np.uint64(paid.shape[1]), paid.shape[2]
+    n_states, n_actions = np.uint64(tables.paid.shape[1]), tables.paid.shape[2]
     state_threshold = rejection_threshold(n_states)
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -79,6 +82,8 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 query = np.uint64(query_states[task])
             else:
                 query = high_product(digits_word(stream, n_states, state_threshold), n_states)
+                while not can_be(tables, mdp, query):
+                    query = high_product(digits_word(stream, n_states, state_threshold), n_states)
             limit = len(discounts)
             scores[:] = 0
             for _ in range(episodes):
@@ -93,14 +98,13 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                             action = policy[high_product(word, policy_range)]
                             word *= policy_range
                             left -= 1
-                        reward = paid[mdp, state, action]
-                        state = np.uint64(following[mdp, state, action])
+                        state, reward, end = take(tables, mdp, state, action, stream)
                         transitions += 1
                         if not best_episode:
                             scores[first_action] += discounts[t] * reward
                         elif reward > 0:
                             scores[first_action], limit = discounts[t], t + 1
-                        if stop_at_reward and reward > 0:
+                        if end or (stop_at_reward and reward > 0):
                             break
             if not best_episode:
                 scores /= episodes

@@ -16,7 +16,8 @@ from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Tables:
 
     parameters: NDArray[np.int16]
     """(M, p)"""
-    mdps: TabularMDPs
+    mdps: FiniteMDPs
     optimal: NDArray[np.bool_]
     """(M, S, A): whether an action is optimal in a state."""
 
@@ -51,7 +52,7 @@ def block_tables(
     """
     every = family.distinct[split]
     numbers = family.distinct_numbers(len(every), draw.first, draw.count)
-    if len(every) * family.n_states * family.n_actions <= TABLE_ENTRIES:
+    if len(every) * family.table_entries <= TABLE_ENTRIES:
         return Tables.of_split(family, split), numbers
     distinct, number_of_task = np.unique(numbers, return_inverse=True)
     return Tables.of(family, every[distinct]), number_of_task.reshape(-1)
@@ -66,14 +67,18 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     tasks = (family, tables.mdps, mdp_of_task, policy)
     context = sample_transitions(*tasks, streams["context"])
     if data.source_steps:
-        episodes = sample_histories(*tasks, data.source_steps, data.discount, streams["episodes"])
+        assert isinstance(tables.mdps, TabularMDPs), "Q-learning is for certain tables"
+        episodes = sample_histories(
+            family, tables.mdps, mdp_of_task, policy, data.source_steps, data.discount,
+            streams["episodes"],
+        )  # fmt: skip
     else:
         episodes = sample_episodes(*tasks, streams["episodes"])
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
-    queries = len(mdp_of_query)
     sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"])
-    dpt_states, dpt_actions = sample_state_actions(family.n_states, policy, queries, streams["dpt"])
-    star_states, _ = sample_state_actions(family.n_states, policy, queries, streams["dpt_star"])
+    drawn = functools.partial(sample_state_actions, tables.mdps, mdp_of_query, policy)
+    dpt_states, dpt_actions = drawn(streams["dpt"])
+    star_states, _ = drawn(streams["dpt_star"])
     star_actions = optimal_labels(
         tables.optimal[mdp_of_query, star_states], np.random.default_rng(streams["dpt_star"])
     )

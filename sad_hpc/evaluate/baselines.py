@@ -3,28 +3,28 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.tasks.mdps import FiniteMDPs, Starts
 
 
-def optimal_returns(mdps: TabularMDPs, horizon: int, start_state: int) -> NDArray[np.float32]:
-    """(M,): the largest return of T steps from the start state."""
-    values = np.zeros(mdps.rewards.shape[:2])
+def optimal_returns(mdps: FiniteMDPs, horizon: int, starts: Starts) -> NDArray[np.float32]:
+    """(M,): the largest expected return of an episode of at most T steps."""
+    values = np.zeros(mdps.sizes[:2])
     for _ in range(horizon):
-        values = _action_values(mdps, values).max(axis=-1)
-    return values[:, start_state].astype(np.float32)
+        values = mdps.action_values(values).max(axis=-1)
+    return _at_start(values, starts)
 
 
 def policy_returns(
-    mdps: TabularMDPs, horizon: int, start_state: int, policy: NDArray[np.float64]
+    mdps: FiniteMDPs, horizon: int, starts: Starts, policy: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """(M,): the expected return of T steps of one distribution (A,) over actions."""
-    values = np.zeros(mdps.rewards.shape[:2])
+    """(M,): the expected return of an episode by one distribution (A,) over actions."""
+    values = np.zeros(mdps.sizes[:2])
     for _ in range(horizon):
-        values = _action_values(mdps, values) @ policy
-    return values[:, start_state].astype(np.float32)
+        values = mdps.action_values(values) @ policy
+    return _at_start(values, starts)
 
 
-def _action_values(mdps: TabularMDPs, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(M, S, A): the reward of an action plus the value (M, S) of the state that it leads to."""
-    mdp = np.arange(len(values))[:, None, None]
-    return mdps.rewards + values[mdp, mdps.next_states]
+def _at_start(values: NDArray[np.float64], starts: Starts) -> NDArray[np.float32]:
+    """(M,): the mean of values (M, S) where episodes begin."""
+    begun = values[:, starts] if isinstance(starts, int) else (values * starts).sum(axis=1)
+    return begun.astype(np.float32)

@@ -1,4 +1,9 @@
-"""Playing one episode in n tabular tasks at once."""
+"""Playing one episode in n tabular tasks at once.
+
+An episode that ends before its T steps is over: what comes after counts for no return.  The agent
+goes on from a new start until it has taken its T steps, so that what it has seen always fills a
+context, as in the `episodes` of a dataset.
+"""
 
 from collections.abc import Callable
 
@@ -8,40 +13,65 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs, Starts, drawn
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 """(states (n,), step) -> actions (n,)."""
 
 
-def play_episode(family: TabularFamily, mdps: TabularMDPs, act: Act) -> Transitions:
-    """An episode of T steps from the start state in each of n tasks.
+def play_episode(
+    family: TabularFamily, mdps: FiniteMDPs, act: Act, generator: np.random.Generator
+) -> Transitions:
+    """T steps from a start state in each of n tasks.
 
     Args:
-        family: gives T and the start state.
+        family: gives T and the start states.
         mdps: one MDP a task (M = n).
         act: the policy.
+        generator: of what is not certain in the tasks.
 
     Returns:
         all transitions, in time order, states by number.
     """
-    n_tasks, horizon = len(mdps.rewards), family.config.horizon
-    tasks = np.arange(n_tasks)
+    n_tasks, horizon = mdps.sizes[0], family.config.horizon
+    tasks, starts = np.arange(n_tasks), family.starts(mdps)
     shape = (n_tasks, horizon)
     episode = Transitions(
         np.empty(shape, np.uint16),
         np.empty(shape, np.uint8),
         np.empty(shape, np.float32),
         np.empty(shape, np.uint16),
+        np.empty(shape, np.uint8) if family.has_ends else None,
     )
-    states = np.full(n_tasks, family.start_state, np.int64)
+    states = begin(starts, tasks, generator)
     for step in range(horizon):
         actions = act(states, step)
         episode.states[:, step], episode.actions[:, step] = states, actions
-        episode.rewards[:, step] = mdps.rewards[tasks, states, actions]
-        states = mdps.next_states[tasks, states, actions].astype(np.int64)
+        states, episode.rewards[:, step], ended = mdps.draw(tasks, states, actions, generator)
         episode.next_states[:, step] = states
+        if episode.ends is not None:
+            episode.ends[:, step] = ended
+        if ended.any():
+            states[ended] = begin(starts, tasks[ended], generator)
     return episode
+
+
+def begin(
+    starts: Starts, tasks: NDArray[np.int64], generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """(n,): the states in which episodes of tasks (n,) begin."""
+    if isinstance(starts, int):
+        return np.full(len(tasks), starts, np.int64)
+    return drawn(starts[tasks], generator)
+
+
+def returns_of(played: Transitions) -> NDArray[np.float32]:
+    """(n,): the returns of the first episodes of what was played (n, T)."""
+    if played.ends is None:
+        return played.rewards.sum(axis=1)
+    before = played.ends.cumsum(axis=1) - played.ends
+    return (played.rewards * (before == 0)).sum(axis=1)
 
 
 def as_context(family: TabularFamily, transitions: Transitions) -> Context:
@@ -51,6 +81,7 @@ def as_context(family: TabularFamily, transitions: Transitions) -> Context:
         actions=torch.from_numpy(transitions.actions),
         rewards=torch.from_numpy(transitions.rewards),
         next_states=torch.from_numpy(family.coordinates[transitions.next_states]),
+        ends=None if transitions.ends is None else torch.from_numpy(transitions.ends),
     )
 
 
@@ -61,10 +92,13 @@ def as_numbers(family: TabularFamily, context: Context) -> Transitions:
         context.actions.numpy(),
         context.rewards.numpy(),
         family.state_numbers(context.next_states.numpy()),
+        None if context.ends is None else context.ends.numpy(),
     )
 
 
-def no_transitions(n_tasks: int) -> Transitions:
+def no_transitions(family: TabularFamily, n_tasks: int) -> Transitions:
     """Before the first episode of n tasks."""
     none = np.empty((n_tasks, 0), np.uint16)
-    return Transitions(none, none.astype(np.uint8), none.astype(np.float32), none)
+    actions = none.astype(np.uint8)
+    ends = actions if family.has_ends else None
+    return Transitions(none, actions, none.astype(np.float32), none, ends)

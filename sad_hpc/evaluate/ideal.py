@@ -2,7 +2,8 @@
 
 It is asked as a model is: offline greedily under the given context, online by actions drawn from
 the posterior mean of the optimal actions.  Its prior is uniform over all tasks of the family, and
-what it keeps of a context are the tasks that the context does not contradict.
+what it keeps of a context is how likely each task makes it: where steps are certain, the tasks that
+the context does not contradict.
 """
 
 import functools
@@ -15,14 +16,15 @@ from sad_hpc.evaluate.episode import as_numbers
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.experiment.sections import EvaluateConfig
-from sad_hpc.ideal.posterior import Posterior, consistent
+from sad_hpc.ideal.posterior import Posterior, Weights, after_all, consistent, together
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 
 def ideal_returns(
     family: TabularFamily,
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     context: Context,
     settings: EvaluateConfig,
     generator: np.random.Generator,
@@ -37,17 +39,18 @@ def ideal_returns(
         mdps: one MDP a task (M = n).
         context: n contexts, for the offline episode.
         settings: of the evaluation.
-        generator: of the action draws.
+        generator: of all that is random.
     """
     posterior = Posterior.of_family(family)
     if posterior is None:
         return {}
     forgetful = settings.memory == "episode"
     seen = as_numbers(family, context)
-    offline = offline_returns(family, mdps, logits_of(posterior, tasks_left(posterior, seen)))
+    left = logits_of(posterior, tasks_left(posterior, seen))
+    offline = offline_returns(family, mdps, left, generator)
     online, online_rewards = online_returns(
         functools.partial(logits_of, posterior),
-        TasksLeft(posterior, len(mdps.rewards), forgetful),
+        TasksLeft(posterior, mdps.sizes[0], forgetful),
         family,
         mdps,
         settings.online_episodes,
@@ -62,18 +65,15 @@ def ideal_returns(
     }
 
 
-def logits_of(posterior: Posterior, alive: NDArray[np.bool_]) -> NDArray[np.float32]:
+def logits_of(posterior: Posterior, alive: Weights) -> NDArray[np.float32]:
     """(n, S, A): logits of the ideal answers when tasks (n, G) are left; -inf: never."""
     with np.errstate(divide="ignore"):
         return np.log(posterior.probabilities(alive)).astype(np.float32)
 
 
-def tasks_left(posterior: Posterior, seen: Transitions) -> NDArray[np.bool_]:
-    """(n, G): the tasks that no transition (n, T), states by number, contradicts."""
-    alive: NDArray[np.bool_] = np.logical_and.reduce(
-        consistent(posterior.mdps, **vars(seen)), axis=1
-    )
-    return alive
+def tasks_left(posterior: Posterior, seen: Transitions) -> Weights:
+    """(n, G): how likely the tasks are after transitions (n, T), states by number."""
+    return after_all(consistent(posterior.mdps, **seen.parts))
 
 
 class TasksLeft:
@@ -87,12 +87,12 @@ class TasksLeft:
 
     def __init__(self, posterior: Posterior, n_tasks: int, forgetful: bool) -> None:
         self._posterior, self._forgetful = posterior, forgetful
-        self.context: NDArray[np.bool_] = np.ones((n_tasks, posterior.n_tasks), np.bool_)
+        self.context: Weights = np.ones((n_tasks, posterior.n_tasks), np.bool_)
         self.rewards: NDArray[np.int32] = np.zeros(n_tasks, np.int32)
 
     def add(self, episode: Transitions) -> None:
         """See Memory."""
         left = tasks_left(self._posterior, episode)
         rewarded = (episode.rewards > 0).sum(axis=1, dtype=np.int32)
-        self.context = left if self._forgetful else self.context & left
+        self.context = left if self._forgetful else together(self.context, left)
         self.rewards = rewarded if self._forgetful else self.rewards + rewarded

@@ -51,7 +51,7 @@ class Recollection(ABC):
 
     def __init__(self, family: TabularFamily, n_tasks: int, size: int) -> None:
         self._family, self._size = family, size
-        self._shown = no_transitions(n_tasks)
+        self._shown = no_transitions(family, n_tasks)
 
     @property
     def context(self) -> Context:
@@ -96,11 +96,15 @@ class History(Recollection):
     def add(self, episode: Transitions) -> None:
         """See Memory."""
         self._all = self._all.followed_by(episode)
-        # What a state and an action lead to is certain: they tell transitions apart.
-        keys = self._all.states.astype(np.int64) * self._family.n_actions + self._all.actions
+        keys = self._keys()
         rewarded = self._all.rewards > 0
         places = history_places(keys, rewarded, self._size, self._generator)
         self._shown = self._all.map(lambda part: np.take_along_axis(part, places, axis=1))
+
+    def _keys(self) -> NDArray[np.int64]:
+        """(n, L): a number for each state, action and next state, which tell transitions apart."""
+        began = self._all.states.astype(np.int64) * self._family.n_actions + self._all.actions
+        return began * self._family.n_states + self._all.next_states
 
 
 def history_places(

@@ -8,13 +8,17 @@ looks its actions up.
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.evaluate.episode import play_episode
+from sad_hpc.evaluate.episode import play_episode, returns_of
 from sad_hpc.evaluate.policy import greedy
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 
 def offline_returns(
-    family: TabularFamily, mdps: TabularMDPs, logits: NDArray[np.float32]
+    family: TabularFamily,
+    mdps: FiniteMDPs,
+    logits: NDArray[np.float32],
+    generator: np.random.Generator,
 ) -> NDArray[np.float32]:
     """(n, 1): the return of one greedy episode in each of n tasks.
 
@@ -22,8 +26,9 @@ def offline_returns(
         family: of the tasks.
         mdps: one MDP a task (M = n).
         logits: (n, S, A), the answers under each task's context.
+        generator: of what is not certain in the tasks.
     """
     actions = greedy(logits)
     tasks = np.arange(len(actions))
-    episode = play_episode(family, mdps, lambda states, _: actions[tasks, states])
-    return episode.rewards.sum(axis=1, keepdims=True)
+    episode = play_episode(family, mdps, lambda states, _: actions[tasks, states], generator)
+    return returns_of(episode)[:, None]

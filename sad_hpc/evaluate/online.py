@@ -12,10 +12,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.evaluate.episode import play_episode
+from sad_hpc.evaluate.episode import play_episode, returns_of
 from sad_hpc.evaluate.memory import Memory
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 ContextT = TypeVar("ContextT")
 
@@ -24,7 +25,7 @@ def online_returns(
     answer: Callable[[ContextT], NDArray[np.float32]],
     memory: Memory[ContextT],
     family: TabularFamily,
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     n_episodes: int,
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda episodes: None,
@@ -37,21 +38,23 @@ def online_returns(
         family: of the tasks.
         mdps: one MDP a task (M = n).
         n_episodes: E.
-        generator: of the action draws, (T, n) uniform numbers an episode.
+        generator: of the action draws, (T, n) uniform numbers an episode, and then of what is not
+            certain in the tasks.
         report: called with the number of episodes played.
 
     Returns:
         returns (n, E) and numbers of rewarded transitions in the contexts (n, E).
     """
-    n_tasks, horizon = len(mdps.rewards), family.config.horizon
+    n_tasks, horizon = mdps.sizes[0], family.config.horizon
     returns = np.empty((n_tasks, n_episodes), np.float32)
     context_rewards = np.empty((n_tasks, n_episodes), np.int32)
     for number in range(n_episodes):
         logits = answer(memory.context)
         context_rewards[:, number] = memory.rewards
         uniforms = generator.random((horizon, n_tasks))
-        episode = play_episode(family, mdps, functools.partial(_draw, logits, uniforms))
-        returns[:, number] = episode.rewards.sum(axis=1)
+        act = functools.partial(_draw, logits, uniforms)
+        episode = play_episode(family, mdps, act, generator)
+        returns[:, number] = returns_of(episode)
         memory.add(episode)
         report(number + 1)
     return returns, context_rewards

@@ -16,7 +16,8 @@ from sad_hpc.evaluate.policy import Trained, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs
 
 
 def evaluate_tabular(
@@ -32,7 +33,7 @@ def evaluate_tabular(
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)
     answer = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
-    offline = offline_returns(family, mdps, answer(context))
+    offline = offline_returns(family, mdps, answer(context), generator)
     report(1)
     memory: Recollection = LastEpisode(family, len(offline), trained.longest)
     if settings.memory == "history":
@@ -62,12 +63,12 @@ def evaluate_tabular(
 
 
 def _references(
-    family: TabularFamily, mdps: TabularMDPs, episodes: int
+    family: TabularFamily, mdps: FiniteMDPs, episodes: int
 ) -> dict[str, NDArray[np.float32]]:
-    horizon, start = family.config.horizon, family.start_state
+    horizon, starts = family.config.horizon, family.starts(mdps)
     uniform = np.full(family.n_actions, 1 / family.n_actions)
     found = {
-        "optimal": optimal_returns(mdps, horizon, start),
-        "random": policy_returns(mdps, horizon, start, uniform),
+        "optimal": optimal_returns(mdps, horizon, starts),
+        "random": policy_returns(mdps, horizon, starts, uniform),
     }
     return {name: returns[:, None].repeat(episodes, 1) for name, returns in found.items()}

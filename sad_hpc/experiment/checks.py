@@ -61,7 +61,14 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
                 f"set pretrained.{key} instead"
             )
     own, others = experiment.family, trained.family
-    for name in ("n_actions", "state_center", "state_scale", "image_size", "reward_scale"):
+    for name in (
+        "n_actions",
+        "state_center",
+        "state_scale",
+        "image_size",
+        "reward_scale",
+        "has_ends",
+    ):
         if getattr(own, name) != getattr(others, name):
             raise ConfigError(
                 f"{where}: the models of {trained.name} have {name} {getattr(others, name)}, "
@@ -101,10 +108,10 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
         family.check_data(data)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if data.score == "best" and not family.sparse_reward:
+    if data.score == "best" and not (family.sparse_reward and family.certain):
         raise ConfigError(
-            f"{where}: data.score=best is for sparse rewards: the luckiest rollout of "
-            f"{experiment.task.family} is not the best action's; use data.score=mean"
+            f"{where}: data.score=best is for sparse rewards and certain steps: the luckiest "
+            f"rollout of {experiment.task.family} is not the best action's; use data.score=mean"
         )
     if 0 < data.source_steps < experiment.task.horizon:
         raise ConfigError(
@@ -147,13 +154,20 @@ def _check_shown(experiment: Experiment[TaskConfig], where: str) -> None:
         if (value := getattr(experiment.evaluate, key)) != usual:
             raise ConfigError(
                 f"{where}: evaluate.{key}={value}, but {experiment.task.family} has one kind of "
-                f"context only, and online it is all pulls so far: leave it at {usual}"
+                f"context only: leave it at {usual}"
             )
 
 
 def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
-    """The training tasks must fill a batch, and repetitions must tell nothing new."""
+    """Labels must be there, the training tasks fill a batch, and repetitions tell nothing new."""
     family = experiment.family
+    for method in experiment.methods:
+        group = METHODS[method].labels
+        if group is not None and group.removeprefix("labels/") not in family.label_groups:
+            raise ConfigError(
+                f"{where}: methods: {method} needs optimal actions, which {experiment.task.family} "
+                "does not know: leave it out"
+            )
     n_train = family.n_tasks("train", experiment.data.tasks)
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import plain_yaml
@@ -42,8 +43,8 @@ class Section(BaseModel):
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
-def _marker(word: str, default: Any = ..., **constraints: Any) -> Any:
-    return Field(default, json_schema_extra={"mark": word}, **constraints)
+def _marker(word: str, default: Any = ..., later: bool = False, **constraints: Any) -> Any:
+    return Field(default, json_schema_extra={"mark": word, "later": later}, **constraints)
 
 
 transient = functools.partial(_marker, "transient")
@@ -53,7 +54,13 @@ row_setting = functools.partial(_marker, "row setting")
 training = functools.partial(_marker, "training")
 """A section of the experiment that decides a model's training; rows may differ in all of it."""
 task_split = functools.partial(_marker, "task split")
-"""A field of `task` that says which tasks are for training."""
+"""A field of `task` that says which tasks are for training.
+
+Of all these a field may be `later=True`: there were outputs before there was the field.  At its
+default, which means what they are, it is no part of a signature either.
+"""
+later = functools.partial(_marker, "", later=True)
+"""A field that is nothing of the above and came later."""
 
 
 def marked(section: type[BaseModel], marker: functools.partial[Any]) -> tuple[str, ...]:
@@ -61,8 +68,12 @@ def marked(section: type[BaseModel], marker: functools.partial[Any]) -> tuple[st
     return tuple(
         name
         for name, field in section.model_fields.items()
-        if field.json_schema_extra == {"mark": marker.args[0]}
+        if _extra(field).get("mark") == marker.args[0]
     )
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -151,9 +162,14 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 
 def resolved(section: BaseModel) -> dict[str, Any]:
-    """A section as plain JSON values, without its transient fields."""
+    """A section as plain JSON values: all that can change a result."""
     left_out = marked(type(section), transient)
-    names = (name for name in type(section).model_fields if name not in left_out)
+    names = (
+        name
+        for name, field in type(section).model_fields.items()
+        if name not in left_out
+        and not (_extra(field).get("later") and getattr(section, name) == field.default)
+    )
     values = {name: getattr(section, name) for name in names}  # in their order, in every process
     return json.loads(json.dumps(values, default=resolved))
 

@@ -28,8 +28,12 @@ class DataConfig(Section):
     """
     discount: float = row_setting(0.9, gt=0, lt=1)
     """gamma of the label rollouts' returns."""
-    return_threshold: float = row_setting(1e-6)
-    """R of Algorithm 3; unused where rewards are sparse (Algorithm 5)."""
+    return_threshold: float | None = row_setting(1e-6)
+    """R of Algorithm 3: null accepts every query state; unused where rewards are sparse
+    (Algorithm 5)."""
+    candidates: int = row_setting(32, ge=2, le=100_000, later=True)
+    """First actions that a label is chosen among, drawn by the behavior policy, where actions are
+    vectors; of finitely many actions all are tried."""
     tie_break: Literal["lowest", "random"] = row_setting("lowest")
     """Which of several equally good rollouts names SAD's label; the oracle's is always random."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"

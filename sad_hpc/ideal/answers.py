@@ -44,8 +44,9 @@ def ideal_answers(
         family: of the tasks; all of the training split's are equally likely.
         data: says how contexts and labels are made.
         labels: HDF5 group of the labels, such as `labels/sad`.
-        columns: of n tasks: states, actions, rewards and next_states (n, T, ...), query_states
-            (n, K, d), of which the first is asked, and parameters (n, p).
+        columns: of n tasks: states, actions, rewards and next_states (n, T, ...), ends (n, T) where
+            there are any, query_states (n, K, d), of which the first is asked, and parameters
+            (n, p).
     """
     return None
 
@@ -55,7 +56,7 @@ def _of_tables(
     family: TabularFamily, data: DataConfig, labels: str, columns: Arrays
 ) -> IdealAnswers | None:
     tasks = family.distinct["train"]
-    if len(tasks) * family.n_states * family.n_actions > TABLE_ENTRIES:
+    if len(tasks) * family.table_entries > TABLE_ENTRIES:
         return None
     law = label_law(family, data, labels)
     if law is None:
@@ -71,9 +72,10 @@ def _of_tables(
             columns["actions"][rows],
             columns["rewards"][rows],
             family.state_numbers(columns["next_states"][rows]),
+            columns["ends"][rows] if "ends" in columns else None,
         )
         left = after_prefixes(could)
-        told.append(left.sum(axis=2) == 1)
+        told.append((left > 0).sum(axis=2) == 1)
         # (n, T + 1, G) x (n, G, A): a query state that is likelier in a task speaks for it.
         weights = left.astype(np.float64) @ np.moveaxis(law[:, queries[rows]], 0, 1)
         probabilities.append(weights / weights.sum(axis=2, keepdims=True))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 
 
 def label_law(
@@ -29,39 +30,41 @@ def label_law(
     """
     parameters = family.distinct[split]
     policy = policy_shares(data.behavior_policy, family.n_actions)
+    mdps = family.mdps(parameters)
+    asked, choices = mdps.occupied[:, :, None], mdps.occupied.sum(axis=1)[:, None, None]
     if labels == "labels/dpt":
-        return np.broadcast_to(
-            policy / family.n_states, (len(parameters), family.n_states, family.n_actions)
-        )
+        return policy * asked / choices
     if labels == "labels/dpt_star":
         optimal = family.optimal_actions(parameters).astype(np.float64)
-        return optimal / optimal.sum(axis=-1, keepdims=True) / family.n_states
+        return optimal / optimal.sum(axis=-1, keepdims=True) * asked / choices
     if not family.sparse_reward or (data.score == "mean" and data.episodes_per_action > 1):
         return None
-    mdps, ties = family.mdps(parameters), data.tie_break == "random"
-    steps, episodes = data.trust_horizon, data.episodes_per_action
+    ties, steps = data.tie_break == "random", data.trust_horizon
     return np.stack(
         [
-            algorithm_5_law(TabularMDPs(*one), policy, steps, ties, episodes)
-            for one in zip(mdps.next_states[:, None], mdps.rewards[:, None], strict=True)
+            algorithm_5_law(mdps, policy, steps, ties, data.episodes_per_action, task)
+            for task in range(len(parameters))
         ]
     )
 
 
-def hitting_step_law(
-    next_states: NDArray[np.uint16],
-    rewards: NDArray[np.float32],
-    policy: NDArray[np.float64],
-    steps: int,
-) -> NDArray[np.float64]:
-    """(S, A, N + 1): chance that a rollout is first paid at step 1..N, or (last) not at all."""
-    n_states, n_actions = rewards.shape
+def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """(S, A, N + 1): chance that a rollout is first paid at step 1..N, or (last) not at all.
+
+    Args:
+        may: the outcomes (S, A, J) of one MDP.
+        policy: (A,).
+        steps: N.
+    """
+    n_states, n_actions, _ = may.rewards.shape
     law = np.zeros((n_states, n_actions, steps + 1))
     # Chance of being first paid k steps from a state under the policy.
     from_state = np.zeros((n_states, steps + 1))
     for k in range(1, steps + 1):
-        paid = rewards > 0
-        per_action = paid * 1.0 if k == 1 else ~paid * from_state[next_states, k - 1]
+        paid = may.rewards > 0
+        later = ~paid & ~may.ends
+        now = paid * 1.0 if k == 1 else later * from_state[may.next_states, k - 1]
+        per_action = (may.chances * now).sum(axis=-1)
         law[:, :, k - 1] = per_action
         from_state[:, k] = per_action @ policy
     law[:, :, steps] = 1 - law[:, :, :steps].sum(axis=-1)
@@ -76,20 +79,21 @@ def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
 
 
 def algorithm_5_law(
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     policy: NDArray[np.float64],
     steps: int,
     random_ties: bool,
     episodes: int = 1,
+    task: int = 0,
 ) -> NDArray[np.float64]:
-    """(S, A): joint law of query state and action label for a single MDP.
+    """(S, A): joint law of query state and action label for one of the MDPs.
 
     Of N_ep > 1 episodes the fastest counts (`data.score: best`).
     """
-    law = hitting_step_law(mdps.next_states[0], mdps.rewards[0], policy, steps)
+    law = hitting_step_law(mdps.outcomes.at(np.array(task)), policy, steps)
     if episodes > 1:
         law = best_of(law, episodes)
-    joint = label_chances(law, random_ties)
+    joint = label_chances(law, random_ties) * mdps.occupied[task, :, None]
     return joint / joint.sum()
 
 

@@ -1,8 +1,9 @@
 """The exact posterior over a tabular family's tasks, and what the ideal DPT* answers by it.
 
-Tasks are deterministic, and which state and action a context shows says nothing about its task.
-So under a uniform prior the posterior is uniform over the tasks that contradict no transition,
-neither by its reward nor by its next state.  DPT*'s labels are drawn from the optimal actions of
+Which state and action a context shows says nothing about its task.  So under a uniform prior the
+posterior of a task is proportional to how likely it makes the outcomes of all transitions.  Where
+steps are certain, it is uniform over the tasks that contradict none of them, neither by its reward
+nor by its next state.  DPT*'s labels are drawn from the optimal actions of
 the task: a model of it that makes no mistake answers with their distribution under the posterior.
 """
 
@@ -12,17 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import SPLITS, TABLE_ENTRIES, TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import SPLITS, TABLE_ENTRIES, TabularFamily
+from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
+
+Weights = NDArray[Any]
+"""How likely tasks make something: yes or no where steps are certain, else chances."""
 
 
 def consistent(
-    mdps: TabularMDPs,
+    mdps: FiniteMDPs,
     states: NDArray[np.integer[Any]],
     actions: NDArray[np.integer[Any]],
     rewards: NDArray[Any],
     next_states: NDArray[np.integer[Any]],
-) -> NDArray[np.bool_]:
-    """(n, T, G): which of G tasks each transition could have come from.
+    ends: NDArray[Any] | None = None,
+) -> Weights:
+    """(n, T, G): which of G tasks each transition could have come from, or with which chance.
 
     Args:
         mdps: one a task (M = G).
@@ -30,16 +36,47 @@ def consistent(
         actions: (n, T).
         rewards: (n, T).
         next_states: (n, T) numbers.
+        ends: (n, T); None: no episode has ended.
     """
+    if not isinstance(mdps, TabularMDPs):
+        chances = np.empty((*actions.shape, mdps.sizes[0]))
+        for task in range(mdps.sizes[0]):
+            may = mdps.outcomes.at(np.full_like(states, task, np.int64), states, actions)
+            happened = may.equal(rewards, next_states, ends)
+            chances[..., task] = (may.chances * happened).sum(axis=-1)
+        return chances
     paid = np.moveaxis(mdps.rewards, 0, -1)[states, actions]
     moved = np.moveaxis(mdps.next_states, 0, -1)[states, actions]
     return (paid == rewards[..., None]) & (moved == next_states[..., None])
 
 
-def after_prefixes(could: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(n, T, G) of `consistent` -> (n, T + 1, G): the same of all transitions of each prefix."""
+def after_prefixes(could: Weights) -> Weights:
+    """(n, T, G) of `consistent` -> (n, T + 1, G): the same of all transitions of each prefix.
+
+    Chances are given up to a factor of each context and prefix: the likeliest task has 1.
+    """
     start = np.ones_like(could[:, :1])
-    return np.logical_and.accumulate(np.concatenate([start, could], axis=1), axis=1)
+    every = np.concatenate([start, could], axis=1)
+    if every.dtype == np.bool_:
+        return np.logical_and.accumulate(every, axis=1)
+    with np.errstate(divide="ignore"):
+        sums = np.log(every).cumsum(axis=1)
+    likeliest = sums.max(axis=-1, keepdims=True)
+    return np.exp(sums - np.where(np.isfinite(likeliest), likeliest, 0))
+
+
+def after_all(could: Weights) -> Weights:
+    """(n, T, G) of `consistent` -> (n, G): the same of all transitions together."""
+    if could.dtype == np.bool_:
+        return np.logical_and.reduce(could, axis=1)
+    return after_prefixes(could)[:, -1]
+
+
+def together(one: Weights, other: Weights) -> Weights:
+    """(n, G): the weights after what both have seen."""
+    if one.dtype == other.dtype == np.bool_:
+        return one & other
+    return after_all(np.stack([one, other], axis=1).astype(np.float64))
 
 
 class Posterior:
@@ -50,7 +87,7 @@ class Posterior:
         optimal: (G, S, A), whether an action is optimal in a state of a task.
     """
 
-    def __init__(self, mdps: TabularMDPs, optimal: NDArray[np.bool_]) -> None:
+    def __init__(self, mdps: FiniteMDPs, optimal: NDArray[np.bool_]) -> None:
         self.mdps = mdps
         counts = optimal.sum(axis=-1, keepdims=True)
         # Whole numbers, so that sums are exact and equally good actions stay equally good.
@@ -61,20 +98,20 @@ class Posterior:
     def of_family(cls, family: TabularFamily, splits: Sequence[str] = SPLITS) -> "Posterior | None":
         """All distinct tasks of some splits; None where their tables would fill the memory."""
         parameters = np.concatenate([family.distinct[split] for split in splits])
-        if len(parameters) * family.n_states * family.n_actions > TABLE_ENTRIES:
+        if len(parameters) * family.table_entries > TABLE_ENTRIES:
             return None
         return cls(family.mdps(parameters), family.optimal_actions(parameters))
 
     @property
     def n_tasks(self) -> int:
         """G"""
-        return len(self.mdps.rewards)
+        return self.mdps.sizes[0]
 
-    def probabilities(self, alive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def probabilities(self, alive: Weights) -> NDArray[np.float64]:
         """(n, S, A): the posterior mean of the distribution that is uniform over optimal actions.
 
         Args:
-            alive: (n, G), the tasks that nothing contradicts.
+            alive: (n, G), the tasks that nothing contradicts, or how likely they are.
 
         Raises:
             ValueError: in some row there are none.

@@ -3,7 +3,6 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +11,12 @@ from numpy.typing import NDArray
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.mdps import FiniteMDPs, Starts
 
 SPLITS = ("train", "test")
+
+ORACLE = "dpt_star"
+"""The group of labels that are optimal actions."""
 
 TABLE_ENTRIES = 2**22
 """States x actions of all tasks whose tables are in memory at once."""
@@ -39,6 +42,9 @@ class TaskFamily(ABC):
     name: str
     """The word in the `task_family` column of result tables, such as darkroom_large."""
     n_actions: int
+    """How many actions there are; of continuous ones, bins of each component."""
+    components: int | None = None
+    """Of an action, where it is a vector in [-1, 1]^a; None: actions are numbers."""
     state_center: tuple[float, ...]
     """(d,): subtracted from states before the model sees them."""
     state_scale: tuple[float, ...]
@@ -48,6 +54,8 @@ class TaskFamily(ABC):
     certain: bool = True
     """Whether an action has the same reward and next state each time, so that a transition that is
     seen again tells nothing new."""
+    has_ends: bool = False
+    """Whether an episode may end before its T steps; the model is told of each end then."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
@@ -58,6 +66,8 @@ class TaskFamily(ABC):
     model_revision: int = 1
     """Raised when the model makes something else of this family's states: a model of the same
     config then has other weights."""
+    label_groups: tuple[str, ...] = ("sad", "dpt", ORACLE)
+    """HDF5 groups of labels; without the last one where nobody knows the optimal actions."""
     has_histories: bool = False
     """Whether Q-learning can make histories of its tasks (`data.source_steps`)."""
     draws_policies: bool = False
@@ -100,22 +110,12 @@ class TaskFamily(ABC):
         Args:
             parameters: of the tasks.
             group: the contexts' HDF5 group.
-            context: states, actions, rewards and next_states.
+            context: states, actions, rewards and next_states, and ends where there are any.
         """
 
 
-@dataclass(frozen=True)
-class TabularMDPs:
-    """M deterministic MDPs over the same S states and A actions."""
-
-    next_states: NDArray[np.uint16]
-    """(M, S, A)"""
-    rewards: NDArray[np.float32]
-    """(M, S, A): the reward of taking the action in the state."""
-
-
 class TabularFamily(TaskFamily):
-    """A distribution over finite deterministic MDPs; the kernels need nothing but its arrays.
+    """A distribution over finite MDPs; the kernels need nothing but their arrays.
 
     States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
     """
@@ -123,7 +123,9 @@ class TabularFamily(TaskFamily):
     data_revision = 2
     has_histories = True
     start_state: int
-    """Every episode starts here."""
+    """Every episode starts here, unless `starts` says otherwise."""
+    n_outcomes: int = 1
+    """J: the most outcomes that an action may have."""
     coordinates: NDArray[np.uint8]
     """(S, d): how a state is written in datasets and shown to the model."""
 
@@ -131,6 +133,15 @@ class TabularFamily(TaskFamily):
     def n_states(self) -> int:
         """S, the number of states."""
         return len(self.coordinates)
+
+    @property
+    def table_entries(self) -> int:
+        """Of the tables of a single task."""
+        return self.n_states * self.n_actions * self.n_outcomes
+
+    def starts(self, mdps: FiniteMDPs) -> Starts:
+        """Where episodes of M of its tasks begin."""
+        return self.start_state
 
     @abstractmethod
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
@@ -156,7 +167,7 @@ class TabularFamily(TaskFamily):
         return np.arange(first, first + count) % distinct
 
     @abstractmethod
-    def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
+    def mdps(self, parameters: NDArray[np.int16]) -> FiniteMDPs:
         """The MDPs (M = n) of (n, p) task parameters."""
 
     @abstractmethod
@@ -192,7 +203,7 @@ class TabularFamily(TaskFamily):
 
     def _at_once(self, tasks: int) -> Iterator[slice]:
         """0..tasks-1 in parts whose tables, S x A each, fit into memory whoever wrote the file."""
-        size = max(1, TABLE_ENTRIES // (self.n_states * self.n_actions))
+        size = max(1, TABLE_ENTRIES // self.table_entries)
         for first in range(0, tasks, size):
             yield slice(first, min(first + size, tasks))
 
@@ -200,20 +211,25 @@ class TabularFamily(TaskFamily):
         self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
     ) -> list[str]:
         mdps = self.mdps(parameters)
-        task = np.arange(len(parameters))[:, None]
+        task, ends = np.arange(len(parameters))[:, None], context.get("ends")
         try:
             states = self.state_numbers(context["states"])
             next_states = self.state_numbers(context["next_states"])
-            moved = mdps.next_states[task, states, context["actions"]] == next_states
-            paid = mdps.rewards[task, states, context["actions"]] == context["rewards"]
+            may = mdps.outcomes.at(task, states, context["actions"])
+            be = mdps.occupied[task, states]
         except (KeyError, IndexError):
             return [f"{group} holds states or actions that {self.name} does not have"]
         faults = []
-        if not (moved.all() and paid.all()):
+        happened = may.equal(context["rewards"], next_states, ends) & (may.chances > 0)
+        if not (happened.any(axis=-1) & be).all():
             faults.append(f"{group} breaks the dynamics of {self.name}")
         follows = states[:, 1:] == next_states[:, :-1]
+        starts = self.starts(mdps)
+        can_start = states == starts if isinstance(starts, int) else starts[task, states] > 0
+        if ends is not None:  # the next episode begins after an end, and nowhere else
+            follows = np.where(ends[:, :-1] != 0, can_start[:, 1:], follows)
         if group == "histories":
-            follows |= states[:, 1:] == self.start_state  # of the next episode
+            follows |= can_start[:, 1:]
         if group in ("episodes", "histories") and not follows.all():
             faults.append(f"{group} are not in time order")
         return faults

@@ -1,7 +1,8 @@
 """Darkroom: an empty room of size x size cells with an unseen goal (paper, Environmental Setup).
 
 Actions 0..4 are +x, -x, +y, -y and stay; moves are clipped at the walls; the reward is 1 when the
-next state is the goal, also while staying on it; an episode starts at (0, 0) and has T steps.
+next state is the goal, also while staying on it; an episode starts at (0, 0), or in the middle of
+the room where the config says so, and has T steps.
 """
 
 from typing import Any, Literal
@@ -12,9 +13,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.config import later, task_split
 from sad_hpc.experiment.families import Horizon, TaskConfig
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs
+from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.mdps import TabularMDPs
 
 MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], dtype=np.int64)
 
@@ -27,6 +29,8 @@ class DarkroomConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
+    start: Literal["corner", "center"] = later("corner")
+    """Where episodes begin: at (0, 0), or in the middle, as AD's authors have it (9x9, T = 20)."""
     train_goals: int = task_split(39, ge=1)
     """Goals seen in training; all the others are for test only."""
     split_seed: int = task_split(0, ge=0)
@@ -49,7 +53,6 @@ class Darkroom(TabularFamily):
     config_class = DarkroomConfig
     config: DarkroomConfig
     n_actions = len(MOVES)
-    start_state = 0
     reward_dtype = np.uint8
     sparse_reward = True
 
@@ -58,6 +61,7 @@ class Darkroom(TabularFamily):
         size = config.size
         self.name = {7: "darkroom", 10: "darkroom_large"}.get(size, f"darkroom_{size}x{size}")
         self.coordinates = np.array([(x, y) for x in range(size) for y in range(size)], np.uint8)
+        self.start_state = {"corner": 0, "center": size // 2 * (size + 1)}[config.start]
         self.state_center = ((size - 1) / 2,) * 2
         self.state_scale = (4 / (size - 1),) * 2
 
@@ -105,13 +109,19 @@ class Darkroom(TabularFamily):
 class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
     """One room as a Gymnasium environment; observations are the agent's cell (x, y).
 
-    `reset(options={"state": (x, y)})` starts elsewhere than at (0, 0).
+    `reset(options={"state": (x, y)})` starts elsewhere than `start` (corner or center) says.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
 
-    def __init__(self, size: int = 7, horizon: int = 49, goal: tuple[int, int] = (6, 6)) -> None:
-        config = DarkroomConfig(size=size, horizon=horizon, train_goals=1)
+    def __init__(
+        self,
+        size: int = 7,
+        horizon: int = 49,
+        goal: tuple[int, int] = (6, 6),
+        start: Literal["corner", "center"] = "corner",
+    ) -> None:
+        config = DarkroomConfig(size=size, horizon=horizon, train_goals=1, start=start)
         self._room = Darkroom(config)
         self._goal = np.array(goal, dtype=np.int64)
         if self._goal.shape != (2,) or not ((self._goal >= 0) & (self._goal < size)).all():
@@ -126,7 +136,8 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
         """Starts an episode; see gymnasium.Env.reset."""
         super().reset(seed=seed)
-        self._state = np.array((options or {}).get("state", (0, 0)), dtype=np.int64)
+        start = self._room.coordinates[self._room.start_state]
+        self._state = np.array((options or {}).get("state", start), dtype=np.int64)
         self._steps = 0
         return self._state.copy(), {}
 

@@ -56,7 +56,8 @@ class MDPBound:
 
     def __post_init__(self) -> None:
         _check_positive(bound=self.bound, kappa=self.kappa)
-        check_discount(self.discount)
+        if not 0 < self.discount < 1:
+            raise ConfigError(f"gamma={self.discount} must lie between 0 and 1")
         if self._scaled_gap == 0:
             raise ConfigError(f"kappa={self.kappa:g} is too small to be computed with")
         if self._scaled_gap > 1:
@@ -103,12 +104,6 @@ class MDPBound:
     @property
     def _scaled_gap(self) -> float:
         return self.kappa * (1 - self.discount) / (2 * self.bound)
-
-
-def check_discount(discount: float) -> None:
-    """Raises ConfigError unless gamma lies in (0, 1)."""
-    if not 0 < discount < 1:
-        raise ConfigError(f"gamma={discount} must lie between 0 and 1")
 
 
 def log_term(delta: float) -> float:

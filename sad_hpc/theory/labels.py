@@ -24,6 +24,7 @@ from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.theory.repeats import repeat_labels
 
 QUERY_STATES = 20_000
@@ -77,6 +78,7 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
 def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:
     """(S,): the least number of steps from each state to one that is paid to be in, of one task."""
     mdps = family.mdps(parameters[None])
+    assert isinstance(mdps, TabularMDPs)
     following, paid = mdps.next_states[0].astype(np.int64), mdps.rewards[0] > 0
     states = np.arange(len(following)).repeat(following.shape[1])
     edges = csr_array((np.ones(following.size), (states, following.reshape(-1))))

@@ -19,7 +19,8 @@ from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.tables import markdown_table
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.provenance import provenance
-from sad_hpc.theory.bellman import QTables, agreement, line_world, optimal_q, policy_q
+from sad_hpc.tasks.q_tables import QTables, optimal_q, policy_q
+from sad_hpc.theory.bellman import agreement, line_world
 
 UNIFORM = np.array([0.5, 0.5])
 ACTIONS = ("left", "right")

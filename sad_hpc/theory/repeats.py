@@ -97,9 +97,11 @@ def _tabular(family: TabularFamily, data: DataConfig, count: int) -> Repeats:
     tasks = family.distinct_tasks("train")
     tasks = tasks[generator.permutation(len(tasks))[:count]]
     mdps = np.arange(count, dtype=np.int64) % len(tasks)
-    queries = generator.integers(family.n_states, size=count).astype(np.uint16)
     rule = LabelRule.of(data, family.sparse_reward)
     tables, policy = family.mdps(tasks), _policy(family, data)
+    queries = generator.integers(family.n_states, size=count).astype(np.uint16)
+    while (outside := ~tables.occupied[mdps, queries]).any():
+        queries[outside] = generator.integers(family.n_states, size=outside.sum())
     first, second = (
         distill_labels(tables, mdps, policy, rule, _stream(data, purpose), queries)
         for purpose in ("sad", "reference")

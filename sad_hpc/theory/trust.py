@@ -13,15 +13,10 @@ from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import SPLITS, TabularFamily, TabularMDPs, TaskFamily, make_family
-from sad_hpc.theory.bellman import (
-    FINE_THRESHOLD,
-    QTables,
-    agreement,
-    kappa,
-    optimal_q,
-    policy_q,
-)
+from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, optimal_q, policy_q
+from sad_hpc.theory.bellman import agreement, kappa
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
@@ -114,13 +109,15 @@ def reward_bound(family: BanditFamily) -> float:
     return family.sigma or 1.0
 
 
-def mdp_bound(mdps: TabularMDPs, random: QTables) -> MDPBound:
+def mdp_bound(mdps: FiniteMDPs, random: QTables) -> MDPBound:
     """Theorem 2 for MDPs and Q under the random policy: kappa is the least over all states of all.
 
     Raises:
         ConfigError: kappa is too small to be computed.
     """
-    return MDPBound(float(np.abs(mdps.rewards).max()), float(kappa(random).min()), random.discount)
+    return MDPBound(
+        float(np.abs(mdps.outcomes.rewards).max()), float(kappa(random).min()), random.discount
+    )
 
 
 def theorem_horizon(data: DataConfig) -> int:
@@ -167,7 +164,7 @@ def _tabular(family: TaskFamily) -> TabularFamily:
 
 def _q_tables(
     family: TabularFamily, data: DataConfig, split: str, discount: float
-) -> tuple[TabularMDPs, QTables, QTables]:
+) -> tuple[FiniteMDPs, QTables, QTables]:
     """A split's distinct MDPs, and their Q under the behavior policy and the optimal one."""
     mdps = family.mdps(family.distinct_tasks(split))
     policy = policy_shares(data.behavior_policy, family.n_actions)

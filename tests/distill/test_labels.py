@@ -10,8 +10,9 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import algorithm_5_law, best_of, hitting_step_law, label_chances
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks.base import TabularMDPs, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.mdps import TabularMDPs
 from tests.distill.laws import assert_law
 
 FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
@@ -34,7 +35,13 @@ def rule(**changes) -> LabelRule:
 
 
 def test_a_rule_says_what_the_config_says():
-    told = {"trust_horizon": 9, "episodes_per_action": 3, "discount": 0.7, "return_threshold": 0.2}
+    told = {
+        "trust_horizon": 9,
+        "episodes_per_action": 3,
+        "discount": 0.7,
+        "return_threshold": 0.2,
+        "candidates": 7,
+    }
     data = DataConfig(tasks=2, **told, tie_break="random", score="best")
     expected = LabelRule(**told, stop_at_reward=True, random_ties=True, best_episode=True)
     assert LabelRule.of(data, sparse_reward=True) == expected
@@ -55,7 +62,7 @@ def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, p
 
 
 def test_algorithm_5_spends_the_expected_number_of_transitions():
-    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4)
+    law = hitting_step_law(MDP.outcomes.at(0), UNIFORM, 4)
     steps_of_a_rollout = (law * [1, 2, 3, 4, 4]).sum(axis=-1).sum(axis=-1)  # (S,), all actions
     accepted = 1 - law[:, :, -1].prod(axis=-1)
     expected = steps_of_a_rollout.mean() / accepted.mean()
@@ -85,7 +92,7 @@ def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
 
 def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
     """N_ep = 2 against the law by enumeration of both episodes' hitting steps."""
-    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 3)
+    law = hitting_step_law(MDP.outcomes.at(0), UNIFORM, 3)
     payoff = np.append(0.9 ** np.arange(3), 0.0)
     joint = np.zeros((16, 5))
     # Distribution of an action's score: all pairs of outcomes, rounded to merge equal sums.
@@ -108,7 +115,7 @@ def test_more_episodes_with_early_stop_score_by_mean_discounted_return():
 
 @pytest.mark.parametrize("random_ties", [False, True])
 def test_the_fastest_of_several_episodes_has_the_exact_law(random_ties: bool):
-    law = best_of(hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 4), 3)
+    law = best_of(hitting_step_law(MDP.outcomes.at(0), UNIFORM, 4), 3)
     joint = label_chances(law, random_ties)
     chosen = rule(episodes_per_action=3, best_episode=True, random_ties=random_ties)
     assert_law(sample(chosen), joint / joint.sum())
@@ -123,7 +130,7 @@ def test_the_fastest_of_many_episodes_is_any_action_of_a_shortest_way():
 
 def test_a_rollout_that_is_slower_than_the_fastest_is_given_up():
     """Of N_ep = 1,000 all but the first few last no longer than the shortest way."""
-    law = hitting_step_law(MDP.next_states[0], MDP.rewards[0], UNIFORM, 20)
+    law = hitting_step_law(MDP.outcomes.at(0), UNIFORM, 20)
     shortest = 1 + (law > 0).argmax(axis=-1).min(axis=-1)
     chosen = rule(trust_horizon=20, episodes_per_action=1000, best_episode=True)
     labels = sample(chosen, n_tasks=2000)

@@ -71,12 +71,12 @@ def listed_labels(family: TaskFamily, data: DataConfig) -> dict[str, Labels]:
         assert isinstance(family, TabularFamily)
         tables, mdps = block_tables(family, "train", draw)
         mdps, cells = listed(mdps), family.coordinates
-        size = (family.n_states, policy, len(mdps))
+        asked = (tables.mdps, mdps, policy)
         sad = distill_labels(tables.mdps, mdps, policy, rule, streams["sad"])
         sad = Labels(cells[sad.query_states], sad.actions, sad.transitions)
-        states, actions = sample_state_actions(*size, streams["dpt"])
+        states, actions = sample_state_actions(*asked, streams["dpt"])
         dpt = Labels(cells[states], actions)
-        states, _ = sample_state_actions(*size, streams["dpt_star"])
+        states, _ = sample_state_actions(*asked, streams["dpt_star"])
         star, optimal = cells[states], tables.optimal[mdps, states]
     best = optimal_labels(optimal, np.random.default_rng(streams["dpt_star"]))
     return {"sad": sad, "dpt": dpt, "dpt_star": Labels(star, best)}
@@ -160,8 +160,8 @@ def test_k_queries_take_k_times_the_transitions_of_one():
     assert isinstance(DARKROOM, TabularFamily)
     mdps = DARKROOM.mdps(DARKROOM.distinct["train"])
     a_label = []
-    for next_states, rewards in zip(mdps.next_states, mdps.rewards, strict=True):
-        law = hitting_step_law(next_states, rewards, UNIFORM, 4)
+    for task in range(len(mdps.rewards)):
+        law = hitting_step_law(mdps.outcomes.at(task), UNIFORM, 4)
         of_a_candidate = (law * [1, 2, 3, 4, 4]).sum(axis=(1, 2))
         accepted = 1 - law[:, :, -1].prod(axis=-1)
         a_label.append(of_a_candidate.mean() / accepted.mean())

@@ -53,11 +53,12 @@ def model() -> Transformer:
 def contexts() -> Context:
     table = policy_table("uniform", 5)
     drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "context"))
-    return Context(**{name: torch.from_numpy(array) for name, array in vars(drawn).items()})
+    return Context(**{name: torch.from_numpy(array) for name, array in drawn.parts.items()})
 
 
 def offline(network: Transformer, context: Context, batch_size: int = 512) -> np.ndarray:
-    return offline_returns(FAMILY, MDPS, state_logits(network, FAMILY, context, batch_size))
+    logits = state_logits(network, FAMILY, context, batch_size)
+    return offline_returns(FAMILY, MDPS, logits, np.random.default_rng(0))
 
 
 def online(
@@ -69,7 +70,7 @@ def online(
 
 
 def nothing() -> Context:
-    return as_context(FAMILY, no_transitions(N))
+    return as_context(FAMILY, no_transitions(FAMILY, N))
 
 
 @torch.no_grad()
@@ -229,7 +230,10 @@ def test_optimal_return_is_the_horizon_less_the_way():
 def test_playing_optimal_actions_reaches_the_optimal_return():
     optimal = FAMILY.optimal_actions(GOALS)
     episode = play_episode(
-        FAMILY, MDPS, lambda states, _: optimal[np.arange(N), states].argmax(axis=1)
+        FAMILY,
+        MDPS,
+        lambda states, _: optimal[np.arange(N), states].argmax(axis=1),
+        np.random.default_rng(0),
     )
     assert (episode.rewards.sum(axis=1) == optimal_returns(MDPS, 10, 0)).all()
 
@@ -239,7 +243,8 @@ def test_random_return_agrees_with_simulation():
     generator = np.random.default_rng(0)
     total = np.zeros(N)
     for _ in range(4000):
-        episode = play_episode(FAMILY, MDPS, lambda s, _: generator.integers(0, 5, N))
+        act = lambda s, _: generator.integers(0, 5, N)  # noqa: E731
+        episode = play_episode(FAMILY, MDPS, act, generator)
         total += episode.rewards.sum(axis=1)
     assert np.allclose(total / 4000, expected, atol=0.1)
 

@@ -14,8 +14,9 @@ from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.ideal.posterior import Posterior
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs, make_family
+from sad_hpc.tasks.base import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 
 DARKROOM = DarkroomConfig()
@@ -26,7 +27,7 @@ def made(family: TabularFamily, n: int) -> tuple[TabularMDPs, Context]:
     """The first test tasks and a context of each."""
     mdps, table = family.mdps(family.parameters("test", 0, n)), policy_table("uniform", 5)
     drawn = sample_transitions(family, mdps, np.arange(n), table, stream(0, 1, 0, "context"))
-    return mdps, Context.of_group({f"c/{k}": part for k, part in vars(drawn).items()}, "c")
+    return mdps, Context.of_group({f"c/{k}": part for k, part in drawn.parts.items()}, "c")
 
 
 def error(values: np.ndarray) -> float:

@@ -84,7 +84,7 @@ def test_a_history_is_of_all_episodes_and_the_last_episode_is_not():
         walked = episode(number)
         history.add(walked)
         last.add(walked)
-        past = [old | new for old, new in zip(past, rows_of(*vars(walked).values()), strict=True)]
+        past = [old | new for old, new in zip(past, rows_of(*walked.parts.values()), strict=True)]
         context = history.context
         numbers = [FAMILY.state_numbers(part.numpy())
                    for part in (context.states, context.next_states)]  # fmt: skip

@@ -7,8 +7,9 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.ideal.posterior import Posterior, after_prefixes, consistent
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs, make_family
+from sad_hpc.tasks.base import TabularFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 
 ROOM = make_family(DarkroomConfig(size=3, horizon=6, train_goals=6))
@@ -23,7 +24,7 @@ def transitions(family: TabularFamily, mdps: TabularMDPs, tasks: np.ndarray, sam
 
 
 def vars_of(drawn) -> dict[str, np.ndarray]:
-    return {f"c/{name}": part for name, part in vars(drawn).items()}
+    return {f"c/{name}": part for name, part in drawn.parts.items()}
 
 
 @pytest.mark.parametrize("family", [ROOM, PERMUTED])
@@ -33,7 +34,7 @@ def test_what_a_task_could_have_shown_is_what_it_would_pay_and_lead_to(family, s
     mdps = posterior.mdps
     tasks = np.arange(40) % posterior.n_tasks
     seen = transitions(family, mdps, tasks, sample)
-    could = consistent(mdps, **vars(seen))
+    could = consistent(mdps, **seen.parts)
     assert could.shape == (40, 6, posterior.n_tasks)
     for n in range(0, 40, 7):
         for t in range(6):

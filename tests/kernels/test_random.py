@@ -14,6 +14,7 @@ from sad_hpc.kernels.random import (
     rejection_threshold,
     stream,
 )
+from sad_hpc.tasks.mdps import TabularMDPs
 
 
 @njit
@@ -78,17 +79,24 @@ def test_accepted_words_are_exactly_those_that_leave_no_bias():
     assert all(int(word) * 5**24 % 2**64 >= 2**64 % 5**24 for word in words)
 
 
+def tasks(n_states: int, count: int) -> tuple[TabularMDPs, np.ndarray]:
+    """MDPs of so many states, and so many tasks of it."""
+    shape = (1, n_states, 5)
+    mdps = TabularMDPs(np.zeros(shape, np.uint16), np.zeros(shape, np.float32))
+    return mdps, np.zeros(count, np.int64)
+
+
 @pytest.mark.parametrize("n_states", [1, 49, 100, 1000])
 def test_states_and_actions_are_uniform_and_independent(n_states: int):
     table = policy_table("uniform", 5)
-    states, actions = sample_state_actions(n_states, table, 400_000, stream(1, 0, 0, "dpt"))
+    states, actions = sample_state_actions(*tasks(n_states, 400_000), table, stream(1, 0, 0, "dpt"))
     counts = np.bincount(states.astype(int) * 5 + actions, minlength=5 * n_states)
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_neighbouring_draws_of_one_word_are_independent():
     states, actions = sample_state_actions(
-        7, policy_table("uniform", 5), 700_001, stream(2, 0, 0, "dpt")
+        *tasks(7, 700_001), policy_table("uniform", 5), stream(2, 0, 0, "dpt")
     )
     pairs = np.bincount(actions[:-1].astype(int) * 7 + states[1:], minlength=35)
     assert stats.chisquare(pairs).pvalue > 1e-3
@@ -97,7 +105,7 @@ def test_neighbouring_draws_of_one_word_are_independent():
 def test_any_fixed_policy_is_drawn_exactly():
     policy = [0.5, 0.125, 0.125, 0.25, 0.0]
     _, actions = sample_state_actions(
-        49, policy_table(policy, 5), 400_000, stream(3, 0, 0, "context")
+        *tasks(49, 400_000), policy_table(policy, 5), stream(3, 0, 0, "context")
     )
     counts = np.bincount(actions, minlength=5)
     assert counts[4] == 0

@@ -3,6 +3,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from sad_hpc.distill import make_block
+from sad_hpc.evaluate.baselines import optimal_returns
+from sad_hpc.experiment.config import resolved
+from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
 
@@ -38,6 +42,25 @@ def test_episode_starts_in_the_corner_and_is_truncated_after_the_horizon():
     ends = [env.step(0)[3] for _ in range(5)]
     assert (first == 0).all()
     assert ends == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(("size", "middle"), [(9, (4, 4)), (4, (2, 2))])
+def test_episodes_may_start_in_the_middle(size: int, middle: tuple[int, int]):
+    family = make_family(DarkroomConfig(size=size, train_goals=10, start="center", horizon=20))
+    assert isinstance(family, Darkroom)
+    assert tuple(family.coordinates[family.start_state]) == middle
+    env = gymnasium.make("sad_hpc/Darkroom-v0", size=size, goal=(0, 1), start="center").unwrapped
+    assert tuple(env.reset(seed=0)[0]) == middle
+    episodes = make_block(family, DataConfig(tasks=200, trust_horizon=9), "train", 0).arrays
+    assert (episodes["episodes/states"][:, 0] == middle).all()
+    steps = abs(np.array(middle) - family.distinct["test"]).sum(axis=1)
+    best = optimal_returns(family.mdps(family.distinct["test"]), 20, family.start_state)
+    assert (best == 20 - np.maximum(steps - 1, 0)).all()
+
+
+def test_the_corner_is_no_part_of_a_config_that_was_there_before():
+    assert "start" not in resolved(DarkroomConfig())
+    assert resolved(DarkroomConfig(start="center"))["start"] == "center"
 
 
 def test_optimal_actions_are_those_of_value_iteration():

@@ -10,7 +10,7 @@ from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks.base import TabularMDPs
+from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.theory.bounds import BanditBound, MDPBound, log_term
 
 

@@ -7,7 +7,7 @@ from sad_hpc.cli import main
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.tasks.base import make_family
-from sad_hpc.theory.bellman import FINE_THRESHOLD, policy_q
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, policy_q
 from sad_hpc.theory.bounds import BanditBound
 from sad_hpc.theory.trust import (
     assumption_2,

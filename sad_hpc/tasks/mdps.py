@@ -1,0 +1,243 @@
+"""Tables of finite MDPs: what an action may lead to in a state, certain or not."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import SadError
+
+Outcome = tuple[float, int, float, bool]
+"""Chance, next state, reward, and whether the episode ends there."""
+ActionOutcomes = Mapping[int, Mapping[int, Sequence[Outcome]]]
+"""By state and action, as `env.unwrapped.P` of Gymnasium's toy-text environments."""
+
+Starts = int | NDArray[np.float64]
+"""Where episodes begin: in one state, or by chances (M, S)."""
+
+SUM_TOLERANCE = 1e-6
+"""By how much the chances of an action may miss 1."""
+
+
+class Outcomes(NamedTuple):
+    """What may come of each action in each state: up to J outcomes, those of chance 0 last."""
+
+    chances: NDArray[np.float64]
+    """(M, S, A, J)"""
+    next_states: NDArray[np.uint16]
+    """(M, S, A, J)"""
+    rewards: NDArray[np.float32]
+    """(M, S, A, J)"""
+    ends: NDArray[np.bool_]
+    """(M, S, A, J): whether the episode ends with the transition."""
+
+    def at(self, *key: NDArray[Any]) -> "Outcomes":
+        """Those of some tasks, states and actions."""
+        return Outcomes(*(part[key] for part in self))
+
+    def equal(
+        self,
+        rewards: NDArray[Any],
+        next_states: NDArray[Any],
+        ends: NDArray[Any] | None,
+    ) -> NDArray[np.bool_]:
+        """(..., J): which outcomes have been seen; `ends` None: no episode ended."""
+        same: NDArray[np.bool_] = self.rewards == rewards[..., None]
+        same &= self.next_states == next_states[..., None]
+        return same & (self.ends == (False if ends is None else ends[..., None] != 0))
+
+
+class FiniteMDPs(ABC):
+    """M MDPs over the same S states and A actions."""
+
+    @property
+    @abstractmethod
+    def outcomes(self) -> Outcomes:
+        """All that may come of actions."""
+
+    @property
+    @abstractmethod
+    def occupied(self) -> NDArray[np.bool_]:
+        """(M, S): whether an episode can be in a state and go on from there."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """M, S, A"""
+        n_tasks, n_states, n_actions = self.outcomes.rewards.shape[:3]
+        return n_tasks, n_states, n_actions
+
+    def action_values(
+        self, values: NDArray[np.float64], discount: float = 1.0
+    ) -> NDArray[np.float64]:
+        """(M, S, A): the mean of an action's reward and of what the next state is then worth.
+
+        Args:
+            values: (M, S) of states; after an end there is no more to come.
+            discount: gamma.
+        """
+        may = self.outcomes
+        task = np.arange(len(values))[:, None, None, None]
+        later = discount * values[task, may.next_states] * ~may.ends
+        expected: NDArray[np.float64] = (may.chances * (may.rewards + later)).sum(axis=-1)
+        return expected
+
+    def draw(
+        self,
+        tasks: NDArray[np.int64],
+        states: NDArray[np.int64],
+        actions: NDArray[np.int64],
+        generator: np.random.Generator,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """Next states, rewards and ends (n,); where nothing is random, no number is drawn."""
+        may = self.outcomes.at(tasks, states, actions)
+        key = np.arange(len(tasks)), drawn(may.chances, generator)
+        return may.next_states[key].astype(np.int64), may.rewards[key], may.ends[key]
+
+
+@dataclass(frozen=True)
+class TabularMDPs(FiniteMDPs):
+    """M deterministic MDPs over the same S states and A actions, whose episodes never end."""
+
+    next_states: NDArray[np.uint16]
+    """(M, S, A)"""
+    rewards: NDArray[np.float32]
+    """(M, S, A): the reward of taking the action in the state."""
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """See FiniteMDPs; J = 1."""
+        shape = (*self.rewards.shape, 1)
+        return Outcomes(
+            np.broadcast_to(1.0, shape),
+            self.next_states[..., None],
+            self.rewards[..., None],
+            np.broadcast_to(np.False_, shape),
+        )
+
+    @property
+    def occupied(self) -> NDArray[np.bool_]:
+        """See FiniteMDPs: every state."""
+        return np.broadcast_to(np.True_, self.rewards.shape[:2])
+
+    def action_values(
+        self, values: NDArray[np.float64], discount: float = 1.0
+    ) -> NDArray[np.float64]:
+        """See FiniteMDPs."""
+        task = np.arange(len(values))[:, None, None]
+        expected: NDArray[np.float64] = self.rewards + discount * values[task, self.next_states]
+        return expected
+
+
+@dataclass(frozen=True)
+class StochasticMDPs(FiniteMDPs):
+    """M MDPs whose actions may have several outcomes, and whose episodes may end."""
+
+    may: Outcomes
+    starts: NDArray[np.float64]
+    """(M, S): chance that an episode begins in a state."""
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """See FiniteMDPs."""
+        return self.may
+
+    @functools.cached_property
+    def occupied(self) -> NDArray[np.bool_]:
+        """See FiniteMDPs: what can be reached from a start."""
+        found: NDArray[np.bool_] = self.starts > 0
+        goes_on = (self.may.chances > 0) & ~self.may.ends
+        while True:
+            leads = goes_on & found[:, :, None, None]
+            larger = found.copy()
+            larger[np.nonzero(leads)[0], self.may.next_states[leads]] = True
+            if (larger == found).all():
+                return found
+            found = larger
+
+
+def drawn(chances: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """(n,): one of K with chances (n, K); no number is drawn if all are certain."""
+    if (chances.max(axis=1) == 1).all():
+        return chances.argmax(axis=1)
+    return (bounds(chances) <= generator.random(len(chances))[:, None]).sum(axis=1)
+
+
+def bounds(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(..., K): a number u from [0, 1) draws the first of K whose bound is above u.
+
+    From the last possible one on they are exactly 1, whatever the rounding of the sums.
+    """
+    possible = chances > 0
+    later = np.flip(np.flip(possible, axis=-1).cumsum(axis=-1), axis=-1) > possible
+    return np.where(later, np.minimum(chances.cumsum(axis=-1), 1.0), 1.0)
+
+
+def tables_of(
+    tasks: Sequence[ActionOutcomes],
+    starts: Sequence[NDArray[np.float64]],
+    n_states: int | None = None,
+) -> StochasticMDPs:
+    """The tables of M tasks from dictionaries such as `env.unwrapped.P`.
+
+    Equal outcomes of an action are one with the sum of their chances.  A state that a task does not
+    have (where others have more) is one in which no episode can be.
+
+    Args:
+        tasks: by state and action, all outcomes.
+        starts: by task, the chance (s,) that an episode begins in a state, such as
+            `env.unwrapped.initial_state_distrib`.
+        n_states: S; by default as many as the largest task has.
+
+    Raises:
+        SadError: chances do not add up to 1, a state does not exist, or a reward is not finite.
+    """
+    size = n_states or max(len(task) for task in tasks)
+    n_actions = max(len(actions) for task in tasks for actions in task.values())
+    merged = [
+        [[_merged(task, s, a, size) for a in range(n_actions)] for s in range(size)]
+        for task in tasks
+    ]
+    most = max(len(each) for task in merged for state in task for each in state)
+    shape = (len(tasks), size, n_actions, most)
+    may = Outcomes(
+        np.zeros(shape), np.zeros(shape, np.uint16), np.zeros(shape, np.float32),
+        np.ones(shape, np.bool_),
+    )  # fmt: skip
+    parts: tuple[NDArray[Any], ...] = may
+    for m, task in enumerate(merged):
+        for s, state in enumerate(task):
+            for a, outcomes in enumerate(state):
+                for part, column in zip(parts, zip(*outcomes, strict=True), strict=True):
+                    part[m, s, a, : len(outcomes)] = column
+    begins = np.zeros((len(tasks), size))
+    for m, law in enumerate(starts):
+        if np.min(law) < 0 or not abs(np.sum(law) - 1) <= SUM_TOLERANCE:
+            raise SadError(f"task {m}: the chances of start states do not add up to 1")
+        begins[m, : len(law)] = np.asarray(law, np.float64) / np.sum(law, dtype=np.float64)
+    return StochasticMDPs(may, begins)
+
+
+def _merged(task: ActionOutcomes, state: int, action: int, n_states: int) -> list[Outcome]:
+    """The possible outcomes of an action, each once, the likeliest first."""
+    if state not in task:
+        return [(1.0, state, 0.0, True)]
+    where = f"state {state}, action {action}"
+    if action not in task[state]:
+        raise SadError(f"{where}: there are no outcomes, but other states have this action")
+    chances: dict[tuple[int, float, bool], float] = {}
+    for chance, after, reward, ends in task[state][action]:
+        if not 0 <= after < n_states:
+            raise SadError(f"{where}: next state {after} is none of 0..{n_states - 1}")
+        if not np.isfinite(reward) or not chance >= 0:
+            raise SadError(f"{where}: reward {reward} or chance {chance} is no possible number")
+        key = int(after), float(reward), bool(ends)
+        chances[key] = chances.get(key, 0.0) + float(chance)
+    total = sum(chances.values())
+    if not abs(total - 1) <= SUM_TOLERANCE:
+        raise SadError(f"{where}: the chances of its outcomes add up to {total:g}, not to 1")
+    likely = sorted(chances.items(), key=lambda item: -item[1])
+    return [(chance / total, *key) for key, chance in likely if chance > 0]
