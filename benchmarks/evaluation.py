@@ -21,8 +21,9 @@ from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import GaussianBanditConfig
-from sad_hpc.tasks.base import TabularFamily, TabularMDPs, TaskFamily, make_family
+from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from sad_hpc.tasks.mdps import TabularMDPs
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SMALL = ("data.tasks=1200", "pretrain.epochs=1", "pretrain.holdout_tasks=64", "seeds=[0]")
@@ -134,7 +135,7 @@ def forgetful_returns(
     """(n, E): `online_returns` with a forward pass at every step."""
     generator = np.random.default_rng(0)
     n_tasks, returns = len(mdps.rewards), []
-    context = as_context(family, no_transitions(n_tasks))
+    context = as_context(family, no_transitions(family, n_tasks))
     cells = torch.from_numpy(family.coordinates)
     for _ in range(episodes):
         uniforms = generator.random((family.config.horizon, n_tasks))
@@ -145,7 +146,7 @@ def forgetful_returns(
             return sampled(ask_anew(model, past, cells[torch.from_numpy(states)]), uniforms[step])
 
         choose = functools.partial(act, past=context, uniforms=uniforms)
-        episode = play_episode(family, mdps, choose)
+        episode = play_episode(family, mdps, choose, generator)
         returns.append(episode.rewards.sum(axis=1))
         context = as_context(family, episode)
     return np.stack(returns, axis=1)

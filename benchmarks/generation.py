@@ -69,11 +69,11 @@ def tabular_parts(
         return draw.count * SOURCE_STEPS
 
     def random_labels() -> int:
-        sample_state_actions(family.n_states, policy, draw.count, streams["dpt"])
+        sample_state_actions(*tasks[1:], streams["dpt"])
         return 0
 
     def oracle() -> int:
-        states, _ = sample_state_actions(family.n_states, policy, draw.count, streams["dpt_star"])
+        states, _ = sample_state_actions(*tasks[1:], streams["dpt_star"])
         optimal_labels(tables.optimal[mdps, states], np.random.default_rng(0))
         return 0
 

@@ -8,6 +8,7 @@ import measure
 import psutil
 from collection import bench_collection
 from effects import bench_kernel_effects
+from environments import bench_environments
 from evaluation import bench_evaluation
 from kernels import bench_kernels
 from rendering import bench_rendering
@@ -25,6 +26,7 @@ def main() -> None:
     try:
         bench_kernels()
         bench_rendering()
+        bench_environments()
         bench_collection()
         bench_evaluation()
         bench_kernel_effects()

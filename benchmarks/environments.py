@@ -1,0 +1,91 @@
+"""Label rollouts in Gymnasium environments: copies of a state, each stepped a few times."""
+
+import copy
+import importlib.util
+
+import numpy as np
+from measure import Work, compare
+
+from sad_hpc.tasks.environments.deep_copy import DeepCopied
+from sad_hpc.tasks.environments.replay import choose_adapter
+from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+
+TASKS = {
+    "CartPole-v1": ("gymnasium", EnvironmentTask("CartPole-v1")),
+    "MiniGrid-DoorKey-5x5-v0": ("minigrid", EnvironmentTask("MiniGrid-DoorKey-5x5-v0")),
+    "HalfCheetah-v5": ("mujoco", EnvironmentTask("HalfCheetah-v5")),
+    "Pong, RAM": ("ale_py", EnvironmentTask("ALE/Pong-v5", {"obs_type": "ram"})),
+}
+"""For every adapter, the package that it needs and an environment."""
+
+ROLLOUTS = 256
+STEPS = 8
+"""Of a rollout: the trust horizon."""
+
+
+def bench_environments() -> None:
+    """Copies with their steps, against steps without a copy; and against deepcopies and steps."""
+    for name, (package, task) in TASKS.items():
+        if importlib.util.find_spec(package) is None:
+            print(f"{name}: {package} is not installed")
+            continue
+        adapter = choose_adapter(task)
+        title, ours = f"rollouts of {STEPS}, {name}, by {adapter.adapter}", rollouts(task, adapter)
+        compare(title, "transitions", ours, bare_loop(task), "env.step in a loop, no copies")
+        if adapter is DeepCopied:
+            limit = "copy.deepcopy and env.step alone"
+            compare(title, "transitions", ours, deepcopies(task), limit, 0.5)
+
+
+def rollouts(task: EnvironmentTask, adapter) -> Work:  # type: ignore[no-untyped-def]
+    """As labels make them: copies of one state, stepped side by side."""
+    generator = np.random.default_rng(0)
+    origin = EnvironmentSimulators([task], adapter, generator)
+    shape = (STEPS, ROLLOUTS)
+    drawn = origin.actions.drawn(STEPS * ROLLOUTS, generator)
+    actions = drawn.reshape(*shape, *drawn.shape[1:])
+
+    def run() -> None:
+        copies = origin.copied(np.zeros(ROLLOUTS, np.int64), generator)
+        for step in range(STEPS):
+            copies.step(actions[step])
+
+    return Work(run, STEPS * ROLLOUTS)
+
+
+def bare_loop(task: EnvironmentTask) -> Work:
+    """One environment, stepped as often, and started again when it ends."""
+    environment = make_environment(task.id, task.make)
+    environment.action_space.seed(0)
+    actions = [environment.action_space.sample() for _ in range(STEPS * ROLLOUTS)]
+    environment.reset(seed=0)
+
+    def run() -> None:
+        for action in actions:
+            _, _, terminated, truncated, _ = environment.step(action)
+            if terminated or truncated:
+                environment.reset()
+
+    return Work(run, STEPS * ROLLOUTS)
+
+
+def deepcopies(task: EnvironmentTask) -> Work:
+    """What copies by deepcopy cannot do without; their random numbers are those of their origin."""
+    environment = make_environment(task.id, task.make)
+    environment.reset(seed=0)
+    space = environment.action_space
+    space.seed(0)
+    actions = [space.sample() for _ in range(STEPS)]
+
+    def run() -> None:
+        for _ in range(ROLLOUTS):
+            twin = copy.deepcopy(environment)
+            for action in actions:
+                twin.step(action)
+
+    return Work(run, STEPS * ROLLOUTS)
+
+
+if __name__ == "__main__":
+    bench_environments()

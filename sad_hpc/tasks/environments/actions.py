@@ -1,0 +1,80 @@
+"""What can be done in an environment."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError
+
+
+class Actions(ABC):
+    """Actions as models have them, and as an environment takes them."""
+
+    @abstractmethod
+    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
+        """Uniform actions of models: (count,) numbers, or (count, a) vectors."""
+
+    @abstractmethod
+    def taken(self, action: Any) -> Any:
+        """What the environment's `step` is given for one action of a model."""
+
+
+class Choices(Actions):
+    """Numbers 0..n-1 for the n actions of a Discrete space, which may begin elsewhere."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.count, self._start = int(space.n), space.start
+
+    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """See Actions."""
+        return generator.integers(self.count, size=count)
+
+    def taken(self, action: np.integer[Any]) -> np.int64:
+        """See Actions."""
+        return np.int64(self._start + action)
+
+
+class Vectors(Actions):
+    """Vectors (a,) float32 in [-1, 1], for a Box: -1 is its lower bound, 1 the upper one.
+
+    What lies beyond is taken as the bound.
+    """
+
+    def __init__(self, space: spaces.Box) -> None:
+        if not space.is_bounded("both"):
+            raise ConfigError(
+                f"actions without bounds: {space}; register the environment with a wrapper that "
+                "has some, such as gymnasium.wrappers.RescaleAction"
+            )
+        self.size = int(np.prod(space.shape))
+        self._low, self._high = space.low, space.high
+        # In float64, as the difference of two float32 bounds may be none.
+        self._half = (space.high.astype(np.float64) - space.low) / 2
+
+    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """See Actions."""
+        return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
+
+    def taken(self, action: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """See Actions."""
+        moved = self._low + (action.reshape(self._low.shape) + 1.0) * self._half
+        return np.clip(moved, self._low, self._high).astype(self._low.dtype)
+
+
+def actions_of(space: Space[Any]) -> Actions:
+    """The actions of a space.
+
+    Raises:
+        ConfigError: a Box without bounds or of integers, or another kind of space.
+    """
+    if isinstance(space, spaces.Discrete):
+        return Choices(space)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return Vectors(space)
+    raise ConfigError(
+        f"actions of {space}: only Discrete and Box (of floats) are supported; register the "
+        "environment with a wrapper that makes them one, such as gymnasium.wrappers.TransformAction"
+    )

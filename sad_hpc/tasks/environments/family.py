@@ -1,0 +1,169 @@
+"""The task family `gymnasium`: an environment, and by which laws its tasks differ.
+
+task:
+  family: gymnasium
+  env: CartPole-v1                  # or "module:Id", which imports the user's module first
+  horizon: 100                      # T: transitions of a context, and steps of an episode
+  make: {sutton_barto_reward: true} # keyword arguments of gymnasium.make that all tasks share
+  vary: {length: {uniform: [1, 2]}} # keyword arguments that differ between tasks
+  attributes:                       # what differs between tasks of the unwrapped environment
+    gravity: {uniform: [5, 15], test: {uniform: [15, 20]}}
+"""
+
+import functools
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.environments.actions import Choices, Vectors
+from sad_hpc.tasks.environments.laws import Law, Laws
+from sad_hpc.tasks.environments.replay import choose_adapter
+from sad_hpc.tasks.environments.simulator import Simulator
+from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
+from sad_hpc.tasks.environments.task import EnvironmentTask
+from sad_hpc.tasks.simulated import SimulatedFamily
+
+LOOKED_AT = 16
+"""Tasks in which random play shows how large observations and rewards are."""
+
+
+class GymnasiumConfig(TaskConfig):
+    """The `task` section."""
+
+    family: Literal["gymnasium"] = "gymnasium"
+    env: str
+    """An id that gymnasium.make takes."""
+    horizon: Horizon
+    make: dict[str, Any] = {}
+    """Keyword arguments of gymnasium.make, the same for all tasks."""
+    vary: dict[str, Law] = {}
+    """Keyword arguments of gymnasium.make that differ between tasks."""
+    attributes: dict[str, Law] = {}
+    """Attributes of the unwrapped environment that differ between tasks."""
+    rewards: Literal["dense", "sparse"] = "dense"
+    """sparse: 0 or 1, and mostly 0; labels are those of Algorithm 5 then, else of Algorithm 3."""
+    bins: int = Field(11, ge=2, le=64)
+    """Of each component of a continuous action, for the model's answers."""
+    test_share: float = task_split(0.2, gt=0, lt=1)
+    """Of the tasks, for the test split."""
+    split_seed: int = task_split(0, ge=0)
+    """Seed of the dealing of finitely many tasks to training and test."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a try of the environment tells."""
+
+    adapter: type[Simulator]
+    choices: int | None
+    """How many actions there are; None: they are vectors."""
+    components: int | None
+    """Of these."""
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    """(d,): of observations, about their mean and one over their standard deviation."""
+    reward_scale: float
+
+
+class Gymnasium(SimulatedFamily):
+    """The family of one environment; a task's parameters are what is drawn for it."""
+
+    config_class = GymnasiumConfig
+    config: GymnasiumConfig
+
+    def __init__(self, config: GymnasiumConfig) -> None:
+        super().__init__(config)
+        self.name = re.sub(r"\W+", "_", config.env.rpartition(":")[2]).lower()
+        self.test_share, self.sparse_reward = config.test_share, config.rewards == "sparse"
+        self._laws = Laws(
+            {**config.vary, **config.attributes}, config.test_share, config.split_seed
+        )
+        if both := set(config.vary) & set(config.attributes):
+            raise ConfigError(f"task.vary and task.attributes both have {', '.join(sorted(both))}")
+        probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
+        self._adapter, self.components = probe.adapter, probe.components
+        self.n_actions = probe.choices or config.bins
+        self.state_center, self.state_scale = probe.center, probe.scale
+        self._reward_scale = probe.reward_scale
+
+    @property
+    def reward_scale(self) -> float:
+        """See TaskFamily."""
+        return super().reward_scale if self.sparse_reward else self._reward_scale
+
+    def check_data(self, data: DataConfig) -> None:
+        """See TaskFamily."""
+        super().check_data(data)
+        if self.components is not None and data.behavior_policy != "uniform":
+            raise ConfigError(
+                "data.behavior_policy must be uniform: the actions of "
+                f"{self.config.env} are continuous"
+            )
+
+    def draw_tasks(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """See SimulatedFamily."""
+        return self._laws.draw(split, count, generator)
+
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> EnvironmentSimulators:
+        """See SimulatedFamily."""
+        tasks = [_task(self.config, self._laws, row) for row in parameters]
+        return EnvironmentSimulators(tasks, self._adapter, generator)
+
+
+def _task(config: GymnasiumConfig, laws: Laws, row: NDArray[np.float64]) -> EnvironmentTask:
+    values = laws.values(row)
+    make, attributes = (
+        {name: values[name] for name in names} for names in (config.vary, config.attributes)
+    )
+    return EnvironmentTask(config.env, {**config.make, **make}, attributes)
+
+
+@functools.cache
+def _probe(config_json: str) -> Probe:
+    """Random play in some training tasks, the same for the same config.
+
+    Raises:
+        ConfigError: the environment cannot be made, seeded, copied or read.
+    """
+    config = GymnasiumConfig.model_validate_json(config_json)
+    laws = Laws({**config.vary, **config.attributes}, config.test_share, config.split_seed)
+    generator = np.random.default_rng(0)
+    rows = laws.draw("train", LOOKED_AT, generator)
+    tasks = [_task(config, laws, row) for row in rows]
+    adapter = choose_adapter(tasks[0])
+    simulators = EnvironmentSimulators(tasks, adapter, generator)
+    seen, paid = [simulators.observations.copy()], []
+    for _ in range(min(config.horizon, 200)):
+        simulators.start(np.flatnonzero(simulators.ended), generator)
+        paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
+        seen.append(simulators.observations.copy())
+    observations, actions = np.concatenate(seen), simulators.actions
+    deviations, spread = observations.std(axis=0), float(np.std(paid)) or float(np.abs(paid).max())
+    return Probe(
+        adapter,
+        actions.count if isinstance(actions, Choices) else None,
+        actions.size if isinstance(actions, Vectors) else None,
+        tuple(map(rounded, observations.mean(axis=0).tolist())),
+        # A number that never changed in random play is left as large as it is.
+        tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
+        rounded(1 / spread) if spread > 1e-6 else 1.0,
+    )
+
+
+def rounded(number: float) -> float:
+    """With two digits: another machine's last bits must not make another model."""
+    return 0.0 if number == 0 else round(number, 1 - math.floor(math.log10(abs(number))))

@@ -1,0 +1,190 @@
+"""By which laws the tasks of an environment differ, and how they are dealt to training and test.
+
+A task is the parameters that are drawn for it.  Training and test never share one: where there are
+finitely many, each belongs to one of the two; continuous ones never come twice.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.config import Section
+
+DEALT = 2**20
+"""Up to so many distinct tasks are dealt exactly; of more, each is by a hash of its own."""
+
+
+class Range(Section):
+    """One law of one parameter; exactly one of its keys is given."""
+
+    uniform: list[float] | None = None
+    """[low, high)"""
+    integers: list[int] | None = None
+    """[low, high], both included"""
+    normal: list[float] | None = None
+    """[mean, standard deviation]"""
+    choice: list[Any] | None = None
+    """Any values, each as likely."""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "Range":
+        given = [key for key in Range.model_fields if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs exactly one of {', '.join(Range.model_fields)}")
+        numbers = getattr(self, given[0])
+        if given[0] == "choice":
+            if not numbers or len({repr(value) for value in numbers}) < len(numbers):
+                raise ValueError("choice needs values that differ from one another")
+        elif len(numbers) != 2:
+            raise ValueError(f"{given[0]} needs two numbers, not {numbers}")
+        elif given[0] == "normal":
+            if numbers[1] <= 0:
+                raise ValueError(f"normal needs a standard deviation above 0, not {numbers[1]}")
+        elif numbers[0] >= numbers[1]:
+            raise ValueError(f"{given[0]} needs its lower end first, not {numbers}")
+        return self
+
+    @property
+    def size(self) -> int | None:
+        """How many values there are; None: a continuum."""
+        if self.integers is not None:
+            return self.integers[1] - self.integers[0] + 1
+        return None if self.choice is None else len(self.choice)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(count,): the values at places 0..size-1: integers, or of choices the places."""
+        return (places + (self.integers[0] if self.integers is not None else 0)).astype(np.float64)
+
+    def draw(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """(count,): numbers, or of choices their places."""
+        if self.size is not None:
+            return self.at(generator.integers(self.size, size=count))
+        if self.uniform is not None:
+            low, high = self.uniform
+            return generator.uniform(low, high, count)
+        assert self.normal is not None
+        mean, deviation = self.normal
+        return generator.normal(mean, deviation, count)
+
+
+class Law(Range):
+    """The law of a parameter, in the test split maybe another one."""
+
+    test: Range | None = None
+
+    @model_validator(mode="after")
+    def _check_test(self) -> "Law":
+        if self.test is not None and (self.test.choice is None) != (self.choice is None):
+            raise ValueError("a choice and its test must both be choices")
+        return self
+
+    def draw_of(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """(count,): numbers, or of choices their places among those of training, then test."""
+        if split == "train" or self.test is None:
+            return self.draw(count, generator)
+        return self.test.draw(count, generator) + len(self.choice or ())
+
+    def value(self, number: float) -> Any:
+        """What a drawn number stands for."""
+        if self.choice is not None:
+            values = self.choice + ((self.test.choice or []) if self.test is not None else [])
+            return values[int(number)]
+        return float(number) if self.integers is None else int(number)
+
+    @property
+    def apart(self) -> bool:
+        """Whether training and test have no value in common."""
+        if self.test is None:
+            return False
+        if self.choice is not None and self.test.choice is not None:
+            return not {repr(v) for v in self.choice} & {repr(v) for v in self.test.choice}
+        if self.integers is not None and self.test.integers is not None:
+            low, high = self.integers
+            return high < self.test.integers[0] or self.test.integers[1] < low
+        return True  # a continuum meets no value twice
+
+
+class Laws:
+    """The laws of all parameters of a task.
+
+    Args:
+        laws: by parameter.
+        test_share: of tasks, for the test split.
+        seed: of the dealing of finitely many tasks.
+
+    Raises:
+        ConfigError: nothing differs between tasks, or training and test would share some.
+    """
+
+    def __init__(self, laws: Mapping[str, Law], test_share: float, seed: int) -> None:
+        self._laws, self._test_share, self._seed = dict(laws), test_share, seed
+        if not laws:
+            raise ConfigError(
+                "task.vary and task.attributes are empty: say what differs between tasks"
+            )
+        sizes = [law.size for law in laws.values()]
+        self._sizes = [size for size in sizes if size is not None]
+        self._finite = len(self._sizes) == len(laws)
+        self._others_in_test = any(law.test is not None for law in laws.values())
+        self._check()
+
+    def _check(self) -> None:
+        total = math.prod(self._sizes)
+        if self._finite and self._others_in_test:
+            if not any(law.apart for law in self._laws.values()):
+                raise ConfigError(
+                    "training and test tasks would share some: give a parameter values in `test` "
+                    "that are not among those for training"
+                )
+        elif self._finite and total < 2:
+            raise ConfigError("there is one task only: let more differ, so that one is for test")
+
+    def _dealt(self, split: str) -> NDArray[np.int64]:
+        """The numbers of a split's tasks, where there are at most DEALT."""
+        total = math.prod(self._sizes)
+        permutation = np.random.default_rng(self._seed).permutation(total)
+        test = min(max(round(total * self._test_share), 1), total - 1)
+        return permutation[:test] if split == "test" else permutation[test:]
+
+    def draw(self, split: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """(count, p): parameters of tasks; numbers, or of choices their places."""
+        if not self._finite or self._others_in_test:
+            return self._independent(split, count, generator)
+        if math.prod(self._sizes) <= DEALT:
+            return self._rows(generator.choice(self._dealt(split), size=count))
+        rows = self._independent(split, count, generator)
+        while (wrong := np.flatnonzero(~self._belong(rows, split))).size:
+            rows[wrong] = self._independent(split, len(wrong), generator)
+        return rows
+
+    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(count, p): the tasks of these numbers, of finitely many."""
+        places = np.unravel_index(numbers, self._sizes)
+        laws = self._laws.values()
+        return np.stack([law.at(place) for law, place in zip(laws, places, strict=True)], axis=1)
+
+    def _independent(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        columns = [law.draw_of(split, count, generator) for law in self._laws.values()]
+        return np.stack(columns, axis=1)
+
+    def _belong(self, rows: NDArray[np.float64], split: str) -> NDArray[np.bool_]:
+        """(n,): whether tasks (n, p) are of a split, by a hash of their own."""
+        salt = str(self._seed).encode()
+        digests = (hashlib.blake2b(row.tobytes(), digest_size=8, key=salt) for row in rows)
+        shares = np.array([int.from_bytes(each.digest(), "big") / 2**64 for each in digests])
+        return (shares < self._test_share) == (split == "test")
+
+    def values(self, row: NDArray[np.float64]) -> dict[str, Any]:
+        """What the parameters (p,) of a task are called and are."""
+        laws = self._laws.items()
+        return {name: law.value(number) for (name, law), number in zip(laws, row, strict=True)}

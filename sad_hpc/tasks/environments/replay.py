@@ -1,0 +1,196 @@
+"""Which adapter copies an environment truly: each is tried before anything is collected."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.environments.actions import Actions, actions_of
+from sad_hpc.tasks.environments.ale_state import AleState
+from sad_hpc.tasks.environments.deep_copy import DeepCopied
+from sad_hpc.tasks.environments.mujoco_state import MujocoState
+from sad_hpc.tasks.environments.observations import Observations, first_not_finite
+from sad_hpc.tasks.environments.simulator import Simulator, Step
+from sad_hpc.tasks.environments.state_pair import StatePair
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+
+ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)
+"""In the order in which they are tried."""
+
+STEPS = 50
+"""Random actions that are repeated after a copy."""
+
+BEFORE = 10
+"""Steps of an episode before it is copied, or half of it where it is shorter than twice that."""
+
+EPISODES = 10
+"""Where they are short, so many are looked at, or fewer if they come to STEPS steps."""
+
+
+def choose_adapter(task: EnvironmentTask) -> type[Simulator]:
+    """The first adapter whose copies behave as the environment itself.
+
+    Raises:
+        ConfigError: the environment is not seeded, or no adapter copies it; the message names the
+            first difference under each.
+    """
+    faults = [f"{task} cannot be copied in the middle of an episode"]
+    recorder = Recorder(task)
+    episodes = _true_episodes(recorder)
+    for adapter in ADAPTERS:
+        if not adapter.fits(recorder.environment):
+            continue
+        fault = _fault(adapter, task, recorder, episodes)
+        if fault is None:
+            return adapter
+        faults.append(fault)
+    faults.append(
+        "give it get_state(), which returns all of its state, and set_state(state), or keep its "
+        "whole state in attributes that copy.deepcopy copies"
+    )
+    raise ConfigError("; ".join(faults))
+
+
+def check_adapter(adapter: type[Simulator], task: EnvironmentTask) -> None:
+    """Compares copies that `adapter` makes with the environment itself.
+
+    Raises:
+        ConfigError: the environment, the adapter and the first difference.
+    """
+    recorder = Recorder(task)
+    fault = _fault(adapter, task, recorder, _true_episodes(recorder))
+    if fault is not None:
+        raise ConfigError(f"{task} cannot be copied in the middle of an episode; {fault}")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What an environment does by itself, under random actions."""
+
+    seed: int
+    actions: list[Any]
+    first: NDArray[np.float32]
+    """(d,)"""
+    steps: list[Step]
+    """As many as actions; observations (d,) float32."""
+
+
+class Recorder:
+    """Steps a simulator through random actions, and notes what it does."""
+
+    def __init__(self, task: EnvironmentTask) -> None:
+        self.task = task
+        self.environment = make_environment(task.id, task.make, task.attributes)
+        try:
+            self._observations = Observations(self.environment.observation_space)
+            self._actions: Actions = actions_of(self.environment.action_space)
+        except ConfigError as error:
+            raise ConfigError(f"{task}: {error}") from error
+
+    def episode(self, seed: int) -> Episode:
+        """The environment's own, from its start, until it ends or for BEFORE + STEPS steps."""
+        drawn = self._actions.drawn(BEFORE + STEPS, np.random.default_rng(seed))
+        actions = [self._actions.taken(action) for action in drawn]
+        simulator = DeepCopied(self.environment)  # which is never copied here
+        steps: list[Step] = []
+        try:
+            first = self._row(simulator.reset(seed))
+            for step in self._taken(simulator, actions):
+                steps.append(step)
+        except Exception as error:
+            place = f"step {len(steps) + 1} of the episode of seed {seed}"
+            raise ConfigError(f"{self.task} fails in {place}: {_named(error)}") from error
+        return Episode(seed, actions[: len(steps)], first, steps)
+
+    def steps(self, simulator: Simulator, actions: Sequence[Any]) -> list[Step]:
+        """What comes of the actions, until the episode ends."""
+        return list(self._taken(simulator, actions))
+
+    def _taken(self, simulator: Simulator, actions: Sequence[Any]) -> Iterator[Step]:
+        for action in actions:
+            observation, reward, ended = simulator.step(action)
+            yield self._row(observation), reward, ended
+            if ended:
+                break
+
+    def _row(self, observation: Any) -> NDArray[np.float32]:
+        row = np.zeros(self._observations.size, np.float32)
+        self._observations.write(observation, row)
+        if not np.isfinite(row).all():
+            raise ValueError(first_not_finite(row))
+        return row
+
+
+def _true_episodes(recorder: Recorder) -> list[Episode]:
+    """Episodes of the environment without any copies; the first one must be made by its seed."""
+    episodes = [recorder.episode(0)]
+    again = recorder.episode(0)
+    while len(episodes) < EPISODES and sum(len(e.steps) for e in episodes) < STEPS:
+        episodes.append(recorder.episode(len(episodes)))
+    fault = "the start differs" if not np.array_equal(episodes[0].first, again.first) else None
+    fault = fault or _difference(again.steps, episodes[0].steps)
+    if fault is not None:
+        raise ConfigError(
+            f"{recorder.task} is not made by its seed: after a second reset(seed=0), {fault}; "
+            "reset must set all of its state anew and call super().reset(seed=seed), and all "
+            "random numbers must come from self.np_random"
+        )
+    return episodes
+
+
+def _fault(
+    adapter: type[Simulator], task: EnvironmentTask, recorder: Recorder, episodes: list[Episode]
+) -> str | None:
+    """The adapter, and where its copies first differ from the true episodes; None: nowhere."""
+    environment = make_environment(task.id, task.make, task.attributes)
+    try:
+        simulator = adapter(environment)
+        for episode in episodes:
+            fault = _episode_fault(simulator, recorder, episode)
+            if fault is not None:
+                return f"{adapter.adapter}: {fault}"
+    except Exception as error:  # whatever cannot be copied says so in its own way
+        return f"{adapter.adapter}: {_named(error)}"
+    return None
+
+
+def _episode_fault(simulator: Simulator, recorder: Recorder, episode: Episode) -> str | None:
+    """Copies a simulator within an episode, and lets it and its copies take the same actions."""
+    before = min(BEFORE, len(episode.steps) // 2)
+    simulator.reset(episode.seed)
+    recorder.steps(simulator, episode.actions[:before])
+    saved = simulator.copied()
+    others = simulator.copied(seed=1)
+    recorder.steps(others, episode.actions[::-1])  # what another one does must not matter
+    rest, true = episode.actions[before:], episode.steps[before:]
+    trials: list[tuple[str, Callable[[], Simulator]]] = [
+        ("in a copy", saved.copied),
+        ("in a second copy of the same state", lambda: saved),
+        ("in the origin after its copies were stepped", lambda: simulator),
+    ]
+    for where, trial in trials:
+        fault = _difference(recorder.steps(trial(), rest), true)
+        if fault is not None:
+            return f"{where}, {fault}"
+    return None
+
+
+def _difference(found: list[Step], true: list[Step]) -> str | None:
+    """In words, the first step that is another."""
+    for step, (one, other) in enumerate(zip(found, true, strict=False), start=1):
+        unequal = np.flatnonzero(one[0] != other[0])
+        if len(unequal):
+            i = unequal[0]
+            return f"observation[{i}] of step {step} is {one[0][i]} instead of {other[0][i]}"
+        if one[1] != other[1]:
+            return f"the reward of step {step} is {one[1]} instead of {other[1]}"
+        if one[2] != other[2]:
+            return f"step {step} {'ends' if one[2] else 'does not end'} the episode"
+    return None
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,147 @@
+"""Gymnasium environments side by side, as label rollouts need them."""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.tasks.environments.actions import Actions, actions_of
+from sad_hpc.tasks.environments.observations import Observations, first_not_finite
+from sad_hpc.tasks.environments.simulator import Simulator
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+from sad_hpc.tasks.simulated import Simulators
+
+SEEDS = 2**31
+"""Seeds of episodes and copies lie below; some environments take no larger ones."""
+
+
+class EnvironmentSimulators(Simulators):
+    """n environments; see Simulators.
+
+    Actions are numbers (n,) for Discrete spaces, and vectors (n, a) in [-1, 1] for a Box.  Every
+    row has its own environment or, where an adapter saves states, its own state of one environment
+    a task.  Errors of an environment name it, its task, the episode's seed and the step.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[EnvironmentTask],
+        adapter: type[Simulator],
+        generator: np.random.Generator,
+    ) -> None:
+        """Makes an environment for each distinct task, and starts an episode in every row.
+
+        Args:
+            tasks: n of them, with the same spaces.
+            adapter: by which they are copied (`replay.choose_adapter`).
+            generator: draws the seeds of the episodes.
+
+        Raises:
+            ConfigError: an environment cannot be made, or has other spaces than the first one.
+            SadError: one fails.
+        """
+        self._tasks = list(tasks)
+        self._simulators = _made(self._tasks, adapter)
+        environment = self._simulators[0].environment
+        self._codec = Observations(environment.observation_space)
+        self.actions: Actions = actions_of(environment.action_space)
+        n = len(self._tasks)
+        self.observations = np.zeros((n, self._codec.size), np.float32)
+        self.ended = np.zeros(n, np.bool_)
+        self._seeds, self._steps = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.start(np.arange(n), generator)
+
+    def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
+        """See Simulators."""
+        for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
+            self._seeds[row], self._steps[row], self.ended[row] = seed, 0, False
+            try:
+                observation = self._simulators[row].reset(int(seed))
+                self._codec.write(observation, self.observations[row])
+            except Exception as error:
+                raise self._failure(row, error) from error
+        self._check_finite(rows)
+
+    def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """See Simulators.
+
+        Raises:
+            SadError: an environment fails, or has an observation or reward that is not finite.
+        """
+        rewards = np.zeros(len(self._tasks), np.float32)
+        rows = np.flatnonzero(~self.ended)
+        self._steps[rows] += 1
+        for row in rows:
+            try:
+                action = self.actions.taken(actions[row])
+                observation, reward, self.ended[row] = self._simulators[row].step(action)
+                self._codec.write(observation, self.observations[row])
+            except Exception as error:
+                raise self._failure(row, error) from error
+            rewards[row] = reward
+        self._check_finite(rows)
+        return rewards
+
+    def copied(
+        self, rows: NDArray[np.int64], generator: np.random.Generator
+    ) -> "EnvironmentSimulators":
+        """See Simulators.
+
+        Raises:
+            SadError: an environment cannot be copied in this state.
+        """
+        twin = object.__new__(type(self))
+        twin._codec, twin.actions = self._codec, self.actions
+        twin._tasks = [self._tasks[row] for row in rows]
+        twin._simulators = []
+        for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
+            try:
+                twin._simulators.append(self._simulators[row].copied(int(seed)))
+            except Exception as error:
+                raise self._failure(row, error) from error
+        twin.observations, twin.ended = self.observations[rows], self.ended[rows]
+        twin._seeds, twin._steps = self._seeds[rows], self._steps[rows]
+        return twin
+
+    def _check_finite(self, rows: NDArray[np.int64]) -> None:
+        """Looks at all rows at once, as a look at each would take as long as a step."""
+        for row in rows[~np.isfinite(self.observations[rows]).all(axis=1)]:
+            raise SadError(f"{self._place(row)}: {first_not_finite(self.observations[row])}")
+
+    def _failure(self, row: np.integer[Any], error: Exception) -> SadError:
+        text = " ".join(str(error).split())
+        return SadError(f"{self._place(row)}: {type(error).__name__}: {text}")
+
+    def _place(self, row: np.integer[Any]) -> str:
+        step, seed = self._steps[row], self._seeds[row]
+        return f"{self._tasks[row]} fails in step {step} of the episode of seed {seed}"
+
+
+def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Simulator]:
+    """A simulator for each task, not started; those of the same task are copies of one."""
+    made: dict[bytes, Simulator] = {}
+    simulators = []
+    for task in tasks:
+        key = pickle.dumps((task.id, dict(task.make), dict(task.attributes)))
+        if key in made:
+            simulators.append(made[key].copied())
+            continue
+        made[key] = adapter(make_environment(task.id, task.make, task.attributes))
+        simulators.append(made[key])
+        _check_spaces(made[key], task, simulators[0], tasks[0])
+    return simulators
+
+
+def _check_spaces(
+    one: Simulator, task: EnvironmentTask, first: Simulator, first_task: EnvironmentTask
+) -> None:
+    for kind in ("observation_space", "action_space"):
+        space, wanted = getattr(one.environment, kind), getattr(first.environment, kind)
+        if space != wanted:
+            raise ConfigError(
+                f"the {kind} of {task} is {space}, that of {first_task} is {wanted}: leave out "
+                "what changes it, or register the environment with a wrapper that pads it"
+            )

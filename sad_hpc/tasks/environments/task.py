@@ -1,0 +1,112 @@
+"""One task: a registered environment, how it is made, and what is changed about it."""
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import gymnasium
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.environments.sticky_actions import take_over_sticky_actions
+
+Environment: TypeAlias = gymnasium.Env[Any, Any]
+
+PACKAGES = {
+    "ALE/": ("ale_py", "ale-py"),
+    "MiniGrid-": ("minigrid", "minigrid"),
+    "BabyAI-": ("minigrid", "minigrid"),
+}
+"""Beginnings of ids, the modules that register them, and the packages to install."""
+
+
+@dataclass(frozen=True)
+class EnvironmentTask:
+    """What `make_environment` needs."""
+
+    id: str
+    make: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of gymnasium.make."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the unwrapped environment, set before its first episode."""
+
+    def __str__(self) -> str:
+        parameters = {**self.make, **self.attributes}
+        listed = ", ".join(f"{name}={value}" for name, value in parameters.items())
+        return f"{self.id} ({listed})" if listed else self.id
+
+
+def make_environment(
+    id: str, make: Mapping[str, Any] | None = None, attributes: Mapping[str, Any] | None = None
+) -> Environment:
+    """An environment without time limit, as gymnasium.make makes it.
+
+    The limit's counter would be part of the state, and whoever steps an environment counts anyway.
+    A class computes what it derives from an attribute when it is made, so that this stays as it is
+    when the attribute is set afterwards: where it can be, a parameter is better one of `make`.
+
+    Args:
+        id: of the environment; "module:Id" imports the module first.
+        make: keyword arguments of gymnasium.make.
+        attributes: to be set on the unwrapped environment.
+
+    Raises:
+        ConfigError: it cannot be imported, found or made, or lacks an attribute.
+    """
+    _import_package(id)
+    try:
+        environment = gymnasium.make(
+            id, max_episode_steps=-1, disable_env_checker=True, **(make or {})
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"{id} lacks a package: {_line(error)}") from error
+    except gymnasium.error.UnregisteredEnv as error:
+        raise ConfigError(f"there is no environment {id}{_nearest(id)}") from error
+    except Exception as error:  # of the user's own code, too
+        made = f"gymnasium.make({id!r}, **{dict(make or {})})"
+        raise ConfigError(f"{made} fails: {type(error).__name__}: {_line(error)}") from error
+    take_over_sticky_actions(environment)
+    for name, value in (attributes or {}).items():
+        _set_attribute(environment, id, name, value)
+    return environment
+
+
+def _import_package(id: str) -> None:
+    """Imports what registers the environment."""
+    known = next((PACKAGES[start] for start in PACKAGES if id.startswith(start)), None)
+    module, package = known or (id.partition(":")[0] if ":" in id else "", "")
+    if not module:
+        return
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        way_out = f"pip install {package}" if package else "is the package that has it installed?"
+        raise ConfigError(f"{id}: cannot import {module} ({_line(error)}): {way_out}") from error
+
+
+def _set_attribute(environment: Environment, id: str, name: str, value: Any) -> None:
+    plain = environment.unwrapped
+    if not hasattr(plain, name):
+        own = [other for other in vars(plain) if not other.startswith("_")]
+        raise ConfigError(f"{id} has no attribute {name}{_suggestion(name, own)}")
+    try:
+        setattr(plain, name, value)
+    except Exception as error:
+        text = f"attribute {name} of {id} cannot be set to {value!r}"
+        raise ConfigError(f"{text}: {type(error).__name__}: {_line(error)}") from error
+
+
+def _nearest(id: str) -> str:
+    return _suggestion(id.rpartition(":")[2], list(gymnasium.registry)) or (
+        ': write "module:Id" to import the module that registers it'
+    )
+
+
+def _suggestion(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=3)
+    return f"; the nearest: {', '.join(near)}" if near else ""
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

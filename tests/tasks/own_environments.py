@@ -1,0 +1,151 @@
+"""Environments as users write them, with and without faults; importing this registers them."""
+
+import itertools
+import random
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+CLOCK = itertools.count()
+"""What a hidden global counter counts."""
+
+
+class Walk(gymnasium.Env):
+    """A random walk on a line, which ends at +-100, by random numbers of two generators."""
+
+    observation_space = spaces.Box(-200, 200, (1,), np.float32)
+    action_space = spaces.Discrete(3, start=-1)
+    fails_at = -1
+    noise = 1.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.position, self.steps = 0.0, 0
+        self.gusts = random.Random(seed)
+        return self.seen(), {}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.steps += 1
+        if self.steps == self.fails_at:
+            raise ZeroDivisionError("the ground\nis gone")
+        wind = self.np_random.normal() + self.gusts.gauss(0, 1)
+        self.position += float(action) + self.noise * wind
+        return self.seen(), -abs(self.position), abs(self.position) >= 100, False, {}
+
+    def seen(self):
+        return np.array([self.position], np.float32)
+
+
+class Engine:
+    """Cannot be copied, as much as a simulator behind a socket."""
+
+    position = 0.0
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("an engine cannot be copied")
+
+
+class Remote(Walk):
+    """Its state is elsewhere, and can be had and put back."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.engine = Engine()
+
+    @property
+    def position(self):
+        return self.engine.position
+
+    @position.setter
+    def position(self, value):
+        self.engine.position = value
+
+    def step(self, action):
+        self.position += float(action) + self.np_random.normal()
+        return self.seen(), self.position, False, False, {}
+
+    def get_state(self):
+        return self.position
+
+    def set_state(self, state):
+        self.position = state
+
+
+class Paid(gymnasium.Wrapper):
+    """Pays the number of the step, which the wrapper alone knows."""
+
+    def reset(self, **kwargs: Any):
+        self.steps = 0
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        self.steps += 1
+        observation, _, *rest = self.env.step(action)
+        return observation, self.steps, *rest
+
+
+class Forgetful(Remote):
+    """Its pair does nothing."""
+
+    def set_state(self, state):
+        pass
+
+
+class Counting(Walk):
+    """A global counter goes on under every environment of the process."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(next(CLOCK)), *rest
+
+
+class Drifting(Walk):
+    """Set back by each reset, but global: nothing but a single environment at a time is right."""
+
+    drift = [0.0]
+
+    def reset(self, **kwargs: Any):
+        self.drift[0] = 0.0
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        self.drift[0] += 1
+        observation, _, *rest = super().step(action)
+        return observation, self.drift[0], *rest
+
+
+class Unseeded(Walk):
+    """Ignores its seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        return super().reset(seed=None)
+
+
+class NotANumber(Walk):
+    """Sees NaN in its third step, or is paid it."""
+
+    where = "reward"
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.steps == 3:
+            observation = observation if self.where == "reward" else observation * np.nan
+            reward = float("nan") if self.where == "reward" else reward
+        return observation, reward, *rest
+
+
+class Wide(Walk):
+    """As wide as it is told to be."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.observation_space = spaces.Box(-200, 200, (width,), np.float32)
+
+    def seen(self):
+        return np.full(self.observation_space.shape, self.position, np.float32)
+
+
+gymnasium.register("Paid-v0", lambda: Paid(Remote()))
+for kind in (Walk, Remote, Forgetful, Counting, Drifting, Unseeded, NotANumber, Wide):
+    gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)

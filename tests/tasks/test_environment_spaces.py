@@ -1,0 +1,142 @@
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.spaces import flatten
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.environments.actions import actions_of
+from sad_hpc.tasks.environments.observations import Observations
+from sad_hpc.tasks.environments.task import make_environment
+
+
+def written(space, value):
+    codec = Observations(space)
+    row = np.full(codec.size, np.nan, np.float32)
+    codec.write(value, row)
+    return row
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (2, 3), np.float64),
+        spaces.Box(-1, 1, (), np.float32),
+        spaces.Discrete(5, start=-2),
+        spaces.MultiDiscrete([3, 2, 4]),
+        spaces.MultiDiscrete([[3, 2], [4, 2]], start=[[1, -1], [0, 5]]),
+        spaces.MultiBinary([2, 2]),
+        spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (2,)), spaces.MultiBinary(2)]),
+        spaces.Dict(b=spaces.Discrete(2), a=spaces.Dict(x=spaces.Box(0, 9, (2, 2), np.uint8))),
+    ],
+    ids=str,
+)
+def test_rows_are_those_of_gymnasiums_flatten(space):
+    space.seed(0)
+    for _ in range(20):
+        value = space.sample()
+        np.testing.assert_array_equal(
+            written(space, value), np.asarray(flatten(space, value), np.float32).reshape(-1)
+        )
+
+
+def test_texts_are_left_out():
+    space = spaces.Dict(a=spaces.Box(0, 1, (2,)), mission=spaces.Text(10), z=spaces.Discrete(2))
+    value = {"a": np.array([0.5, 1]), "mission": "go", "z": 1}
+    assert written(space, value).tolist() == [0.5, 1, 0, 1]
+
+
+def test_what_is_not_in_the_space_is_an_error_and_not_another_value():
+    for space, value in [
+        (spaces.Discrete(3), -1),
+        (spaces.Discrete(3), 3),
+        (spaces.Box(0, 1, (2,)), np.zeros(1)),
+        (spaces.MultiDiscrete([2, 2]), [0, 2]),
+    ]:
+        with pytest.raises(ValueError, match="is not in"):
+            written(space, value)
+
+
+def test_images_texts_alone_and_other_spaces_are_refused_with_a_way_out():
+    for space, text in [
+        (spaces.Box(0, 255, (84, 84), np.uint8), "7,056 numbers.*wrapper"),
+        (spaces.Text(5), "0 numbers"),
+        (spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))), "Sequence.*wrapper"),
+        (spaces.Graph(spaces.Discrete(2), None), "Graph.*wrapper"),
+    ]:
+        with pytest.raises(ConfigError, match=text):
+            Observations(space)
+
+
+def test_choices_begin_where_the_space_begins():
+    actions = actions_of(spaces.Discrete(3, start=-1))
+    drawn = actions.drawn(1000, np.random.default_rng(0))
+    assert sorted({int(actions.taken(action)) for action in drawn}) == [-1, 0, 1]
+
+
+def test_vectors_reach_from_bound_to_bound():
+    space = spaces.Box(np.float32([[-2, 0]]), np.float32([[4, 0.1]]))
+    actions = actions_of(space)
+    np.testing.assert_array_equal(actions.taken(np.float32([-1, -1])), space.low)
+    np.testing.assert_array_equal(actions.taken(np.float32([1, 1])), space.high)
+    np.testing.assert_allclose(actions.taken(np.float32([0, 0.5])), [[1, 0.075]], rtol=1e-6)
+    np.testing.assert_array_equal(actions.taken(np.float32([-9, 9])), [[-2, np.float32(0.1)]])
+    drawn = actions.drawn(500, np.random.default_rng(0))
+    assert drawn.shape == (500, 2) and drawn.dtype == np.float32
+    assert all(actions.taken(action) in space for action in drawn)
+    assert abs(drawn.mean(axis=0)).max() < 0.1 and abs(drawn).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (spaces.Box(-np.inf, np.inf, (2,)), "without bounds.*RescaleAction"),
+        (spaces.Box(0, 9, (2,), np.int64), "only Discrete and Box"),
+        (spaces.MultiDiscrete([2, 2]), "only Discrete and Box.*wrapper"),
+    ],
+)
+def test_other_actions_are_refused_with_a_way_out(space, text):
+    with pytest.raises(ConfigError, match=text):
+        actions_of(space)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("CartPol-v1",), "no environment CartPol-v1; the nearest: CartPole-v1"),
+        (("Quux-v0",), 'no environment Quux-v0: write "module:Id"'),
+        (("no_such_module:Own-v0",), "cannot import no_such_module"),
+        (("tests.tasks.own_environments:Wak-v0",), "the nearest: Walk-v0"),
+        (("CartPole-v1", {"speed": 1}), "CartPole-v1.*TypeError.*'speed'"),
+        (("CartPole-v1", {}, {"gravty": 1}), "no attribute gravty; the nearest: gravity"),
+        (("CartPole-v1", {}, {"unwrapped": 1}), "unwrapped of CartPole-v1 cannot be set to 1"),
+    ],
+)
+def test_environments_that_cannot_be_made_are_one_line_with_a_way_out(arguments, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        make_environment(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("id", "module", "way_out"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "minigrid", "pip install minigrid"),
+        ("ALE/Pong-v5", "ale_py", "pip install ale-py"),
+        ("HalfCheetah-v5", "mujoco", r"pip install .gymnasium\[mujoco\]"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    monkeypatch, id, module, way_out
+):
+    for name in [n for n in sys.modules if n.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=way_out):
+        make_environment(id)
+
+
+def test_attributes_are_set_on_the_environment_inside_its_wrappers():
+    environment = make_environment("CartPole-v1", attributes={"gravity": 3.5})
+    assert environment is not environment.unwrapped and environment.unwrapped.gravity == 3.5
