@@ -5,6 +5,7 @@ import functools
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.poses import pose_block
+from sad_hpc.distill.simulated import simulated_block
 from sad_hpc.distill.tabular import tabular_block
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TaskFamily
@@ -26,5 +27,6 @@ def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> 
 make_block.register(tabular_block)
 make_block.register(bandit_block)
 make_block.register(pose_block)
+make_block.register(simulated_block)
 
 __all__ = ["Block", "make_block"]

@@ -18,6 +18,7 @@ from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import Trained, load_model
 from sad_hpc.evaluate.result import MODES, ModeResult
 from sad_hpc.evaluate.result_file import RESULT, read_result, write_result
+from sad_hpc.evaluate.simulated import evaluate_simulated
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -94,6 +95,7 @@ def play(
 
 play.register(evaluate_tabular)
 play.register(evaluate_bandit)
+play.register(evaluate_simulated)
 
 
 @play.register

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.rollouts import sample_pose_episodes
+from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.memory import history_places
 from sad_hpc.evaluate.policy import Trained, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
@@ -26,7 +27,6 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.memory import Memory
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
@@ -144,11 +144,12 @@ class Rooms:
     @torch.no_grad()
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """One episode from the middle of the room, under (n, t, width) fixed contexts."""
-        starts, memories = self._starts(), self._remember(context)
+        starts = self._starts()
+        encoded = EncodedContexts(self._model, context, self._batch_size)
         poses, rewards, tokens, keys = starts, [], [], []
         for _ in range(self._horizon):
             query = self._query(poses)
-            actions = choose(self._ask(memories, query)).astype(np.uint8)
+            actions = choose(encoded.ask(query)[:, 0]).astype(np.uint8)
             keys.append(self._keys(poses, actions))
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)
@@ -169,31 +170,17 @@ class Rooms:
         numbers = self._numbers
         return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
 
-    def _remember(self, context: Tensor) -> list[Memory]:
-        """What the model makes of contexts (n, t, width): a memory for each batch of them."""
-        memories = []
-        for part in context.split(self._batch_size):
-            memories.append(Memory())
-            self._model.extend(memories[-1], part, with_answers=False)
-        return memories
-
     def _query(self, poses: NDArray[np.float64]) -> Tensor:
         """(n, 1, width): the queries for poses (n, 3), features of the images that they show."""
         states, images = torch.from_numpy(poses), torch.from_numpy(self._renderer.render(poses))
         queries = Queries(
             states[:, None].to(self._device),
-            torch.zeros(len(poses), 1, 1, dtype=torch.int64),  # each is asked once: see _ask
+            torch.zeros(
+                len(poses), 1, 1, dtype=torch.int64
+            ),  # each is asked once, behind its encoded context
             images[:, None].to(self._device),
         )
         return self._model.query_tokens(queries)
-
-    def _ask(self, memories: list[Memory], query: Tensor) -> NDArray[np.float32]:
-        """(n, A): the logits for queries (n, 1, width), each after the whole of its context."""
-        parts = []
-        for memory, part in zip(memories, query.split(self._batch_size), strict=True):
-            whole = torch.full((len(part), 1), memory.length, device=self._device)
-            parts.append(self._model.ask(memory, part, whole)[:, 0])
-        return torch.cat(parts).float().cpu().numpy()
 
     def _starts(self) -> NDArray[np.float64]:
         """(n, 3): the middle of the room, with random headings."""

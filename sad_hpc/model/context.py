@@ -19,6 +19,7 @@ class Inputs:
     """What a task family shows to the model: sizes, and how states and rewards are scaled."""
 
     n_actions: int
+    """A: how many answers a question has."""
     horizon: int
     """T: the longest context."""
     state_center: tuple[float, ...]
@@ -28,6 +29,11 @@ class Inputs:
     reward_scale: float = 1.0
     stateless: bool = False
     """Whether there is but one state (bandits): answers are read off the context's own tokens."""
+    has_ends: bool = False
+    """Whether a transition says that its episode ends."""
+    components: int | None = None
+    """a: of an action, where it is a vector in [-1, 1]^a; each is asked for by a question of its
+    own, with A bins to choose from.  None: actions are numbers."""
 
     @classmethod
     def of_family(cls, family: TaskFamily) -> "Inputs":
@@ -40,6 +46,8 @@ class Inputs:
             family.image_size,
             family.reward_scale,
             stateless=isinstance(family, BanditFamily),
+            has_ends=family.has_ends,
+            components=family.components,
         )
 
     @property
@@ -48,10 +56,16 @@ class Inputs:
         return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
 
     @property
+    def action_width(self) -> int:
+        """Numbers that describe an action."""
+        return self.n_actions if self.components is None else self.components
+
+    @property
     def width(self) -> int:
-        """Numbers in a token: state, one-hot action, next state (unless seen as images), reward."""
+        """Numbers in a token: state, action (one-hot, or a vector), next state (unless seen as
+        images), reward, and whether the episode ended."""
         next_state = self.features if self.image_size is None else 0
-        return self.features + self.n_actions + next_state + 1
+        return self.features + self.action_width + next_state + 1 + self.has_ends
 
 
 @dataclass(frozen=True)
@@ -61,13 +75,15 @@ class Context:
     states: Tensor
     """(B, t, d) uint8, or float64 poses"""
     actions: Tensor
-    """(B, t) uint8"""
+    """(B, t) uint8, or (B, t, a) float32"""
     rewards: Tensor
     """(B, t)"""
     next_states: Tensor
     """(B, t, d), as states"""
     images: Tensor | None = None
     """(B, t, s, s, 3) uint8: images of the states"""
+    ends: Tensor | None = None
+    """(B, t) uint8: whether an episode ends with the transition"""
 
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":

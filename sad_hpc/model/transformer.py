@@ -4,7 +4,8 @@
     holds     transition at its place       query states
     sees      itself and those before       the first k_i transitions, and itself
 
-A linear layer embeds [state, one-hot action, next state, reward] and a learned position is added:
+A linear layer embeds [state, one-hot action, next state, reward] (and whether the episode ends,
+where it may) and a learned position is added:
 a transition's place, or the one that all queries share.  No query sees another, and no transition
 sees a query, so that a context is encoded once for any number of queries, each after a prefix of
 its own.  Where a state is seen as an image, tokens are [image's features, heading, one-hot action,
@@ -126,7 +127,7 @@ class Transformer(nn.Module):
         initialize(self, config)
 
     def forward(self, context: Context, queries: Queries, through: Through | None = None) -> Tensor:
-        """(B, K, A): action logits of the K = Q P questions.
+        """(B, K, A): action logits of the K = Q P questions, K = Q P a where actions are vectors.
 
         Args:
             context: t transitions a row, 0 <= t <= T.
@@ -135,7 +136,7 @@ class Transformer(nn.Module):
         """
         tokens, query_tokens = self.tokens(context, queries)
         return (through or self.through or self.answer)(
-            tokens, query_tokens, queries.prefixes.flatten(1)
+            tokens, query_tokens, self.asked_after(queries.prefixes)
         )
 
     def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
@@ -216,9 +217,13 @@ class Transformer(nn.Module):
         return torch.cat([part.to(self.dtype) for part in parts], dim=-1)
 
     def query_tokens(self, queries: Queries) -> Tensor:
-        """(B, Q P, width): the query states, and nothing else."""
+        """(B, K, width): the query states and, of vectors, which component is asked for."""
         features = self.features(queries.states, queries.images)
         return self._questions(features, queries.prefixes.shape[2])
+
+    def asked_after(self, prefixes: Tensor) -> Tensor:
+        """(B, K): the prefix of each question, from those (B, Q, P) of the queries."""
+        return prefixes.flatten(1).repeat_interleave(self.inputs.components or 1, dim=1)
 
     def context_tokens(self, context: Context) -> Tensor:
         """(B, t, width): a context's transitions."""
@@ -226,22 +231,41 @@ class Transformer(nn.Module):
 
     def _questions(self, features: Tensor, n_prefixes: int) -> Tensor:
         tokens = F.pad(features, (0, self.inputs.width - features.shape[2]))
-        return tokens.repeat_interleave(n_prefixes, dim=1)
+        tokens = tokens.repeat_interleave(n_prefixes, dim=1)
+        if self.inputs.components is None:
+            return tokens
+        which = torch.eye(self.inputs.components, dtype=tokens.dtype, device=tokens.device)
+        which = F.pad(which, (features.shape[2], 0))
+        which = F.pad(which, (0, self.inputs.width - which.shape[1]))
+        return (tokens.unsqueeze(2) + which).flatten(1, 2)
 
     def _transitions(self, context: Context, features: Tensor) -> Tensor:
         following = None if self.images is not None else self.scale(context.next_states)
-        return self.transition_tokens(features, context.actions, following, context.rewards)
+        return self.transition_tokens(
+            features, context.actions, following, context.rewards, context.ends
+        )
 
     def transition_tokens(
-        self, features: Tensor, actions: Tensor, next_features: Tensor | None, rewards: Tensor
+        self,
+        features: Tensor,
+        actions: Tensor,
+        next_features: Tensor | None,
+        rewards: Tensor,
+        ends: Tensor | None = None,
     ) -> Tensor:
-        """(B, t, width): state (B, t, F), one-hot action, next state unless None, reward (B, t)."""
+        """(B, t, width): state (B, t, F), one-hot action, next state unless None, reward (B, t),
+        and ends (B, t) unless None."""
         dtype = features.dtype
-        parts = [features, F.one_hot(actions.long(), self.inputs.n_actions).to(dtype)]
+        if self.inputs.components is None:
+            actions = F.one_hot(actions.long(), self.inputs.n_actions)
+        parts = [features, actions.to(dtype)]
         if next_features is not None:
             parts.append(next_features)
         rewards = rewards.to(dtype) * self.inputs.reward_scale
-        return torch.cat([*parts, rewards.unsqueeze(-1)], dim=2)
+        parts.append(rewards.unsqueeze(-1))
+        if ends is not None:
+            parts.append(ends.to(dtype).unsqueeze(-1))
+        return torch.cat(parts, dim=2)
 
     def scale(self, states: Tensor) -> Tensor:
         """(..., d) coordinates -> about [-2, 2]."""

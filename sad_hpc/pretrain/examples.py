@@ -9,7 +9,7 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
 from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
 from sad_hpc.model.context import Context
-from sad_hpc.pretrain.questions import Batch, holdout_questions, training_questions
+from sad_hpc.pretrain.questions import Batch, answerable, holdout_questions, training_questions
 from sad_hpc.pretrain.repetition import repetitions
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import BanditFamily
@@ -20,7 +20,8 @@ CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
 
 def context_parts(family: TaskFamily) -> tuple[str, ...]:
     """Datasets of a context that a model of this family is shown."""
-    return CONTEXT_PARTS if family.image_size is None else (*CONTEXT_PARTS, "images")
+    images = ("images",) if family.image_size is not None else ()
+    return (*CONTEXT_PARTS, *images, *(("ends",) if family.has_ends else ()))
 
 
 class Examples:
@@ -30,13 +31,15 @@ class Examples:
 
     Args:
         method: says how examples are made of the columns.
-        columns: context parts (n, T, ...); query_states (n, K, d) and labels (n, K) where the
-            method has labels of its own; weights (n, T) where it weighs them; images
-            (n, T, s, s, 3) and query_images (n, K, s, s, 3) where states are seen as images.
+        columns: context parts (n, T, ...), ends (n, T) where there are any; query_states (n, K, d)
+            and labels (n, K) where the method has labels of its own; weights (n, T) where it
+            weighs them; images (n, T, s, s, 3) and query_images (n, K, s, s, 3) where states are
+            seen as images.
         holdout: tasks kept out of training.
         stateless: whether there is one state only, as in bandits.
         repeated: probability that a context is trained on with repetitions, see `repetitions`.
         ideal: answers to the held-out questions, where they are known.
+        bins: of each component of an action, where actions are vectors.
     """
 
     def __init__(
@@ -47,12 +50,13 @@ class Examples:
         stateless: bool,
         repeated: float = 0.0,
         ideal: IdealAnswers | None = None,
+        bins: int = 0,
     ) -> None:
-        parts = [part for part in (*CONTEXT_PARTS, "images") if part in columns]
+        parts = [part for part in (*CONTEXT_PARTS, "images", "ends") if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
         self._questions = training_questions(method, columns, stateless)
         self._holdout_questions = holdout_questions(method, columns, stateless)
-        self._repeated, self.ideal = repeated, ideal
+        self._repeated, self.ideal, self._bins = repeated, ideal, bins
         self.n_holdout = holdout
         self.n_train = len(self._context.actions) - holdout
 
@@ -82,7 +86,9 @@ class Examples:
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.by_return:
             dit = experiment.dit
-            arrays["weights"] = dit.weight * return_to_go(arrays["rewards"], dit.discount)
+            arrays["weights"] = dit.weight * return_to_go(
+                arrays["rewards"], dit.discount, arrays.get("ends")
+            )
         ideal, holdout = None, experiment.pretrain.holdout_tasks
         if source.labels is not None:
             last = {key: array[-holdout:] for key, array in arrays.items()}
@@ -91,7 +97,7 @@ class Examples:
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
         repeated = experiment.pretrain.repeated_contexts
-        return cls(source, columns, holdout, stateless, repeated, ideal)
+        return cls(source, columns, holdout, stateless, repeated, ideal, family.n_actions)
 
     @property
     def device(self) -> torch.device:
@@ -113,7 +119,7 @@ class Examples:
         if places is not None:
             here = torch.arange(len(rows), device=self.device).unsqueeze(1), places
             context = context.map(lambda part: part[here])
-        return self._questions.batch(context, rows, drawn)
+        return answerable(self._questions.batch(context, rows, drawn), self._bins)
 
     def held_out(self, rows: Tensor) -> Batch:
         """Held-out examples (B,), which are asked the same in every epoch.
@@ -123,7 +129,8 @@ class Examples:
         """
         count, choices = self._holdout_questions.draws
         drawn = (rows.unsqueeze(1) + torch.arange(count, device=self.device)) % choices
-        return self._holdout_questions.batch(self._context_of(rows), rows, drawn)
+        asked = self._holdout_questions.batch(self._context_of(rows), rows, drawn)
+        return answerable(asked, self._bins)
 
     def _context_of(self, rows: Tensor) -> Context:
         return self._context.map(lambda part: part[rows])
@@ -151,9 +158,15 @@ class Examples:
         return rows[rank::world_size]
 
 
-def return_to_go(rewards: NDArray[np.generic], discount: float) -> NDArray[np.float32]:
-    """(n, T): sum over t' >= t of discount^(t' - t) x reward_t', for rewards (n, T)."""
+def return_to_go(
+    rewards: NDArray[np.generic], discount: float, ends: NDArray[np.uint8] | None = None
+) -> NDArray[np.float32]:
+    """(n, T): sum over t' >= t of discount^(t' - t) x reward_t', for rewards (n, T).
+
+    The sum goes as far as the episode does: to the next of the ends (n, T), if there are any.
+    """
     result = rewards.astype(np.float32)
     for t in range(result.shape[1] - 2, -1, -1):
-        result[:, t] += np.float32(discount) * result[:, t + 1]
+        later = result[:, t + 1] if ends is None else result[:, t + 1] * (ends[:, t] == 0)
+        result[:, t] += np.float32(discount) * later
     return result

@@ -15,13 +15,14 @@ DIT's questions of bandits are `EveryPrefix`, with the T pulls as labels.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from sad_hpc.experiment.methods import Method
+from sad_hpc.model.bins import bins_of
 from sad_hpc.model.context import Context, Queries
 
 Columns = Mapping[str, Tensor]
@@ -36,7 +37,7 @@ class Batch:
     queries: Queries
     """Q states, each after P prefixes."""
     labels: Tensor
-    """(B, K) int64"""
+    """(B, K) in the dataset's dtype, or (B, K, a) vectors; int64 numbers once `answerable`"""
     weights: Tensor | None
     """(B, K) float32: of each answer in the loss; None: all are 1."""
     judged: slice
@@ -108,7 +109,7 @@ class EveryPrefix(Questions):
         """See Questions."""
         images = self.columns["query_images"][rows, :1] if context.images is not None else None
         states = self.columns["query_states"][rows, :1]
-        labels = self.columns["labels"][rows].long().gather(1, drawn)
+        labels = self.columns["labels"][rows.unsqueeze(1), drawn]
         weights = self.weights(rows)
         return Batch(
             context,
@@ -137,7 +138,7 @@ class Packed(Questions):
         which = rows.unsqueeze(1), order
         images = self.columns["query_images"][which] if context.images is not None else None
         queries = Queries(self.columns["query_states"][which], prefixes.unsqueeze(2), images)
-        return Batch(context, queries, self.columns["labels"][which].long(), None, slice(None))
+        return Batch(context, queries, self.columns["labels"][which], None, slice(None))
 
 
 class OwnActions(Questions):
@@ -153,7 +154,7 @@ class OwnActions(Questions):
         prefixes = self.prefixes(rows, drawn).unsqueeze(2)
         # The context's own states and images, not copies: the model encodes these once.
         queries = Queries(context.states, prefixes, context.images)
-        return Batch(context, queries, context.actions.long(), self.weights(rows), slice(None))
+        return Batch(context, queries, context.actions, self.weights(rows), slice(None))
 
     def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
         """(B, T): after how many transitions each s_t is asked."""
@@ -193,10 +194,29 @@ class OwnPulls(Questions):
         return Batch(
             context,
             Queries(context.states[:, :1], self.every_prefix(rows)),
-            F.pad(context.actions.long(), (0, 1)),
+            F.pad(context.actions, (0, 1)),
             F.pad(weights.to(rows.device), (0, 1)),
             slice(self.horizon),
         )
+
+
+def answerable(batch: Batch, bins: int) -> Batch:
+    """With labels that a model's answers can be compared with: (B, K) int64.
+
+    Of vectors each component is a question of its own, and its label a bin: K is a times as large.
+    """
+    if batch.labels.ndim == 2:
+        return replace(batch, labels=batch.labels.long())
+    size, judged = batch.labels.shape[2], batch.judged
+    first = None if judged.start is None else size * judged.start
+    last = None if judged.stop is None else size * judged.stop
+    weights = batch.weights
+    return replace(
+        batch,
+        labels=bins_of(batch.labels, bins).flatten(1),
+        weights=None if weights is None else weights.repeat_interleave(size, dim=1),
+        judged=slice(first, last),
+    )
 
 
 def training_questions(method: Method, columns: Columns, stateless: bool) -> Questions:

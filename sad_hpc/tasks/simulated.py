@@ -47,14 +47,51 @@ class Simulators(ABC):
 
 
 class SimulatedFamily(TaskFamily):
-    """A distribution over simulators, of which nothing else is known."""
+    """A distribution over simulators, of which nothing else is known.
 
+    Observations are what the model sees of states.  Contexts are rollouts of the behavior policy,
+    one episode after another: other states cannot be drawn.  Which actions are optimal is not
+    known, so there are no labels of an oracle.
+    """
+
+    certain = False
+    has_ends = True
+    reward_dtype = np.float32
     context_groups = ("context",)
+    label_groups = ("sad", "dpt")
+    test_share: float = 0.2
+    """Of the tasks, for the test split."""
 
     @abstractmethod
-    def parameters(self, split: str, first: int, count: int) -> NDArray[Any]:
-        """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
+    def draw_tasks(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """(count, p): parameters of new tasks; training and test never share one."""
 
     @abstractmethod
-    def simulators(self, parameters: NDArray[Any], generator: np.random.Generator) -> Simulators:
-        """n simulators of tasks with parameters (n, p), at the start of an episode."""
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> Simulators:
+        """n simulators of tasks with parameters (n, p), each at the start of an episode."""
+
+    def n_tasks(self, split: str, total: int) -> int:
+        """See TaskFamily."""
+        train = round(total * (1 - self.test_share))
+        return train if split == "train" else total - train
+
+    def are_optimal(
+        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """Not known of simulators."""
+        raise NotImplementedError(f"{self.name} does not know which actions are optimal")
+
+    def dynamics_faults(
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+    ) -> list[str]:
+        """What does not follow from a simulator: its noise is not in the dataset."""
+        actions = context["actions"]
+        if self.components is None and actions.max() >= self.n_actions:
+            return [f"{group} holds actions that {self.name} does not have"]
+        numbers = (context[name] for name in context)
+        finite = all(np.isfinite(each).all() for each in numbers)
+        return [] if finite else [f"{group} holds numbers that are not finite"]

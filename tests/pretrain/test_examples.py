@@ -70,3 +70,9 @@ def test_every_epoch_uses_every_example_once_in_an_order_of_its_own(tiny_run: Ru
     assert not torch.equal(first, second)
     assert torch.equal(first, examples.order(0, 0))
     assert not torch.equal(first, examples.order(1, 0))
+
+
+def test_the_return_to_go_ends_with_the_episode():
+    rewards = np.array([[1, 2, 4, 8]], np.uint8)
+    ends = np.array([[0, 1, 0, 0]], np.uint8)
+    assert return_to_go(rewards, 0.5, ends).tolist() == [[2.0, 2.0, 8.0, 8.0]]

@@ -1,0 +1,140 @@
+"""Evaluation on simulated tasks: the return of an episode, offline and online.
+
+Algorithm 6.  An episode ends at a terminal state or after T steps, and what comes later counts for
+no return.  As on tables the agent then goes on from a new start until it has taken its T steps, so
+that what it has seen fills a context.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sad_hpc.dataset.reader import Arrays
+from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.simulated import Act, Behavior, play
+from sad_hpc.evaluate.encoded import EncodedContexts
+from sad_hpc.evaluate.episode import returns_of
+from sad_hpc.evaluate.policy import Trained, greedy, sampled
+from sad_hpc.evaluate.result import Measure, ModeResult
+from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.sections import EvaluateConfig
+from sad_hpc.model import bins
+from sad_hpc.model.context import Context, Queries
+from sad_hpc.model.transformer import Transformer
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+
+RANDOM_EPISODES = 10
+"""A task's episodes behind the reference `random`."""
+
+Read = Callable[[NDArray[np.float32]], NDArray[Any]]
+"""Logits (n, A) -> (n,) actions, or (n, a, A) -> (n, a) vectors."""
+
+
+def evaluate_simulated(
+    family: SimulatedFamily,
+    trained: Trained,
+    columns: Arrays,
+    settings: EvaluateConfig,
+    generator: np.random.Generator,
+    report: Callable[[int], None],
+) -> dict[str, ModeResult]:
+    """Offline and online returns; see `element.play`."""
+    episodes = Episodes(family, columns["tasks/parameters"], generator)
+    likeliest, sample = readings(family, generator)
+
+    def agent(context: Context, read: Read) -> Act:
+        return acting(trained.model, trained.shown(context), read, settings.batch_size)
+
+    given = Context.of_group(columns, "context")
+    offline = returns_of(episodes.play(agent(given, likeliest)))
+    report(1)
+    context, online = given.map(lambda part: part[:, :0]), []
+    for episode in range(settings.online_episodes):
+        played = episodes.play(agent(context, sample))
+        online.append(returns_of(played))
+        context = Context(**{name: torch.from_numpy(part) for name, part in played.parts.items()})
+        report(2 + episode)
+    random = _random_returns(family, columns["tasks/parameters"], generator.spawn(1)[0])
+    return {
+        "offline": _result([offline], random, 1),
+        "online": _result(online, random, settings.headline_episodes),
+    }
+
+
+class Episodes:
+    """n tasks in which episodes are played.
+
+    Args:
+        family: of the tasks.
+        parameters: (n, p) of the tasks.
+        generator: of all that is random in the simulators.
+    """
+
+    def __init__(
+        self,
+        family: SimulatedFamily,
+        parameters: NDArray[np.float64],
+        generator: np.random.Generator,
+    ) -> None:
+        self._horizon, self._generator = family.config.horizon, generator
+        self._simulators = family.simulators(parameters, generator)
+
+    def play(self, act: Act) -> Transitions:
+        """T steps from a start in each task."""
+        everyone = np.arange(len(self._simulators.ended))
+        self._simulators.start(everyone, self._generator)
+        return play(self._simulators, self._horizon, act, self._generator)
+
+
+def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[Read, Read]:
+    """How logits become actions: the likeliest ones, and draws."""
+    if family.components is None:
+        return greedy, lambda logits: sampled(logits, generator.random(len(logits)))
+    return bins.likeliest, lambda logits: bins.drawn(logits, generator)
+
+
+def acting(model: Transformer, context: Context, read: Read, batch_size: int) -> Act:
+    """What a model does under contexts (n, t), which are encoded once.
+
+    Args:
+        model: the transformer.
+        context: n contexts.
+        read: makes actions of its answers.
+        batch_size: contexts in one forward pass.
+    """
+    device = model.head.weight.device
+    with torch.no_grad():
+        tokens = model.context_tokens(context.map(lambda part: part.to(device)))
+    encoded = EncodedContexts(model, tokens, batch_size)
+    once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
+
+    @torch.no_grad()
+    def act(simulators: Simulators, step: int) -> NDArray[Any]:
+        states = torch.from_numpy(simulators.observations)[:, None].to(device)
+        logits = encoded.ask(model.query_tokens(Queries(states, once)))
+        return read(logits[:, 0] if model.inputs.components is None else logits)
+
+    return act
+
+
+def _random_returns(
+    family: SimulatedFamily, parameters: NDArray[np.float64], generator: np.random.Generator
+) -> NDArray[np.float32]:
+    """(n,): the mean return of RANDOM_EPISODES of the uniform policy in each task."""
+    episodes = Episodes(family, parameters, generator)
+    uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
+    returns = [returns_of(episodes.play(uniform)) for _ in range(RANDOM_EPISODES)]
+    return np.mean(returns, axis=0, dtype=np.float32)
+
+
+def _result(
+    played: list[NDArray[np.float32]], random: NDArray[np.float32], headline: int
+) -> ModeResult:
+    """The result of a mode, an episode a column; `random` (n,) is that of the random policy."""
+    steps = np.arange(1, len(played) + 1, dtype=np.int32)
+    references = {"random": random[:, None].repeat(len(played), axis=1)}
+    values = np.stack(played, axis=1)
+    return ModeResult(Measure("return", "episode", headline), steps, values, None, references)

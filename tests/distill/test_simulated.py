@@ -1,0 +1,93 @@
+"""Contexts and labels of simulated tasks, against the exact laws of the same tasks as tables."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from sad_hpc.distill import make_block
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.ideal.label_law import label_law
+from tests.simulators import HORIZON, Rooms
+
+SIGMAS = 5
+
+
+@pytest.mark.parametrize("ties, best, episodes", [("lowest", "mean", 1), ("random", "best", 2)])
+def test_labels_have_the_law_of_algorithm_5(ties: str, best: str, episodes: int) -> None:
+    family = Rooms()
+    data = DataConfig(
+        tasks=2000, trust_horizon=4, episodes_per_action=episodes, score=best, tie_break=ties,
+        queries_per_task=8, seed=3,
+    )  # fmt: skip
+    block = make_block(family, data, "train", 0)
+    exact = label_law(family.room, data, "labels/sad")
+    goals = {tuple(goal): number for number, goal in enumerate(family.room.distinct["train"])}
+    tasks = [goals[tuple(goal)] for goal in block.arrays["tasks/parameters"].astype(int)]
+    states = family.room.state_numbers(block.arrays["labels/sad/query_states"].astype(np.int64))
+    counts = np.zeros_like(exact)
+    np.add.at(counts, (np.array(tasks)[:, None], states, block.arrays["labels/sad/actions"]), 1)
+    # Which states are asked depends on random play; given one, the label's law is the algorithm's.
+    asked = counts.sum(axis=2, keepdims=True)
+    law = exact / np.maximum(exact.sum(axis=2, keepdims=True), 1e-300)
+    error = np.sqrt(asked * law * (1 - law))
+    assert (asked > 30).mean() > 0.8
+    assert (np.abs(counts - asked * law) <= SIGMAS * error + 1e-9).all()
+
+
+def test_labels_of_dense_rewards_have_the_law_of_algorithm_3() -> None:
+    noise, episodes = 1.0, 3
+    family = Rooms(noise)
+    data = DataConfig(
+        tasks=4000, trust_horizon=1, episodes_per_action=episodes, queries_per_task=4,
+        return_threshold=None, seed=5, block_tasks=4000,
+    )  # fmt: skip
+    block = make_block(family, data, "train", 0)
+    states = block.arrays["labels/sad/query_states"]
+    goals = block.arrays["tasks/parameters"][:, None]
+    # Right of the goal's left neighbour lies the goal: one action is paid 1 there, the others 0.
+    beside = ((goals - states) == (1, 0)).all(axis=2)
+    right = (block.arrays["labels/sad/actions"][beside] == 0).mean()
+    scale = noise / np.sqrt(episodes)
+    points = np.linspace(-8, 8, 4001) * scale
+    density = norm.pdf(points, 1, scale) * norm.cdf(points, 0, scale) ** 4
+    expected = np.trapezoid(density, points)
+    assert abs(right - expected) < SIGMAS * np.sqrt(0.25 / beside.sum())
+    assert beside.sum() > 500
+
+
+def test_contexts_are_episodes_one_after_another() -> None:
+    family = Rooms(ends=True)
+    data = DataConfig(tasks=500, trust_horizon=4, seed=1)
+    arrays = make_block(family, data, "train", 0).arrays
+    states, ends = arrays["context/states"], arrays["context/ends"] > 0
+    goals = arrays["tasks/parameters"][:, None]
+    cells, paid = family.room.step(states.astype(int), arrays["context/actions"], goals.astype(int))
+    np.testing.assert_array_equal(cells, arrays["context/next_states"])
+    np.testing.assert_array_equal(paid, arrays["context/rewards"])
+    np.testing.assert_array_equal(ends, paid > 0)
+    assert 0.02 < ends.mean() < 0.5
+    follows = (states[:, 1:] == arrays["context/next_states"][:, :-1]).all(axis=2)
+    assert follows[~ends[:, :-1]].all()
+    assert (states != goals).any(axis=2).all()
+    share = np.bincount(arrays["context/actions"].ravel(), minlength=5) / states[..., 0].size
+    assert abs(share - 0.2).max() < SIGMAS * np.sqrt(0.16 / states[..., 0].size)
+    assert states.shape == (400, HORIZON, 2)
+
+
+def test_a_block_depends_on_its_number_and_seed_alone() -> None:
+    family = Rooms(noise=0.5)
+    data = DataConfig(tasks=100, trust_horizon=3, block_tasks=20, return_threshold=None)
+    first, again, other = (make_block(family, data, "train", number) for number in (1, 1, 2))
+    for name, array in first.arrays.items():
+        np.testing.assert_array_equal(array, again.arrays[name])
+    assert (first.arrays["context/states"] != other.arrays["context/states"]).any()
+    longer = data.model_copy(update={"trust_horizon": 5})
+    kept = make_block(family, longer, "train", 1).arrays["context/states"]
+    np.testing.assert_array_equal(kept, first.arrays["context/states"])
+
+
+def test_query_states_that_are_never_good_enough_are_given_up() -> None:
+    data = DataConfig(tasks=10, trust_horizon=1, return_threshold=100.0)
+    with pytest.raises(SadError, match=r"lower data\.return_threshold"):
+        make_block(Rooms(noise=0.1), data, "train", 0)

@@ -1,0 +1,52 @@
+"""Playing simulated tasks: episodes that end early, and a model's answers behind its contexts."""
+
+import numpy as np
+import torch
+
+from sad_hpc.evaluate.encoded import EncodedContexts
+from sad_hpc.evaluate.episode import returns_of
+from sad_hpc.evaluate.policy import greedy
+from sad_hpc.evaluate.simulated import Episodes, acting
+from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model.context import Context, Inputs, Queries
+from sad_hpc.model.transformer import Transformer
+from tests.simulators import HORIZON, Rooms
+
+
+def model_of(family: Rooms) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(ModelConfig(dropout=0.0), Inputs.of_family(family)).eval()
+
+
+def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
+    model = model_of(Rooms())
+    tokens, queries = torch.randn(5, 7, model.inputs.width), torch.randn(5, 3, model.inputs.width)
+    with torch.no_grad():
+        expected = model.answer(tokens, queries, torch.full((5, 3), 7))
+    found = EncodedContexts(model, tokens, 2).ask(queries)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_episode_counts_until_its_end_and_the_agent_goes_on() -> None:
+    family, generator = Rooms(ends=True), np.random.default_rng(1)
+    episodes = Episodes(family, family.draw_tasks("test", 200, generator), generator)
+    played = episodes.play(lambda simulators, step: generator.integers(5, size=200))
+    found = played.rewards.max(axis=1) == 1
+    assert 0.2 < found.mean() < 1
+    np.testing.assert_array_equal(returns_of(played), found)
+    assert played.rewards.shape == (200, HORIZON) and played.rewards.sum() > found.sum()
+
+
+def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
+    family, generator = Rooms(), np.random.default_rng(2)
+    model, parameters = model_of(family), family.draw_tasks("test", 20, generator)
+    torch.nn.init.normal_(model.head.weight, std=3.0)
+    random = Episodes(family, parameters, generator)
+    seen = random.play(lambda simulators, step: generator.integers(5, size=20))
+    context = Context(**{name: torch.from_numpy(part) for name, part in seen.parts.items()})
+    played = Episodes(family, parameters, generator).play(acting(model, context, greedy, 8))
+    prefixes = torch.full((20, HORIZON, 1), HORIZON)
+    with torch.no_grad():
+        logits = model(context, Queries(torch.from_numpy(played.states), prefixes))
+    np.testing.assert_array_equal(played.actions, logits.argmax(dim=2))
+    assert len(np.unique(played.actions)) > 2
