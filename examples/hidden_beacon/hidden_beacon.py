@@ -1,0 +1,88 @@
+"""A square with a beacon that nobody sees: a task family of one's own, vectorised with NumPy.
+
+The agent sees where it is, pushes itself in one of four directions or rests, and is carried on by a
+little wind.  Its reward tells how near the beacon is.  Where the beacon stands is the task.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+
+PUSHES = 0.2 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
+WIND = 0.05
+"""Standard deviation of what is added to each coordinate in a step."""
+
+
+class HiddenBeaconConfig(TaskConfig):
+    """The `task` section of a config."""
+
+    family: Literal["hidden_beacon"] = "hidden_beacon"
+    horizon: Horizon = 20
+
+
+class HiddenBeacon(SimulatedFamily):
+    """Squares [-1, 1] x [-1, 1]; a task's parameters are the beacon's place (x, y)."""
+
+    config_class = HiddenBeaconConfig
+    name = "hidden_beacon"
+    n_actions = len(PUSHES)
+    state_center = (0.0, 0.0)
+    state_scale = (2.0, 2.0)
+
+    def draw_tasks(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """(count, 2): places drawn uniformly; none comes twice."""
+        return generator.uniform(-1, 1, (count, 2))
+
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> "Squares":
+        """Agents that stand somewhere in their squares."""
+        squares = Squares(parameters, np.zeros(parameters.shape), generator)
+        squares.start(np.arange(len(parameters)), generator)
+        return squares
+
+
+class Squares(Simulators):
+    """n squares with an agent each.
+
+    Args:
+        beacons: (n, 2)
+        places: (n, 2) of the agents
+        generator: of the wind.
+    """
+
+    def __init__(
+        self,
+        beacons: NDArray[np.float64],
+        places: NDArray[np.float64],
+        generator: np.random.Generator,
+    ) -> None:
+        self._beacons, self._generator = beacons, generator
+        self.ended = np.zeros(len(beacons), np.bool_)
+        self._move_to(places)
+
+    def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
+        """Puts agents anywhere."""
+        places = self._places.copy()
+        places[rows] = generator.uniform(-1, 1, (len(rows), 2))
+        self._move_to(places)
+
+    def step(self, actions: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Pushes, and the wind; the reward is 1 on the beacon, and less the farther away."""
+        wind = WIND * self._generator.standard_normal(self._places.shape)
+        self._move_to(np.clip(self._places + PUSHES[actions] + wind, -1, 1))
+        distances = np.linalg.norm(self._places - self._beacons, axis=1)
+        return (1 - distances).astype(np.float32)
+
+    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Squares":
+        """Squares in the same states, with a wind of their own."""
+        return Squares(self._beacons[rows], self._places[rows], generator.spawn(1)[0])
+
+    def _move_to(self, places: NDArray[np.float64]) -> None:
+        self._places, self.observations = places, places.astype(np.float32)
