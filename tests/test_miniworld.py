@@ -242,7 +242,8 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
 
 def recalled(walks: list[Context], generator: np.random.Generator) -> Context:
     """25 transitions of all episodes, as `evaluate.memory: history` draws them."""
-    past = {name: torch.cat([vars(walk)[name] for walk in walks], dim=1) for name in vars(walks[0])}
+    names = [name for name, part in vars(walks[0]).items() if part is not None]
+    past = {name: torch.cat([vars(walk)[name] for walk in walks], dim=1) for name in names}
     rows = torch.cat([past["states"], past["actions"][:, :, None]], dim=2).numpy()
     keys = np.stack([np.unique(room, axis=0, return_inverse=True)[1].ravel() for room in rows])
     assert (keys.max(axis=1) < keys.shape[1] - 1).all()  # some did the same twice

@@ -13,51 +13,32 @@ task:
 import functools
 import json
 import math
-import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import task_split
-from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.environments.actions import Choices, Vectors
-from sad_hpc.tasks.environments.laws import Law, Laws
+from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replay import choose_adapter
 from sad_hpc.tasks.environments.simulator import Simulator
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
-from sad_hpc.tasks.environments.task import EnvironmentTask
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 LOOKED_AT = 16
 """Tasks in which random play shows how large observations and rewards are."""
 
 
-class GymnasiumConfig(TaskConfig):
+class GymnasiumConfig(EnvironmentConfig):
     """The `task` section."""
 
     family: Literal["gymnasium"] = "gymnasium"
-    env: str
-    """An id that gymnasium.make takes."""
-    horizon: Horizon
-    make: dict[str, Any] = {}
-    """Keyword arguments of gymnasium.make, the same for all tasks."""
-    vary: dict[str, Law] = {}
-    """Keyword arguments of gymnasium.make that differ between tasks."""
-    attributes: dict[str, Law] = {}
-    """Attributes of the unwrapped environment that differ between tasks."""
-    rewards: Literal["dense", "sparse"] = "dense"
-    """sparse: 0 or 1, and mostly 0; labels are those of Algorithm 5 then, else of Algorithm 3."""
     bins: int = Field(11, ge=2, le=64)
     """Of each component of a continuous action, for the model's answers."""
-    test_share: float = task_split(0.2, gt=0, lt=1)
-    """Of the tasks, for the test split."""
-    split_seed: int = task_split(0, ge=0)
-    """Seed of the dealing of finitely many tasks to training and test."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +64,8 @@ class Gymnasium(SimulatedFamily):
 
     def __init__(self, config: GymnasiumConfig) -> None:
         super().__init__(config)
-        self.name = re.sub(r"\W+", "_", config.env.rpartition(":")[2]).lower()
+        self.name = config.name
         self.test_share, self.sparse_reward = config.test_share, config.rewards == "sparse"
-        self._laws = Laws(
-            {**config.vary, **config.attributes}, config.test_share, config.split_seed
-        )
-        if both := set(config.vary) & set(config.attributes):
-            raise ConfigError(f"task.vary and task.attributes both have {', '.join(sorted(both))}")
         probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
         self._adapter, self.components = probe.adapter, probe.components
         self.n_actions = probe.choices or config.bins
@@ -114,22 +90,14 @@ class Gymnasium(SimulatedFamily):
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
         """See SimulatedFamily."""
-        return self._laws.draw(split, count, generator)
+        return self.config.laws.draw(split, count, generator)
 
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> EnvironmentSimulators:
         """See SimulatedFamily."""
-        tasks = [_task(self.config, self._laws, row) for row in parameters]
+        tasks = [self.config.task(row) for row in parameters]
         return EnvironmentSimulators(tasks, self._adapter, generator)
-
-
-def _task(config: GymnasiumConfig, laws: Laws, row: NDArray[np.float64]) -> EnvironmentTask:
-    values = laws.values(row)
-    make, attributes = (
-        {name: values[name] for name in names} for names in (config.vary, config.attributes)
-    )
-    return EnvironmentTask(config.env, {**config.make, **make}, attributes)
 
 
 @functools.cache
@@ -140,10 +108,9 @@ def _probe(config_json: str) -> Probe:
         ConfigError: the environment cannot be made, seeded, copied or read.
     """
     config = GymnasiumConfig.model_validate_json(config_json)
-    laws = Laws({**config.vary, **config.attributes}, config.test_share, config.split_seed)
     generator = np.random.default_rng(0)
-    rows = laws.draw("train", LOOKED_AT, generator)
-    tasks = [_task(config, laws, row) for row in rows]
+    rows = config.laws.draw("train", LOOKED_AT, generator)
+    tasks = [config.task(row) for row in rows]
     adapter = choose_adapter(tasks[0])
     simulators = EnvironmentSimulators(tasks, adapter, generator)
     seen, paid = [simulators.observations.copy()], []

@@ -147,8 +147,13 @@ class Laws:
         elif self._finite and total < 2:
             raise ConfigError("there is one task only: let more differ, so that one is for test")
 
-    def _dealt(self, split: str) -> NDArray[np.int64]:
-        """The numbers of a split's tasks, where there are at most DEALT."""
+    @property
+    def total(self) -> int | None:
+        """How many tasks are dealt to both splits; None: a continuum, or each has its own laws."""
+        return math.prod(self._sizes) if self._finite and not self._others_in_test else None
+
+    def dealt(self, split: str) -> NDArray[np.int64]:
+        """The numbers of a split's tasks, where there are at most DEALT in both."""
         total = math.prod(self._sizes)
         permutation = np.random.default_rng(self._seed).permutation(total)
         test = min(max(round(total * self._test_share), 1), total - 1)
@@ -159,13 +164,13 @@ class Laws:
         if not self._finite or self._others_in_test:
             return self._independent(split, count, generator)
         if math.prod(self._sizes) <= DEALT:
-            return self._rows(generator.choice(self._dealt(split), size=count))
+            return self.rows(generator.choice(self.dealt(split), size=count))
         rows = self._independent(split, count, generator)
         while (wrong := np.flatnonzero(~self._belong(rows, split))).size:
             rows[wrong] = self._independent(split, len(wrong), generator)
         return rows
 
-    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """(count, p): the tasks of these numbers, of finitely many."""
         places = np.unravel_index(numbers, self._sizes)
         laws = self._laws.values()

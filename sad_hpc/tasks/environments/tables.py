@@ -1,0 +1,109 @@
+"""The task family `gymnasium_table`: environments that list what may come of each action.
+
+FrozenLake, Taxi and CliffWalking have such a list, `unwrapped.P`: they need no copies of states,
+run in the compiled kernels of tables, and have an ideal learner and an oracle.
+
+task:
+  family: gymnasium_table
+  env: FrozenLake-v1
+  states: [4, 4]                    # a state's number counts through rows and columns
+  horizon: 30
+  rewards: sparse
+  vary: {desc: {choice: [[SFF, FHF, FFG], [SFF, FFH, FFG], [SFH, FFF, FFG]]}}
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.environments.config import EnvironmentConfig
+from sad_hpc.tasks.environments.task import Environment, EnvironmentTask, make_environment
+from sad_hpc.tasks.mdps import ActionOutcomes
+from sad_hpc.tasks.stochastic import StochasticFamily
+
+MOST_TASKS = 2**14
+"""Each has tables of its own, in memory while data is made."""
+
+
+class GymnasiumTableConfig(EnvironmentConfig):
+    """The `task` section."""
+
+    family: Literal["gymnasium_table"] = "gymnasium_table"
+    states: list[int] = Field(min_length=1)
+    """Sizes of the coordinates that a state's number counts through, the last one fastest: these
+    are what the model sees of a state."""
+
+
+class GymnasiumTable(StochasticFamily):
+    """The family of one environment; a task's parameter is its number among all."""
+
+    config_class = GymnasiumTableConfig
+    config: GymnasiumTableConfig
+
+    def __init__(self, config: GymnasiumTableConfig) -> None:
+        super().__init__(config)
+        self.name = config.name
+        total = config.laws.total
+        if total is None or total > MOST_TASKS:
+            raise ConfigError(
+                f"task.family=gymnasium_table: there can be at most {MOST_TASKS:,} tasks, drawn by "
+                "`integers` and `choice` without `test`; family: gymnasium takes any laws"
+            )
+        environment = _with_table(self._task(0))
+        outcomes = [each for state in environment.P.values() for each in state.values()]
+        self.n_outcomes = max(map(len, outcomes))
+        self.n_actions = max(map(len, environment.P.values()))
+        sizes = np.array(config.states)
+        if math.prod(config.states) != len(environment.P):
+            raise ConfigError(
+                f"task.states={config.states} counts {math.prod(config.states)} states, but "
+                f"{config.env} has {len(environment.P)}"
+            )
+        self.coordinates = np.array(list(np.ndindex(*config.states)), np.uint8)
+        self.state_center = tuple(((sizes - 1) / 2).tolist())
+        self.state_scale = tuple((4 / np.maximum(sizes - 1, 1)).tolist())
+        self.sparse_reward = config.rewards == "sparse"
+        self.reward_dtype = np.uint8 if self.sparse_reward else np.float32
+        rewards = {abs(reward) for each in outcomes for _, _, reward, _ in each}
+        if self.sparse_reward and not rewards <= {0, 1}:
+            raise ConfigError(
+                f"task.rewards=sparse needs rewards of 0 or 1, but {config.env} has "
+                f"{max(rewards):g}; set task.rewards=dense"
+            )
+        self._reward_scale = 1 / max(max(rewards), 1e-6)
+
+    @property
+    def reward_scale(self) -> float:
+        """See TaskFamily."""
+        return super().reward_scale if self.sparse_reward else self._reward_scale
+
+    def distinct_tasks(self, split: str) -> NDArray[np.int16]:
+        """See TabularFamily."""
+        return self.config.laws.dealt(split).astype(np.int16)[:, None]
+
+    def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+        """See StochasticFamily."""
+        environment = _with_table(self._task(int(parameters[0])))
+        return environment.P, np.asarray(environment.initial_state_distrib)
+
+    def _task(self, number: int) -> EnvironmentTask:
+        return self.config.task(self.config.laws.rows(np.array([number]))[0])
+
+
+def _with_table(task: EnvironmentTask) -> Any:
+    """The unwrapped environment of a task, which has `P` and `initial_state_distrib`.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    environment: Environment = make_environment(task.id, task.make, task.attributes).unwrapped
+    for name in ("P", "initial_state_distrib"):
+        if not hasattr(environment, name):
+            raise ConfigError(
+                f"task.family=gymnasium_table: {task} has no table `{name}`; use family: gymnasium"
+            )
+    return environment
