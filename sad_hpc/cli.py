@@ -37,7 +37,7 @@ EXAMPLES = {
     "report": "sad-hpc report --results results",
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
-    "doctor": "sad-hpc doctor --cluster slurm",
+    "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
 }
 
 
@@ -150,6 +150,9 @@ def make_parser() -> argparse.ArgumentParser:
     command = add("verify", _verify, "Check every byte of a dataset, and its dynamics.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
+    command.add_argument(
+        "config", type=Path, nargs="?", metavar="CONFIG", help="try its tasks, too"
+    )
     _add_cluster(command, "local")
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
     add_theory(commands)
@@ -355,7 +358,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from sad_hpc.launch.cluster import load_cluster
     from sad_hpc.launch.doctor import doctor
 
-    return doctor(load_cluster(options.cluster, []), options.runs)
+    return doctor(load_cluster(options.cluster, []), options.runs, options.config)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Literal
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import find_mpiexec, submission_environment
+from sad_hpc.launch.trial import try_config
 from sad_hpc.storage.files import has_locks
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
@@ -26,12 +27,13 @@ Outcome = tuple[Literal["ok", "miss", "skip"], str]
 """Miss: needed and not there; skip: not needed for what was asked.  With the details."""
 
 
-def doctor(cluster: ClusterConfig, runs: Path = Path("runs")) -> int:
+def doctor(cluster: ClusterConfig, runs: Path = Path("runs"), config: Path | None = None) -> int:
     """Checks this machine, a line for each check; returns 1 if something needed is missing.
 
     Args:
         cluster: what the pipeline shall run on; without Slurm in it, a missing Slurm is no miss.
         runs: the folder that runs would be written to.
+        config: of an experiment, whose tasks are tried; None: no one's.
     """
     checks: dict[str, Callable[[], Outcome]] = {
         "MPI": _mpi,
@@ -47,6 +49,8 @@ def doctor(cluster: ClusterConfig, runs: Path = Path("runs")) -> int:
         "file locking": lambda: _locking(runs, cluster),
         "/dev/shm": _shared_memory,
     }
+    if config is not None:
+        checks["config"] = lambda: _config(config)
     # Most of the time goes to programs that start: side by side, and printed in order.
     with submission_environment(), ThreadPoolExecutor() as pool:
         outcomes = dict(zip(checks, pool.map(lambda check: check(), checks.values()), strict=True))
@@ -75,6 +79,13 @@ def _probe(command: list[str]) -> tuple[bool, str]:
 
 def _probe_python(code: str) -> tuple[bool, str]:
     return _probe([sys.executable, "-P", "-c", code])
+
+
+def _config(config: Path) -> Outcome:
+    try:
+        return "ok", try_config(config)
+    except SadError as error:
+        return "miss", str(error)
 
 
 def _mpi() -> Outcome:

@@ -76,6 +76,11 @@ class TaskFamily(ABC):
     """HDF5 groups of contexts; families where rollouts are no different have `context` only."""
 
     @property
+    def description(self) -> str:
+        """What `sad-hpc doctor CONFIG` says of it."""
+        return f"{self.name}: {self.n_actions} actions"
+
+    @property
     def reward_scale(self) -> float:
         """Multiplied with rewards before the model sees them."""
         return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0

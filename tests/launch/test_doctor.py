@@ -61,3 +61,35 @@ def test_exit_code_and_text(
     assert doctor.doctor(ClusterConfig(), tmp_path) == 1
     printed = capsys.readouterr().out
     assert "miss  GPU             buy one\n" in printed and "missing: GPU" in printed
+
+
+def test_a_config_is_tried(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("""
+name: mine
+task: {family: gymnasium, env: CartPole-v1, horizon: 20, attributes: {gravity: {uniform: [5, 15]}}}
+data: {tasks: 7200, trust_horizon: 5}
+methods: [SAD]
+pretrain: {epochs: 1}
+""")
+    verdict, detail = doctor._config(config)
+    assert verdict == "ok" and "4 numbers are seen, 2 actions" in detail
+    assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
+    config.write_text(config.read_text().replace("gravity", "gravitas"))
+    verdict, detail = doctor._config(config)
+    assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
+
+
+def test_a_table_is_tried(tmp_path: Path) -> None:
+    config = tmp_path / "lake.yaml"
+    config.write_text("""
+name: lake
+task: {family: gymnasium_table, env: FrozenLake-v1, states: [4, 4], horizon: 20, rewards: sparse,
+       vary: {is_slippery: {choice: [true, false]}}, test_share: 0.5}
+data: {tasks: 8000, trust_horizon: 5}
+methods: [SAD]
+pretrain: {epochs: 1}
+""")
+    verdict, detail = doctor._config(config)
+    assert verdict == "ok", detail
+    assert detail == "frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test"

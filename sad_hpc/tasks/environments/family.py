@@ -77,6 +77,17 @@ class Gymnasium(SimulatedFamily):
         """See TaskFamily."""
         return super().reward_scale if self.sparse_reward else self._reward_scale
 
+    @property
+    def description(self) -> str:
+        """See TaskFamily."""
+        actions = f"{self.n_actions} actions"
+        if self.components is not None:
+            actions = f"actions of {self.components} numbers"
+        return (
+            f"{self.config.env}: {len(self.state_center)} numbers are seen, {actions}; its states "
+            f"are copied by {self._adapter.adapter}"
+        )
+
     def check_data(self, data: DataConfig) -> None:
         """See TaskFamily."""
         super().check_data(data)

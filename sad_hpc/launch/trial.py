@@ -1,0 +1,46 @@
+"""What `sad-hpc doctor CONFIG` tries: the tasks of a config, and what their data will cost."""
+
+import time
+from pathlib import Path
+
+from sad_hpc.distill import make_block
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.storage.run import Run
+from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.simulated import SimulatedFamily
+
+TRIAL_TASKS = 4
+"""So many are distilled to see how long one takes."""
+
+
+def try_config(path: Path) -> str:
+    """Loads a config and makes some of its tasks.
+
+    Returns:
+        what was found, in a line.
+
+    Raises:
+        SadError: what is wrong with the config or the environment, and the way out.
+    """
+    experiment = load_experiment(path, [])
+    family = make_family(experiment.task)
+    found = [family.description]
+    if isinstance(family, SimulatedFamily):
+        runs = Run(experiment, Path("runs")).with_datasets()
+        found += [_cost(family, run.experiment.data) for run in runs]
+    elif isinstance(family, TabularFamily):
+        for split in SPLITS:
+            family.mdps(family.distinct[split][:1])
+            found.append(f"{len(family.distinct[split]):,} tasks for {split}")
+    return "; ".join(found)
+
+
+def _cost(family: TaskFamily, data: DataConfig) -> str:
+    few = data.model_copy(update={"block_tasks": TRIAL_TASKS})
+    started = time.perf_counter()
+    make_block(family, few, "train", 0)
+    seconds = (time.perf_counter() - started) / TRIAL_TASKS
+    minutes = seconds * data.tasks / 60
+    duration = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+    return f"data: {seconds:.2g} s a task, about {duration} of a core for {data.tasks:,} tasks"

@@ -1,0 +1,58 @@
+"""The examples, run as a user would: installed, tried, and launched in a small size."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sad_hpc import results
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SMALL = [
+    "methods=[DIT, SAD]", "seeds=[0]", "data.tasks=300", "data.block_tasks=60",
+    "data.queries_per_task=2", "data.episodes_per_action=1", "pretrain.epochs=1",
+    "pretrain.holdout_tasks=40", "pretrain.batch_size=16", "evaluate.tasks=5",
+    "evaluate.online_episodes=2", "evaluate.headline_episodes=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with the packages of examples/, which `pip install` puts beside ours."""
+    place = tmp_path_factory.mktemp("packages")
+    # A build leaves files beside its sources: it gets copies.
+    for name in ("hidden_beacon", "random_lake"):
+        sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        command += ["--no-build-isolation", "--target", str(place), str(sources)]
+        subprocess.run(command, check=True, timeout=120)
+    return {**os.environ, "PYTHONPATH": str(place)}
+
+
+@pytest.mark.parametrize(
+    ("config", "rows"),
+    [
+        ("hidden_beacon/config.yaml", {"DIT", "SAD", "random"}),
+        ("random_lake/config.yaml", {"DIT", "SAD", "random", "optimal", "ideal"}),
+        ("environments/cartpole.yaml", {"DIT", "SAD", "random"}),
+        ("environments/pendulum.yaml", {"DIT", "SAD", "random"}),
+    ],
+    ids=lambda value: value.split("/")[-2] if isinstance(value, str) else "",
+)
+def test_an_example_goes_from_config_to_table(
+    config: str, rows: set[str], installed: dict[str, str], tmp_path: Path
+):
+    sad_hpc = [sys.executable, "-m", "sad_hpc.cli"]
+    command = [*sad_hpc, "launch", str(EXAMPLES / config), *SMALL, "--wait"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (folder,) = (tmp_path / "results").glob("*/summary.csv")
+    made = {line.split(",")[1] for line in folder.read_text().splitlines()[1:]}
+    assert made >= rows
+    table = results.load(folder.parent)
+    assert set(table["mode"]) == {"offline", "online"}
