@@ -27,6 +27,9 @@ from sad_hpc.experiment.rows import method_of
 CHANCE = 0.1
 """A method that has gone less than this share of the way from random play to the optimum, and is
 not better than random play by its t interval over seeds either, is at chance."""
+NOTHING = 0.01
+"""Less than this share of the way is chance whatever the interval: all seeds play the same test
+tasks with the same random numbers, and an interval over seeds leaves out the error they share."""
 PAPER = "paper: SAD better by (%)"
 NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "ideal")
 
@@ -128,10 +131,11 @@ def _add_levels(table: pd.DataFrame) -> None:
     table["share_of_optimum"] = better / way
     n = table["n_seeds"].astype(float)
     margin = table["std"].astype(float) * stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) / np.sqrt(n)
-    low = sign * better < CHANCE * way.abs().fillna(random.abs())
+    gone = sign * better / way.abs().fillna(random.abs())
     unsure = sign * better <= margin.fillna(np.inf)  # one seed has no interval
     methods = [method_of(name) for name in table.index.get_level_values("method")]
-    table["at_chance"] = low & unsure & np.array([method is not None for method in methods])
+    no_learner = (gone < NOTHING) | ((gone < CHANCE) & unsure)
+    table["at_chance"] = no_learner & np.array([method is not None for method in methods])
 
 
 def _implied(table: pd.DataFrame, mode: str) -> list[float]:

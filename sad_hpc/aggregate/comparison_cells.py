@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 
-from sad_hpc.aggregate.comparison import CHANCE, PAPER, better_by, contenders
+from sad_hpc.aggregate.comparison import CHANCE, NOTHING, PAPER, better_by, contenders
 from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
 from sad_hpc.aggregate.summary import mean_and_std, number
 from sad_hpc.aggregate.tables import NOT_COMPUTED
@@ -28,8 +28,9 @@ VALUES_TEXT = (
     "Of the ideal: a return divided by that of the ideal learner, which knows the task family and "
     "remembers what the row does; of suboptimality and regret, what is lost beyond its loss. "
     "From random to optimal: (value - random) / (optimal - random), which for suboptimality and "
-    f'regret is 1 - value / random. "{AT_CHANCE}": not better than random play by a 95 % '
-    f"t interval over seeds, and less than {100 * CHANCE:.0f} % of the way to the optimum. "
+    f'regret is 1 - value / random. "{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or '
+    f"less than {100 * CHANCE:.0f} % and not better than random play by a 95 % t interval over "
+    "seeds. "
     "Paper, implied: the paper prints no values; these follow from its percentages if its AD is at "
     f"random play, and random play is ours. {NOT_COMPUTED}: not known."
 )

@@ -157,6 +157,7 @@ def test_the_share_of_what_is_lost_is_that_of_random_play(metric):
         (1.0, 0.0, 4, True),
         (0.1, 0.0, 4, True),  # worse than chance
         (2.0, 0.0, 4, False),
+        (1.3, 0.0, 4, True),  # seeds agree, but on nothing
         (2.0, 0.62, 4, False),  # its interval reaches down to 1.01
         (2.0, 0.64, 4, True),
         (20.0, 90.0, 4, False),  # unsure, but far from random play
