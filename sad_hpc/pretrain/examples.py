@@ -106,8 +106,13 @@ class Examples:
 
     @property
     def tokens(self) -> int:
-        """Transitions and queries of an example that pass through the model."""
-        return self._questions.tokens
+        """Transitions and queries of an example that pass through the model.
+
+        Of vectors each component is asked for by a query of its own.
+        """
+        actions, transitions = self._context.actions, self._questions.horizon
+        components = actions.shape[2] if actions.ndim == 3 else 1
+        return transitions + components * (self._questions.tokens - transitions)
 
     def batch(self, rows: Tensor, drawn: Tensor, places: Tensor | None = None) -> Batch:
         """The examples with these row numbers (B,), and what was drawn for each of them (B, D).

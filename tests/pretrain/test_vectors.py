@@ -59,6 +59,14 @@ def test_every_component_learns_its_own_label(method: str, queries: int) -> None
     assert judged.shape[1] % SIZE == 0 and judged.shape[1] > 0
 
 
+def test_every_component_is_a_query_that_passes_through_the_model() -> None:
+    for queries, asked in ((1, T + 1), (4, 4)):  # after every prefix, or each after one
+        made = examples("SAD", queries)
+        batch = made.batch(made.order(0, 0)[:8], made.draws(0, 0, 8))
+        assert batch.labels.shape[1] == asked * SIZE
+        assert made.tokens == T + asked * SIZE
+
+
 def test_the_kernel_answers_as_torch_does() -> None:
     made = examples("SAD", 4)
     rows = made.order(0, 0)[:8]
