@@ -18,7 +18,7 @@ SPLITS = ("train", "test")
 ORACLE = "dpt_star"
 """The group of labels that are optimal actions."""
 
-TABLE_ENTRIES = 2**22
+TABLE_ENTRIES = 2**23
 """States x actions of all tasks whose tables are in memory at once."""
 
 SPARSE_REWARD_SCALE = 4.0
