@@ -234,12 +234,12 @@ def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # typ
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from sad_hpc.collect.stage import collect
+    from sad_hpc.launch.job import collect_with_policy
 
     run = _load_run(options)
     with preemption.watched():
         for own in run.with_datasets():
-            collect(own)
+            collect_with_policy(own)
     return 0
 
 

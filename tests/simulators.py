@@ -53,7 +53,7 @@ class RoomSimulators(Simulators):
         cells: NDArray[np.float64],
         generator: np.random.Generator,
     ) -> None:
-        self._family, self._goals, self._cells = family, goals, cells
+        self._family, self.goals, self._cells = family, goals, cells
         self._generator = generator
         self.observations, self.ended = cells.astype(np.float32), np.zeros(len(goals), np.bool_)
 
@@ -62,22 +62,22 @@ class RoomSimulators(Simulators):
         cells = self._cells.copy()
         while rows.size:
             cells[rows] = generator.integers(3, size=(len(rows), 2))
-            rows = rows[(cells[rows] == self._goals[rows]).all(axis=1)] if rows.size else rows
-        self._set(cells, (cells == self._goals).all(axis=1) & self._family.ends)
+            rows = rows[(cells[rows] == self.goals[rows]).all(axis=1)] if rows.size else rows
+        self._set(cells, (cells == self.goals).all(axis=1) & self._family.ends)
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """See Simulators."""
-        cells, rewards = self._family.room.step(self._cells, actions, self._goals)
+        cells, rewards = self._family.room.step(self._cells, actions, self.goals)
         cells = np.where(self.ended[:, None], self._cells, cells)
         rewards = rewards + self._family.noise * self._generator.standard_normal(len(rewards))
         rewards = np.where(self.ended, 0, rewards)
-        self._set(cells, (cells == self._goals).all(axis=1) & self._family.ends)
+        self._set(cells, (cells == self.goals).all(axis=1) & self._family.ends)
         return rewards.astype(np.float32)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "RoomSimulators":
         """See Simulators."""
         own = generator.spawn(1)[0]
-        copies = RoomSimulators(self._family, self._goals[rows], self._cells[rows], own)
+        copies = RoomSimulators(self._family, self.goals[rows], self._cells[rows], own)
         copies.ended = self.ended[rows]
         return copies
 

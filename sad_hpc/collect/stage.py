@@ -18,6 +18,7 @@ from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
 from sad_hpc.distill import make_block
+from sad_hpc.distill.play import RolloutPolicy
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
@@ -37,8 +38,12 @@ INSIDE = (
 """Said if the signal ended a block."""
 
 
-def collect(run: Run) -> None:
+def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
     """Makes the dataset of a run, or what is missing of it; every MPI rank calls this.
+
+    Args:
+        run: whose dataset.
+        policy: that label rollouts follow instead of the random one.
 
     Raises:
         SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
@@ -56,13 +61,13 @@ def collect(run: Run) -> None:
         # the others would wait for it for ever.
         if stop := communicator.bcast(stop):
             raise stop
-        _collect_splits(run, communicator)
+        _collect_splits(run, communicator, policy)
 
 
-def _collect_splits(run: Run, communicator: Any) -> None:
+def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -> None:
     folder = run.data()
     # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
-    collectors = [SplitCollector(run, split, communicator) for split in SPLITS]
+    collectors = [SplitCollector(run, split, communicator, policy) for split in SPLITS]
     complete = folder.done is not None and not any(each.missing for each in collectors)
     if communicator.bcast(complete):
         return
@@ -81,8 +86,11 @@ def _collect_splits(run: Run, communicator: Any) -> None:
 class SplitCollector:
     """Collects one split with all ranks of `communicator`."""
 
-    def __init__(self, run: Run, split: str, communicator: Any) -> None:
+    def __init__(
+        self, run: Run, split: str, communicator: Any, policy: RolloutPolicy | None
+    ) -> None:
         self._run, self.split, self._communicator = run, split, communicator
+        self._options = {} if policy is None else {"policy": policy}
         self._data = run.experiment.data
         self._family: TaskFamily = make_family(run.experiment.task)
         self._stage = run.data()
@@ -171,7 +179,8 @@ class SplitCollector:
     def _write(self, number: int) -> ShardEntry | None:
         """The shard of a block; None if a signal ended it inside."""
         spent = self._spent
-        make = functools.partial(make_block, self._family, self._data, self.split, number)
+        what = self._family, self._data, self.split, number
+        make = functools.partial(make_block, *what, **self._options)
         try:
             with spent.phase("kernels"):
                 block = interruptible(make, preemption.requested)

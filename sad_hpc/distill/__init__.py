@@ -1,6 +1,7 @@
 """The paper's Algorithms 1, 2, 3 and 5 as pure batch kernels: no files, no MPI."""
 
 import functools
+from typing import Any
 
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
@@ -12,7 +13,9 @@ from sad_hpc.tasks.base import TaskFamily
 
 
 @functools.singledispatch
-def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> Block:
+def make_block(
+    family: TaskFamily, data: DataConfig, split: str, block: int, **options: Any
+) -> Block:
     """Contexts and labels of block number `block` of a split; nothing but its arguments decides.
 
     Args:
@@ -20,6 +23,7 @@ def make_block(family: TaskFamily, data: DataConfig, split: str, block: int) -> 
         data: how many tasks, and how labels are distilled.
         split: train or test.
         block: 0, 1, ... up to n_tasks / block_tasks.
+        options: of simulated families `policy`, which label rollouts follow.
     """
     raise TypeError(f"no kernels for {type(family).__name__}")
 

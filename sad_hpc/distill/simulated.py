@@ -5,8 +5,8 @@ policy, an episode after another until there are T transitions, and query states
 rollouts: the simulator is copied at a step drawn uniformly among T, once for every label rollout.
 """
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Transitions
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
+from sad_hpc.distill.play import Act, Behavior, RolloutPolicy, play
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
@@ -21,15 +22,22 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 MAX_ROUNDS = 100
 """Rollouts of T steps in search of query states that are good enough, before it is given up."""
 
+FOLLOWED = 0.5
+"""Of the rollouts in search of query states, where label rollouts follow a policy."""
+
 COPIES_AT_ONCE = 4096
 """Simulators in memory at once for label rollouts."""
 
-Act = Callable[[Simulators, int], NDArray[Any]]
-"""Of simulators at step t: actions (n,), or vectors (n, a)."""
 
-
-def simulated_block(family: SimulatedFamily, data: DataConfig, split: str, block: int) -> Block:
-    """See `distill.make_block`."""
+def simulated_block(
+    family: SimulatedFamily,
+    data: DataConfig,
+    split: str,
+    block: int,
+    policy: RolloutPolicy | None = None,
+) -> Block:
+    """See `distill.make_block`; `policy` plays behind a label's first action, and in half of the
+    rollouts that search for query states, instead of the behavior policy."""
     draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
     parameters = family.draw_tasks(split, draw.count, generators["tasks"])
@@ -42,7 +50,9 @@ def simulated_block(family: SimulatedFamily, data: DataConfig, split: str, block
     )
     rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
-    sad = Distillation(family, parameters, behavior, rule, queries, generators["sad"]).labels()
+    of_sad = generators["sad"]
+    following = None if policy is None else functools.partial(_followed, policy, context, of_sad)
+    sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()
     # A state of the context, and an action drawn anew.
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
     drawn = behavior.draw(seen.size, generators["dpt"])
@@ -51,61 +61,14 @@ def simulated_block(family: SimulatedFamily, data: DataConfig, split: str, block
     return Block.of(draw.first, parameters, {"context": context}, {"sad": sad, "dpt": dpt})
 
 
-@dataclass(frozen=True)
-class Behavior:
-    """The behavior policy: numbers by its table, or vectors drawn uniformly in [-1, 1]^a."""
-
-    table: NDArray[np.uint8]
-    """See `policy_table`."""
-    n_actions: int
-    components: int | None
-    """a; None: actions are numbers."""
-
-    @classmethod
-    def of(cls, family: SimulatedFamily, table: NDArray[np.uint8]) -> "Behavior":
-        """That of a family."""
-        return cls(table, family.n_actions, family.components)
-
-    def draw(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
-        """(count,) or (count, a) actions."""
-        if self.components is None:
-            return self.table[generator.integers(len(self.table), size=count)]
-        return generator.uniform(-1, 1, (count, self.components)).astype(np.float32)
-
-    def act(self, generator: np.random.Generator) -> Act:
-        """The policy as something that acts."""
-        return lambda simulators, step: self.draw(len(simulators.ended), generator)
-
-    def candidates(
-        self, count: int, rule: LabelRule, generator: np.random.Generator
-    ) -> NDArray[Any]:
-        """(count, C) or (count, C, a): first actions to try in each of `count` query states."""
-        if self.components is None:
-            return np.tile(np.arange(self.n_actions, dtype=np.uint8), (count, 1))
-        drawn = self.draw(count * rule.candidates, generator)
-        return drawn.reshape(count, rule.candidates, self.components)
-
-
-def play(
-    simulators: Simulators, horizon: int, act: Act, generator: np.random.Generator
-) -> Transitions:
-    """T transitions of each of n simulators (n, T), in time order, episode after episode.
-
-    Raises:
-        Interrupted: it was told to stop.
-    """
-    steps = []
-    for step in range(horizon):
-        if STOP[0]:
-            raise Interrupted
-        simulators.start(np.flatnonzero(simulators.ended), generator)
-        states, actions = simulators.observations.copy(), act(simulators, step)
-        rewards = simulators.step(actions)
-        after = simulators.observations.copy(), simulators.ended.astype(np.uint8)
-        steps.append((states, actions, rewards, *after))
-    columns = (np.stack(column, axis=1) for column in zip(*steps, strict=True))
-    states, actions, rewards, next_states, ends = columns
-    return Transitions(states, actions, rewards, next_states, ends)
+def _followed(
+    policy: RolloutPolicy,
+    context: Transitions,
+    generator: np.random.Generator,
+    tasks: NDArray[np.int64],
+) -> Act:
+    """What a policy does in tasks (m,), each by its context."""
+    return policy(context.map(lambda part: part[tasks]), generator)
 
 
 class Distillation:
@@ -114,7 +77,8 @@ class Distillation:
     Args:
         family: of the tasks.
         parameters: (n, p) of the tasks.
-        behavior: the policy of rollouts.
+        behavior: the policy of first actions and rollouts.
+        following: how rollouts act in tasks (m,) instead, a simulator each.
         rule: trust horizon and the rest.
         queries: K.
         generator: of all that is random.
@@ -125,13 +89,15 @@ class Distillation:
         family: SimulatedFamily,
         parameters: NDArray[np.float64],
         behavior: Behavior,
+        following: Callable[[NDArray[np.int64]], Act] | None,
         rule: LabelRule,
         queries: int,
         generator: np.random.Generator,
     ) -> None:
         self._family, self._parameters, self._behavior = family, parameters, behavior
         self._rule, self._queries, self._generator = rule, queries, generator
-        self._act = behavior.act(generator)
+        self._random_play = behavior.act(generator)
+        self._following = following
         shape = len(parameters), queries
         self._missing = np.ones(shape, np.bool_)
         self._actions = behavior.draw(self._missing.size, generator)
@@ -161,15 +127,31 @@ class Distillation:
         horizon = self._family.config.horizon
         when = self._generator.integers(horizon, size=(len(tasks), self._queries))
         simulators = self._family.simulators(self._parameters[tasks], self._generator)
+        go_on = self._searching(tasks)
 
         def act(simulators: Simulators, step: int) -> NDArray[Any]:
             rows, slots = np.nonzero((when == step) & self._missing[tasks])
             self._try(simulators, rows, (tasks[rows], slots))
-            return self._act(simulators, step)
+            return go_on(simulators, step)
 
         steps = int(when.max()) + 1
         play(simulators, steps, act, self._generator)
         self._spent += steps * len(tasks)
+
+    def _searching(self, tasks: NDArray[np.int64]) -> Act:
+        """Random play, or in FOLLOWED of the tasks (m,) the policy: a policy that knows its way
+        would never show states beside it."""
+        if self._following is None:
+            return self._random_play
+        followed = self._generator.random(len(tasks)) < FOLLOWED
+        policy = self._following(tasks)
+
+        def act(simulators: Simulators, step: int) -> NDArray[Any]:
+            actions = self._random_play(simulators, step)
+            actions[followed] = policy(simulators, step)[followed]
+            return actions
+
+        return act
 
     def _try(
         self,
@@ -182,7 +164,7 @@ class Distillation:
         size = max(1, COPIES_AT_ONCE // (candidates.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
-            scores = self._scores(simulators, rows[part], candidates[part])
+            scores = self._scores(simulators, rows[part], candidates[part], places[0][part])
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
             here = tuple(each[part][accepted] for each in places)
             self._actions[here] = candidates[part][accepted, self._best(scores)[accepted]]
@@ -190,17 +172,24 @@ class Distillation:
             self._missing[here] = False
 
     def _scores(
-        self, simulators: Simulators, rows: NDArray[np.int64], candidates: NDArray[Any]
+        self,
+        simulators: Simulators,
+        rows: NDArray[np.int64],
+        candidates: NDArray[Any],
+        tasks: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """(m, C): mean (or best) discounted return of rollouts that begin with each candidate."""
         shape = *candidates.shape[:2], self._rule.episodes_per_action
         first_actions = np.repeat(candidates.reshape(-1, *candidates.shape[2:]), shape[2], axis=0)
         copies = simulators.copied(np.repeat(rows, shape[1] * shape[2]), self._generator)
+        go_on = self._random_play
+        if self._following is not None:
+            go_on = self._following(np.repeat(tasks, shape[1] * shape[2]))
         returns, running = np.zeros(len(first_actions)), np.ones(len(first_actions), np.bool_)
         for step, discount in enumerate(self._rule.discounts):
             if STOP[0]:
                 raise Interrupted
-            rewards = copies.step(first_actions if step == 0 else self._act(copies, step))
+            rewards = copies.step(first_actions if step == 0 else go_on(copies, step))
             self._spent += int(running.sum())
             returns += discount * rewards * running
             running &= ~copies.ended

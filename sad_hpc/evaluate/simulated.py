@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.simulated import Act, Behavior, play
+from sad_hpc.distill.play import Act, Behavior, play
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.policy import Trained, greedy, sampled

@@ -74,6 +74,8 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
                 f"{where}: the models of {trained.name} have {name} {getattr(others, name)}, "
                 f"this task has {getattr(own, name)}"
             )
+    if experiment.data.rounds > 1:
+        raise ConfigError(f"{where}: data.rounds is for an experiment that trains its own models")
     if type(own) is type(others):
         _check_split(experiment, where)
     if experiment.task.horizon != trained.task.horizon:

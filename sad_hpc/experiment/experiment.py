@@ -142,6 +142,18 @@ class Experiment(Section, Generic[TaskT]):
         mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
         return build(type(self), mapping, row), variant.method
 
+    @property
+    def round_before(self) -> "Experiment[Any] | None":
+        """The experiment of the SAD that label rollouts follow; None: they are random play.
+
+        Its only seed is that of the data, so that all models have the same dataset.
+        """
+        if self.data.rounds == 1:
+            return None
+        alone = {"methods": ["SAD"], "variants": {}, "recipe": {}, "sweep": {}}
+        data = self.data.model_copy(update={"rounds": self.data.rounds - 1})
+        return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
+
     def data_config(self) -> dict[str, Any]:
         """What decides the dataset."""
         return {"task": resolved(self.task), "data": resolved(self.data)}
@@ -150,7 +162,11 @@ class Experiment(Section, Generic[TaskT]):
         """Names the dataset's folder."""
         # Each revision only ever rises, and so does their sum with every change.
         revision = self.family.data_revision + self.data.revision
-        return signature("collect", self.data_config(), revision=revision)
+        before = self.round_before
+        upstream = (
+            [before.pretrain_signature("SAD", seed) for seed in before.seeds] if before else []
+        )
+        return signature("collect", self.data_config(), upstream, revision)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.

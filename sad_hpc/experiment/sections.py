@@ -36,6 +36,9 @@ class DataConfig(Section):
     vectors; of finitely many actions all are tried."""
     tie_break: Literal["lowest", "random"] = row_setting("lowest")
     """Which of several equally good rollouts names SAD's label; the oracle's is always random."""
+    rounds: int = row_setting(1, ge=1, le=10, later=True)
+    """How often labels are distilled: the rollouts of a further round follow the model that SAD has
+    trained on the labels of the round before, instead of the random policy."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label rollouts."""
     context_policy: Literal["behavior", "drawn"] = row_setting("behavior")

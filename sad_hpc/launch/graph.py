@@ -1,11 +1,15 @@
 """The graph of a run: every stage of every (method, seed), and what each of them reads."""
 
+import sys
 from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.run import Run, StageFolder
 
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
+
+LAST = sys.maxsize
+"""In the place of a round's number: after all of them."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,12 @@ class Step:
         return self.folder.stage
 
     @property
+    def wave(self) -> tuple[int, int]:
+        """Steps of a wave need none of each other, and nothing of later waves."""
+        rounds = self.run.experiment.data.rounds if self.stage in ("collect", "pretrain") else 0
+        return rounds or LAST, STAGES.index(self.stage)
+
+    @property
     def title(self) -> str:
         """Names the step in jobs.json, logs and messages; it includes the signature."""
         return self.folder.title
@@ -45,7 +55,7 @@ class Step:
 
 
 def graph(run: Run) -> list[Step]:
-    """Every step of a run, in the order of work; rows of the tables share what is the same.
+    """Every step of a run, wave after wave; rows of the tables share what is the same.
 
     Where the models are another experiment's, their training is no step of this run.
     """
@@ -54,14 +64,25 @@ def graph(run: Run) -> list[Step]:
     def add(step: Step) -> Step:
         return steps[step.stage].setdefault(step.title, step)
 
+    def collected(own: Run, row: str) -> Step:
+        before = own.round_before
+        followed = (
+            [trained(before, ("SAD", seed), row) for seed in before.experiment.seeds]
+            if before
+            else []
+        )
+        return add(Step(own.data(), own, tuple(followed), row=row))
+
+    def trained(own: Run, element: tuple[str, int], row: str) -> Step:
+        return add(Step(own.checkpoint(*element), own, (collected(own, row),), element, row))
+
     for row, seed in run.experiment.elements:
         own, method = run.of_row(row)
         element = (method, seed)
-        collect = add(Step(own.data(), own, row=row))
-        needs = [collect]
+        needs = [collected(own, row)]
         if own.experiment.pretrained is None:
-            model = own.checkpoint(*element)
-            needs.append(add(Step(model, own, (collect,), element, row)))
+            needs.append(trained(own, element, row))
         add(Step(own.evaluation(*element), own, tuple(needs), element, row))
     add(Step(run.aggregate(), run, tuple(steps["evaluate"].values())))
-    return [step for stage in STAGES for step in steps[stage].values()]
+    every = [step for stage in STAGES for step in steps[stage].values()]
+    return sorted(every, key=lambda step: step.wave)

@@ -162,12 +162,22 @@ class MpiJob:
             sys.exit(code)
 
 
+def collect_with_policy(run: Run) -> None:
+    """Collects, from the second round on with the model whose policy label rollouts follow."""
+    from sad_hpc.collect.stage import collect
+
+    if run.round_before is None:
+        collect(run)
+        return
+    from sad_hpc.evaluate.rollout_policy import rollout_policy
+
+    collect(run, rollout_policy(run.round_before))
+
+
 def _call_stage(step: Step, results: Path) -> None:
     # Imported here: each stage needs libraries that the others, and the launcher, do without.
     if step.stage == "collect":
-        from sad_hpc.collect.stage import collect
-
-        collect(step.run)
+        collect_with_policy(step.run)
     elif step.stage == "aggregate":
         from sad_hpc.aggregate import aggregate
 

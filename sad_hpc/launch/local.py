@@ -1,5 +1,6 @@
-"""The graph on this machine alone: stage after stage, through submitit's local executor."""
+"""The graph on this machine alone: wave after wave, through submitit's local executor."""
 
+import itertools
 import os
 import signal
 import sys
@@ -39,9 +40,8 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
     # SIGTERM ends the launcher as Ctrl-C does: jobs first.
     with handled(signal.SIGTERM, by=_exit):
         try:
-            for stage in STAGES:
-                chosen = [step for step in steps if step.stage == stage]
-                runner.run_stage(chosen, jobs_at_once(cluster, stage))
+            for (_, stage), wave in itertools.groupby(steps, key=lambda step: step.wave):
+                runner.run_wave(list(wave), jobs_at_once(cluster, STAGES[stage]))
         finally:
             runner.end()
     return all(step.complete for step in steps)
@@ -67,7 +67,7 @@ class LocalRunner:
     results: Path
     running: list["RunningStep"] = field(default_factory=list)
 
-    def run_stage(self, steps: list[Step], limit: int) -> None:
+    def run_wave(self, steps: list[Step], limit: int) -> None:
         """Runs the missing ones of `steps`, at most `limit` at a time."""
         waiting: list[Step] = []
         blocked: list[tuple[Step, Step]] = []

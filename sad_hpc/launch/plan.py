@@ -12,14 +12,15 @@ is left over when a launch resumes.)  aggregate is strict, so that no table aver
 happens to be there.
 
 Rows of the tables with other settings make arrays of collect, and of each (method, seed)'s
-trainings.  What waits for several datasets waits `afterany`, too, for the same reason.
+trainings.  What waits for several datasets waits `afterany`, too, for the same reason.  So does the
+collect of a further round (`data.rounds`) for the model whose rollouts it makes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.launch.graph import Step
+from sad_hpc.launch.graph import LAST, Step
 from sad_hpc.launch.slurm import LARGEST_ARRAY
 
 
@@ -63,10 +64,12 @@ def batches(missing: Iterable[Step], largest: int = LARGEST_ARRAY) -> list[Batch
     stage has to do is one job, or one array, or several of at most `largest` elements."""
     grouped: dict[str, list[Step]] = {}
     for step in missing:
-        name = step.stage
+        rounds, name = step.wave[0], step.stage
         if step.stage == "pretrain" and step.element is not None:
             method, seed = step.element
             name = f"pretrain-{METHODS[method].slug}-seed{seed}"
+        if 1 < rounds < LAST:
+            name += f"-round{rounds}"
         grouped.setdefault(name, []).append(step)
     planned = []
     for name, group in grouped.items():

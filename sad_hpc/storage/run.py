@@ -172,6 +172,14 @@ class Run:
             return self, method
         return Run(experiment, self.runs, self.whole or self.experiment), method
 
+    @property
+    def round_before(self) -> "Run | None":
+        """The run of the model that label rollouts follow; see `Experiment.round_before`."""
+        before = self.experiment.round_before
+        if before is None:
+            return None
+        return Run(before, self.runs, self.whole or self.experiment)
+
     def with_datasets(self) -> list["Run"]:
         """The runs of all rows, one for each distinct dataset."""
         runs = [self.of_row(row)[0] for row in self.experiment.rows]

@@ -72,6 +72,8 @@ class TaskFamily(ABC):
     """Whether Q-learning can make histories of its tasks (`data.source_steps`)."""
     draws_policies: bool = False
     """Whether each context can have a random policy of its own (`data.context_policy: drawn`)."""
+    follows_models: bool = False
+    """Whether label rollouts can be those of a trained model (`data.rounds`)."""
     context_groups: tuple[str, ...] = ("context", "episodes")
     """HDF5 groups of contexts; families where rollouts are no different have `context` only."""
 
@@ -95,6 +97,8 @@ class TaskFamily(ABC):
             raise ConfigError("data.source_steps is for tabular task families")
         if data.context_policy != "behavior" and not self.draws_policies:
             raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
+        if data.rounds > 1 and not self.follows_models:
+            raise ConfigError(f"data.rounds={data.rounds} is for simulated task families")
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:

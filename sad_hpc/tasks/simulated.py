@@ -56,6 +56,7 @@ class SimulatedFamily(TaskFamily):
 
     certain = False
     has_ends = True
+    follows_models = True
     reward_dtype = np.float32
     context_groups = ("context",)
     label_groups = ("sad", "dpt")

@@ -5,10 +5,12 @@ import pytest
 from scipy.stats import norm
 
 from sad_hpc.distill import make_block
+from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.play import Act
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law
-from tests.simulators import HORIZON, Rooms
+from tests.simulators import HORIZON, Rooms, RoomSimulators
 
 SIGMAS = 5
 
@@ -91,3 +93,33 @@ def test_query_states_that_are_never_good_enough_are_given_up() -> None:
     data = DataConfig(tasks=10, trust_horizon=1, return_threshold=100.0)
     with pytest.raises(SadError, match=r"lower data\.return_threshold"):
         make_block(Rooms(noise=0.1), data, "train", 0)
+
+
+def test_labels_are_best_before_what_the_policy_does() -> None:
+    """One that always goes +x: the label is the action after which this reaches the goal first."""
+    family = Rooms()
+
+    def policy(context: Transitions, generator: np.random.Generator) -> Act:
+        def act(simulators: RoomSimulators, step: int) -> np.ndarray:
+            found, when = np.nonzero(context.rewards)
+            np.testing.assert_array_equal(context.next_states[found, when], simulators.goals[found])
+            return np.zeros(len(context.rewards), np.int64)
+
+        return act
+
+    data = DataConfig(tasks=200, trust_horizon=3, queries_per_task=8, seed=2)
+    arrays = make_block(family, data, "train", 0, policy=policy).arrays
+    states = arrays["labels/sad/query_states"].astype(int)
+    goals = np.broadcast_to(arrays["tasks/parameters"][:, None].astype(int), states.shape)
+    steps = np.full((*states.shape[:2], 5), 9)
+    for action in range(5):
+        cells, chosen = states, np.full(states.shape[:2], action)
+        for step in (2, 1, 0):  # the first action, and twice +x
+            cells, paid = family.room.step(cells, chosen, goals)
+            steps[..., action] = np.where(
+                (steps[..., action] == 9) & (paid > 0), 2 - step, steps[..., action]
+            )
+            chosen = np.zeros_like(chosen)
+    assert (steps.min(axis=2) < 9).all()  # nothing else is accepted
+    np.testing.assert_array_equal(arrays["labels/sad/actions"], steps.argmin(axis=2))
+    assert len(np.unique(arrays["labels/sad/actions"])) > 2

@@ -200,7 +200,7 @@ def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
     answers = itertools.chain([None] * len(steps_of(run, "pretrain")), itertools.repeat({"x": 1}))
     done = property(lambda self: next(answers) if self.stage == "collect" else None)
     monkeypatch.setattr(StageFolder, "done", done)
-    LocalRunner(run, load_cluster("local", []), run.path).run_stage(steps_of(run, "pretrain"), 1)
+    LocalRunner(run, load_cluster("local", []), run.path).run_wave(steps_of(run, "pretrain"), 1)
     assert "pretrain not started, since collect" in capsys.readouterr().out
 
 

@@ -1,5 +1,8 @@
 """What is submitted, in which order, and after what."""
 
+from pathlib import Path
+
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
 from sad_hpc.storage.run import Run
@@ -63,3 +66,47 @@ def test_jobs_that_wait_in_vain_are_replaced(run: Run) -> None:
     missing = missing_steps(graph(run), active)
     assert [step.folder.path.name.rsplit("-", 1)[0] for step in missing[:2]] == ["sad-seed0"] * 2
     assert [step.stage for step in missing] == ["pretrain", "evaluate", "aggregate"]
+
+
+def rounds(tmp_path: Path, **sections: object) -> Run:
+    """Of an environment, whose labels can be distilled again."""
+    task = {"family": "gymnasium", "env": "CartPole-v1", "horizon": 20}
+    task["attributes"] = {"gravity": {"uniform": [5.0, 15.0]}}
+    data = {"tasks": 400, "trust_horizon": 5, **sections.pop("data", {})}
+    mapping = {"name": "again", "task": task, "data": data, "methods": ["SAD"], "seeds": [0, 1]}
+    mapping |= {"pretrain": {"epochs": 1, "holdout_tasks": 50}, "evaluate": {"tasks": 20}}
+    return Run(parse_experiment({**mapping, **sections}, "test"), tmp_path)
+
+
+def test_a_further_round_waits_for_the_model_before_it(tmp_path: Path) -> None:
+    run = rounds(tmp_path, variants={"SAD, 2 rounds": {"data.rounds": 2}})
+    planned, ids, clauses = batches(missing_steps(graph(run), ())), {}, {}
+    for number, batch in enumerate(planned):
+        clauses[batch.name] = dependency(batch, ids)
+        for index, step in enumerate(batch.steps):
+            ids[step.title] = f"{number}_{index}" if batch.elements else str(number)
+    seeds = ("pretrain-sad-seed0", "pretrain-sad-seed1")
+    again = [f"{name}-round2" for name in ("collect", *seeds)]
+    assert list(clauses) == ["collect", *seeds, *again, "evaluate", "aggregate"]
+    assert clauses["collect-round2"] == "afterany:1"  # the model of the data's seed, 0
+    assert clauses["pretrain-sad-seed1-round2"] == "afterok:3"
+
+
+def test_what_no_row_shows_is_trained_for_the_next_round(tmp_path: Path) -> None:
+    run = rounds(tmp_path, data={"rounds": 3, "seed": 7})
+    planned = batches(missing_steps(graph(run), ()))
+    before = ["collect", "pretrain-sad-seed7", "collect-round2", "pretrain-sad-seed7-round2"]
+    assert [batch.name for batch in planned][:5] == [*before, "collect-round3"]
+    assert sum(step.stage == "evaluate" for step in graph(run)) == 2
+
+
+def test_a_round_is_of_the_model_before_it(tmp_path: Path) -> None:
+    """Another training of round 1 makes other data in round 2, and only there."""
+    plain, longer = (
+        rounds(tmp_path, variants={"SAD, 2 rounds": {"data.rounds": 2}}, model={"layers": layers})
+        for layers in (3, 4)
+    )
+    first, second = zip(
+        *([own.data().path for own in run.with_datasets()] for run in (plain, longer)), strict=True
+    )
+    assert first[0] == first[1] and second[0] != second[1]

@@ -1,0 +1,76 @@
+"""Playing simulators: policies, and the transitions that they make."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.labels import LabelRule
+from sad_hpc.kernels.interruption import STOP, Interrupted
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+
+Act = Callable[[Simulators, int], NDArray[Any]]
+"""Of simulators at step t: actions (n,), or vectors (n, a)."""
+
+RolloutPolicy = Callable[[Transitions, np.random.Generator], Act]
+"""Of contexts (n, T), one for each of n simulators: how one acts there who has read them."""
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """The behavior policy: numbers by its table, or vectors drawn uniformly in [-1, 1]^a."""
+
+    table: NDArray[np.uint8]
+    """See `policy_table`."""
+    n_actions: int
+    components: int | None
+    """a; None: actions are numbers."""
+
+    @classmethod
+    def of(cls, family: SimulatedFamily, table: NDArray[np.uint8]) -> "Behavior":
+        """That of a family."""
+        return cls(table, family.n_actions, family.components)
+
+    def draw(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
+        """(count,) or (count, a) actions."""
+        if self.components is None:
+            return self.table[generator.integers(len(self.table), size=count)]
+        return generator.uniform(-1, 1, (count, self.components)).astype(np.float32)
+
+    def act(self, generator: np.random.Generator) -> Act:
+        """The policy as something that acts."""
+        return lambda simulators, step: self.draw(len(simulators.ended), generator)
+
+    def candidates(
+        self, count: int, rule: LabelRule, generator: np.random.Generator
+    ) -> NDArray[Any]:
+        """(count, C) or (count, C, a): first actions to try in each of `count` query states."""
+        if self.components is None:
+            return np.tile(np.arange(self.n_actions, dtype=np.uint8), (count, 1))
+        drawn = self.draw(count * rule.candidates, generator)
+        return drawn.reshape(count, rule.candidates, self.components)
+
+
+def play(
+    simulators: Simulators, horizon: int, act: Act, generator: np.random.Generator
+) -> Transitions:
+    """T transitions of each of n simulators (n, T), in time order, episode after episode.
+
+    Raises:
+        Interrupted: it was told to stop.
+    """
+    steps = []
+    for step in range(horizon):
+        if STOP[0]:
+            raise Interrupted
+        simulators.start(np.flatnonzero(simulators.ended), generator)
+        states, actions = simulators.observations.copy(), act(simulators, step)
+        rewards = simulators.step(actions)
+        after = simulators.observations.copy(), simulators.ended.astype(np.uint8)
+        steps.append((states, actions, rewards, *after))
+    columns = (np.stack(column, axis=1) for column in zip(*steps, strict=True))
+    states, actions, rewards, next_states, ends = columns
+    return Transitions(states, actions, rewards, next_states, ends)
