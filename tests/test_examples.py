@@ -24,7 +24,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with the packages of examples/, which `pip install` puts beside ours."""
     place = tmp_path_factory.mktemp("packages")
     # A build leaves files beside its sources: it gets copies.
-    for name in ("hidden_beacon", "random_lake"):
+    for name in ("cheetah_velocity", "hidden_beacon", "random_lake"):
         sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--target", str(place), str(sources)]
@@ -37,6 +37,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ("hidden_beacon/config.yaml", {"DIT", "SAD", "random"}),
         ("random_lake/config.yaml", {"DIT", "SAD", "random", "optimal", "ideal"}),
+        ("cheetah_velocity/config.yaml", {"DIT", "SAD", "SAD, 2 rounds", "random"}),
         ("environments/cartpole.yaml", {"DIT", "SAD", "random"}),
         ("environments/pendulum.yaml", {"DIT", "SAD", "random"}),
     ],
@@ -47,6 +48,8 @@ def test_an_example_goes_from_config_to_table(
 ):
     sad_hpc = [sys.executable, "-m", "sad_hpc.cli"]
     command = [*sad_hpc, "launch", str(EXAMPLES / config), *SMALL, "--wait"]
+    if "cheetah" in config:
+        command += ["task.horizon=20", "data.candidates=4", "data.tasks=120"]
     ended = subprocess.run(
         command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=300
     )

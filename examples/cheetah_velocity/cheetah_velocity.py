@@ -1,0 +1,111 @@
+"""HalfCheetah at a wanted velocity (HalfCheetah-Vel of meta-RL), stepped by `mujoco.rollout`.
+
+A task is a velocity from U[0, 3] m/s, which the agent does not see.  The reward of a step of 0.05 s
+is -|velocity - wanted| - 0.05 |action|^2.  The body is that of Gymnasium's HalfCheetah-v5.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium.envs.mujoco
+import mujoco
+import numpy as np
+from mujoco.rollout import rollout
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sad_hpc.experiment.families import Horizon, TaskConfig
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+
+BODY = Path(gymnasium.envs.mujoco.__file__).parent / "assets" / "half_cheetah.xml"
+FRAMES = 5
+"""Physics steps in a step."""
+FASTEST = 3.0
+"""Wanted velocity, at most."""
+EFFORT = 0.05
+"""Weight of the actions' squares."""
+NOISE = 0.1
+"""Of the first state."""
+
+
+class CheetahConfig(TaskConfig):
+    """The `task` section."""
+
+    family: Literal["cheetah_velocity"] = "cheetah_velocity"
+    horizon: Horizon = 200
+    """T: transitions in a context, and steps in an episode."""
+    bins: int = Field(11, ge=2, le=64)
+    """Of each component of an action, for the model's answers."""
+
+
+class CheetahVelocity(SimulatedFamily):
+    """A task's parameter is its velocity."""
+
+    config_class = CheetahConfig
+    config: CheetahConfig
+    name = "cheetah_velocity"
+    components = 6
+    state_center = (0.0,) * 17
+    state_scale = (2.0,) * 8 + (1.0,) + (0.25,) * 8
+
+    def __init__(self, config: CheetahConfig) -> None:
+        super().__init__(config)
+        self.n_actions = config.bins
+
+    def draw_tasks(
+        self, split: str, count: int, generator: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """(count, 1): no number comes twice, so that training and test share none."""
+        return generator.uniform(0, FASTEST, (count, 1))
+
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> "Cheetahs":
+        """See SimulatedFamily."""
+        model = mujoco.MjModel.from_xml_path(str(BODY))
+        n_numbers = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+        cheetahs = Cheetahs(model, parameters[:, 0], np.zeros((len(parameters), n_numbers)))
+        cheetahs.start(np.arange(len(parameters)), generator)
+        return cheetahs
+
+
+class Cheetahs(Simulators):
+    """n bodies of one model, whose states are (n, 1 + 9 + 9): time, positions, velocities."""
+
+    def __init__(
+        self, model: Any, wanted: NDArray[np.float64], states: NDArray[np.float64]
+    ) -> None:
+        self._model, self._wanted, self._states = model, wanted, states
+        self.ended = np.zeros(len(wanted), np.bool_)
+        self._look()
+
+    def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
+        """See Simulators."""
+        parts = self._model.nq, self._model.nv
+        self._states[rows, 0] = 0
+        self._states[rows, 1 : 1 + parts[0]] = self._model.qpos0 + generator.uniform(
+            -NOISE, NOISE, (len(rows), parts[0])
+        )
+        self._states[rows, 1 + parts[0] :] = NOISE * generator.standard_normal(
+            (len(rows), parts[1])
+        )
+        self._look()
+
+    def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """See Simulators."""
+        before, forces = self._states[:, 1], np.clip(actions, -1, 1).astype(np.float64)
+        data = mujoco.MjData(self._model)
+        control = np.repeat(forces[:, None], FRAMES, axis=1)
+        self._states = rollout(self._model, data, self._states, control)[0][:, -1]
+        velocity = (self._states[:, 1] - before) / (FRAMES * self._model.opt.timestep)
+        self._look()
+        rewards = -np.abs(velocity - self._wanted) - EFFORT * (forces**2).sum(axis=1)
+        return rewards.astype(np.float32)
+
+    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Cheetahs":
+        """See Simulators."""
+        return Cheetahs(self._model, self._wanted[rows], self._states[rows])
+
+    def _look(self) -> None:
+        """Everything but time and the place along the way is seen."""
+        self.observations = self._states[:, 2:].astype(np.float32)
