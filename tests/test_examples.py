@@ -56,5 +56,5 @@ def test_an_example_goes_from_config_to_table(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (folder,) = (tmp_path / "results").glob("*/summary.csv")
     table = results.load(folder.parent)
-    assert set(table["row"]) >= rows
+    assert set(table["method"]) >= rows
     assert set(table["mode"]) == {"offline", "online"}

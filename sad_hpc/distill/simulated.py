@@ -201,8 +201,12 @@ class Distillation:
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
 
     def _best(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(m,): the candidate of the best score (m, C): the first of equals, or any of them."""
-        if not self._rule.random_ties:
+        """(m,): the candidate of the best score (m, C); of equal ones any, or the first.
+
+        Equal scores of Algorithm 3 say that nothing matters here; always naming the first action
+        would teach it (on CartPole, behind a good policy, in nine of ten query states).
+        """
+        if self._rule.stop_at_reward and not self._rule.random_ties:
             return scores.argmax(axis=1)
         equal = scores == scores.max(axis=1, keepdims=True)
         return (equal * (1 + self._generator.random(scores.shape))).argmax(axis=1)

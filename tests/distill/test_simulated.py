@@ -58,6 +58,17 @@ def test_labels_of_dense_rewards_have_the_law_of_algorithm_3() -> None:
     assert beside.sum() > 500
 
 
+def test_equal_scores_of_dense_rewards_are_broken_at_random() -> None:
+    family = Rooms()
+    family.sparse_reward = False
+    data = DataConfig(tasks=2000, trust_horizon=1, queries_per_task=4, return_threshold=None)
+    arrays = make_block(family, data, "train", 0).arrays
+    goals = arrays["tasks/parameters"][:, None]
+    far = abs(goals - arrays["labels/sad/query_states"]).sum(axis=2) > 1
+    tied = np.bincount(arrays["labels/sad/actions"][far], minlength=5)
+    assert abs(tied / tied.sum() - 0.2).max() < SIGMAS * np.sqrt(0.16 / tied.sum())
+
+
 def test_contexts_are_episodes_one_after_another() -> None:
     family = Rooms(ends=True)
     data = DataConfig(tasks=500, trust_horizon=4, seed=1)
