@@ -222,6 +222,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=5
+# Where the kernel has no memory cgroup, slurmstepd ends a job that uses more than it asked for.
+JobAcctGatherParams=OverMemoryKill
 MpiDefault=none
 # A node may declare more or less than the hardware has.
 SlurmdParameters=config_overrides

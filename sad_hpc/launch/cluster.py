@@ -31,6 +31,24 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+    for key, value in parameters.items():
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+            raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
+        if key in OWNED:
+            raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
+        if value is False:
+            raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
+        _one_line(str(value))
+    return parameters
+
+
+SbatchOptions = Annotated[dict[str, str | int | bool], AfterValidator(_sbatch_options)]
+"""Long options of sbatch without their dashes; true for those that take no value."""
+
+Line = Annotated[str, AfterValidator(_one_line)]
+
+
 class Resources(Section):
     """What one job of a stage gets."""
 
@@ -46,6 +64,9 @@ class Resources(Section):
     """Memory of each rank; null: what the cluster gives by default."""
     minutes: int = Field(1440, ge=2)
     """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
+    sbatch: SbatchOptions = {}
+    """More sbatch parameters of this stage's jobs, also such as `partition`: they go before those
+    of all stages."""
 
 
 class ClusterConfig(Section):
@@ -57,16 +78,23 @@ class ClusterConfig(Section):
     qos: str | None = Field(None, pattern=NAME)
     mpi: str = Field("pmi2", pattern=r"^[a-z][a-z0-9_]*$")
     """Of `srun --mpi=`; `srun --mpi=list` shows what a Slurm offers."""
-    setup: list[Annotated[str, AfterValidator(_one_line)]] = []
+    python: Line | None = Field(None, min_length=1)
+    """The interpreter of the nodes, or of the container; null: the launcher's own, or `python3` of
+    the container."""
+    container: Line | None = Field(None, min_length=1)
+    """An Apptainer image (or unpacked folder) in which every rank runs."""
+    setup: list[Line] = []
     """Shell lines that run in every job first, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
     """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
     evaluations, and trainings if there are cores for them."""
     max_requeues: int = Field(20, ge=0)
     """Times that a Slurm job may reach its time limit and be queued again, before it has failed."""
+    memory_retries: int = Field(2, ge=0)
+    """Times that a Slurm job which was killed for memory is submitted again with twice as much."""
     hdf5_file_locking: bool | None = None
     """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
-    sbatch: dict[str, str | int | bool] = {}
+    sbatch: SbatchOptions = {}
     """More sbatch parameters of every job, such as `constraint: haswell`."""
     collect: Resources = Resources(ranks=2)
     pretrain: Resources = Resources()
@@ -78,18 +106,29 @@ class ClusterConfig(Section):
         resources: Resources = getattr(self, stage)
         return resources
 
+    def with_memory(self, stage: str, memory_gb: float | None) -> "ClusterConfig":
+        """These settings with so much memory for each rank of `stage`; None leaves it."""
+        if memory_gb is None:
+            return self
+        resources = self.resources(stage).model_copy(update={"memory_gb": memory_gb})
+        return self.model_copy(update={stage: resources})
+
     @field_validator("sbatch")
     @classmethod
-    def _check_sbatch(cls, parameters: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
-        for key, value in parameters.items():
-            if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-                raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
-            if key in OWNED or key in ClusterConfig.model_fields:
-                raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
-            if value is False:
-                raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
-            _one_line(str(value))
+    def _check_sbatch(cls, parameters: SbatchOptions) -> SbatchOptions:
+        for key in parameters:
+            if key in ClusterConfig.model_fields:
+                raise ValueError(f"{key!r} has a key of its own")
         return parameters
+
+    @model_validator(mode="after")
+    def _check_container(self) -> "ClusterConfig":
+        if self.container is not None and self.executor == "local":
+            raise ValueError(
+                "container is for Slurm's jobs: on this machine start sad-hpc inside of it, "
+                f"`apptainer exec {self.container} sad-hpc launch ...`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_ranks_and_nodes(self) -> "ClusterConfig":

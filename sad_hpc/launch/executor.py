@@ -17,6 +17,7 @@ from submitit.helpers import clean_env
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.container import QUEUE_AGAIN, REQUESTS, interpreter
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.launch.srun import LATER, rank_environment, srun_options
@@ -70,12 +71,18 @@ class StageExecutor(SlurmExecutor):
         self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
     ) -> None:
         _refuse_what_sbatch_would_read(log_folder(run, stage))
+        folders = [run.runs.absolute(), Path.cwd()]
+        python = interpreter(cluster, stage, folders)
         super().__init__(
             folder=log_folder(run, stage),
             max_num_timeout=cluster.max_requeues,
-            python=f"sh -c {shlex.quote(LATER)} {shlex.quote(sys.executable)}",
+            python=shlex.join(["sh", "-c", LATER, *python]),
         )
         parameters = sbatch_parameters(cluster, stage, name, dependency)
+        if cluster.container is not None:
+            folder = shlex.quote(str(log_folder(run, stage)))
+            parameters["setup"] = [f"export {REQUESTS}={folder}", *parameters["setup"]]
+            parameters["teardown"] = list(QUEUE_AGAIN)
         self.update_parameters(comment=run_tag(run), **parameters)
 
     @classmethod
@@ -117,8 +124,9 @@ def sbatch_parameters(
     """A stage's resources as parameters of submitit's SlurmExecutor."""
     resources = cluster.resources(stage)
     cpus, memory = resources.cpus_per_rank, resources.memory_gb
-    additional: dict[str, Any] = {"ntasks": resources.ranks, **cluster.sbatch}
-    if "no-requeue" not in cluster.sbatch:
+    asked = cluster.sbatch | resources.sbatch
+    additional: dict[str, Any] = {"ntasks": resources.ranks, **asked}
+    if "no-requeue" not in asked:
         additional["requeue"] = True  # also where a cluster's default is to let jobs go
     if dependency is not None:
         # A job whose requirement failed ends, instead of waiting in the queue for ever.
@@ -154,7 +162,8 @@ def settings_of(cluster: ClusterConfig, stage: str) -> str:
     """
     parameters = sbatch_parameters(cluster, stage, stage)
     del parameters["array_parallelism"]
-    return checksum(json.dumps(parameters, sort_keys=True).encode())[:16]
+    told = [parameters, *interpreter(cluster, stage, [])]
+    return checksum(json.dumps(told, sort_keys=True).encode())[:16]
 
 
 def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -> Any:

@@ -9,6 +9,7 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
+from sad_hpc.launch.memory import steps_to_retry
 from sad_hpc.launch.plan import batches
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.scripts import write_scripts
@@ -77,6 +78,11 @@ def launch(
         if not wait:
             return 0
         succeeded = wait_for_jobs(run, steps)
+        while again := steps_to_retry(steps, load_records(run), cluster):
+            say("killed for memory, and submitted again with more of it")
+            with held(run.path):
+                submit_missing(run, again, cluster, results)
+            succeeded = wait_for_jobs(run, steps)
     if succeeded:
         _print_results(results / run.experiment.name)
     return 0 if succeeded else 1

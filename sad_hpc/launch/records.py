@@ -29,9 +29,21 @@ class JobRecord:
     """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
     settings: str = ""
     """Of `settings_of`, where Slurm has the job."""
+    memory_gb: float | None = None
+    """Of each rank, where it is more than the settings say, for want of which `kills` jobs of the
+    step have ended."""
+    kills: int = 0
 
     @classmethod
-    def of(cls, step: Step, job: Any, executor: str, settings: str = "") -> "JobRecord":
+    def of(
+        cls,
+        step: Step,
+        job: Any,
+        executor: str,
+        settings: str = "",
+        memory_gb: float | None = None,
+        kills: int = 0,
+    ) -> "JobRecord":
         """The record of a job that submitit has just started."""
         progress = step.folder.progress
         return cls(
@@ -42,6 +54,8 @@ class JobRecord:
             host=socket.gethostname(),
             done_before=progress["done"] if progress else 0,
             settings=settings,
+            memory_gb=memory_gb,
+            kills=kills,
         )
 
     @property

@@ -1,10 +1,13 @@
 """`sad-hpc launch --dry-run`: every submission script, written and printed; nothing is started."""
 
 import shlex
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.executor import StageExecutor, job_environment
+from sad_hpc.launch.executor import StageExecutor, job_environment, submission_environment
 from sad_hpc.launch.plan import Batch, dependency
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
@@ -43,7 +46,18 @@ def write_scripts(
         path = folder / f"{batch.name}.sh"
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-        print(f"# ---- {path}\n{text.rstrip()}\n")
+        print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, cluster)}")
+
+
+def _verdict(path: Path, cluster: ClusterConfig) -> str:
+    """A comment: whether Slurm would take the script, where there is one to ask."""
+    if cluster.executor != "slurm" or shutil.which("sbatch") is None:
+        return ""
+    # What it waits for has no number yet.
+    command = ["sbatch", "--test-only", "--dependency=", str(path)]
+    with submission_environment():
+        asked = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    return f"# {' '.join(asked.stderr.split())}\n"
 
 
 def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:

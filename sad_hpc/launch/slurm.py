@@ -95,7 +95,7 @@ def squeue() -> dict[str, QueueEntry]:
     """
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
-    for line in _lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
+    for line in answer_lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
         if line.count("|") < 5:  # somebody's comment has a line break
             continue
         job, state, start, end, comment, reason = line.split("|", 5)
@@ -110,7 +110,7 @@ def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
     parents = ",".join(sorted({job.partition("_")[0] for job in ids}))
     command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={parents}"]
     try:
-        lines = _lines([*command, "--format=JobID,State,Start,End"])
+        lines = answer_lines([*command, "--format=JobID,State,Start,End"])
     except SadError:
         return {}
     entries = {}
@@ -177,7 +177,7 @@ def cancel(ids: Collection[str]) -> None:
 def largest_array() -> int:
     """How many elements an array may have here (MaxArraySize, max_array_tasks)."""
     try:
-        lines = _lines(["scontrol", "show", "config"])
+        lines = answer_lines(["scontrol", "show", "config"])
     except SadError:
         return LARGEST_ARRAY
     found = re.findall(r"\b(?:MaxArraySize *=|max_array_tasks=) *(\d+)", "\n".join(lines))
@@ -196,7 +196,7 @@ def lets_this_job_run() -> bool:
     if job is None:
         return False
     try:
-        lines = _lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
+        lines = answer_lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
     except SadError:
         return False
     # Of an array, the first element's id is that of all: each is a line of its own.
@@ -204,7 +204,12 @@ def lets_this_job_run() -> bool:
     return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
 
 
-def _lines(command: list[str], seconds: float = 60) -> list[str]:
+def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
+    """What one of Slurm's programs prints, without empty lines.
+
+    Raises:
+        SadError: it is not there, fails, or does not answer in time.
+    """
     try:
         result = subprocess.run(
             command,

@@ -19,6 +19,7 @@ from sad_hpc.launch.executor import (
 )
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
 from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
@@ -90,19 +91,28 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
         print(f"{title}: has job {job} already{blocked}")
     if any(queue[job].is_blocked for job in ids.values()):
         print(BLOCKED_ADVICE)
+    grants = memory_grants(missing, load_records(run), cluster)
     for batch in batches(missing, largest_array()):
-        after = dependency(batch, ids)
-        records = _submit(run, batch, after, cluster, results)
-        save_records(run, records)
-        for title, record in records.items():
-            ids[title] = record.id
-            print(f"{title}: job {record.id}{f' {after}' if after else ''}", flush=True)
+        for grant, part in split_by_grant(batch, grants):
+            after = dependency(part, ids)
+            records = _submit(run, part, after, cluster, results, grant)
+            save_records(run, records)
+            for title, record in records.items():
+                ids[title] = record.id
+                words = [f"{title}: job {record.id}", after or "", grant.text]
+                print(" ".join(word for word in words if word), flush=True)
 
 
 def _submit(
-    run: Run, batch: Batch, after: str | None, cluster: ClusterConfig, results: Path
+    run: Run,
+    batch: Batch,
+    after: str | None,
+    cluster: ClusterConfig,
+    results: Path,
+    grant: MemoryGrant,
 ) -> dict[str, JobRecord]:
-    executor = StageExecutor(run, cluster, batch.stage, batch.name, after)
+    granted = cluster.with_memory(batch.stage, grant.memory_gb)
+    executor = StageExecutor(run, granted, batch.stage, batch.name, after)
     log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
     try:
         with submission_environment():
@@ -113,7 +123,7 @@ def _submit(
         raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
     settings = settings_of(cluster, batch.stage)
     return {
-        step.title: JobRecord.of(step, job, "slurm", settings)
+        step.title: JobRecord.of(step, job, "slurm", settings, grant.memory_gb, grant.kills)
         for step, job in zip(batch.steps, jobs, strict=True)
     }
 

@@ -1,5 +1,6 @@
 """--dry-run: every submission script, on a machine without Slurm."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,37 @@ def test_gpus(run: Run) -> None:
     assert "#SBATCH --gpus-per-task=1\n" in text["pretrain-sad-seed0"]
     assert "--gpu-bind=none" in text["pretrain-sad-seed0"]
     assert "--gpu" not in text["collect"]
+
+
+def test_a_stage_may_have_a_partition_of_its_own(run: Run) -> None:
+    overrides = ["partition=cpu", "pretrain.sbatch={partition: gpu, exclusive: true}"]
+    text = scripts(run, "slurm", overrides)
+    assert "#SBATCH --partition=cpu\n" in text["collect"]
+    training = text["pretrain-sad-seed0"]
+    assert "#SBATCH --partition=gpu\n" in training and "#SBATCH --exclusive\n" in training
+    assert training.count("--partition") == 1
+
+
+def test_another_interpreter(run: Run) -> None:
+    script = scripts(run, "slurm", ["python=/opt/venv/bin/python"])["collect"]
+    assert "/opt/venv/bin/python -u -m submitit" in script and sys.executable not in script
+
+
+def test_a_container(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = scripts(run, "slurm-gpu", ["container=an image.sif"])
+    wrapped = f"apptainer exec --nv --bind={run.runs} --bind={tmp_path} '{tmp_path}/an image.sif'"
+    assert f"{wrapped} python3 -u -m submitit" in text["pretrain-sad-seed0"]
+    assert "--nv" not in text["collect"]
+    assert text["collect"].rstrip().endswith("exit $code")
+
+
+def test_slurm_is_asked_whether_it_would_take_a_script(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm._program("sbatch", 'echo "allocation failure: no such partition $1" >&2; exit 1')
+    scripts(run, "slurm", [])
+    assert "# allocation failure: no such partition --test-only\n" in capsys.readouterr().out
 
 
 def test_setup_comes_after_our_exports(run: Run) -> None:

@@ -200,3 +200,18 @@ def test_a_full_queue_is_named(run: Run, slurm: FakeSlurm) -> None:
     slurm._program("sbatch", f'echo "sbatch: error: {why}" >&2; exit 1')
     with pytest.raises(SadError, match=r"MaxSubmitJobs.*launch again when some have ended"):
         submit(run)
+
+
+def test_a_job_killed_for_memory_gets_twice_as_much(run: Run, slurm: FakeSlurm) -> None:
+    submit(run, "pretrain.memory_gb=2")
+    complete(*steps_of(run, "collect"))
+    for wanted, kills in ((4, 1), (8, 2), (8, 3)):
+        record = load_records(run)[steps_of(run, "pretrain")[0].title]
+        Path(record.log).write_text("error: Detected 1 oom_kill event in StepId=101.0\n")
+        submit(run, "pretrain.memory_gb=2")
+        records = [load_records(run)[step.title] for step in steps_of(run, "pretrain")]
+        assert (records[0].memory_gb, records[0].kills) == (wanted, kills)
+        assert all(other.memory_gb is None for other in records[1:])
+        assert f"--mem-per-cpu={1024 * wanted}M" in slurm.scripts()[records[0].id]
+    submit(run, "pretrain.memory_gb=3")
+    assert load_records(run)[steps_of(run, "pretrain")[0].title].memory_gb is None

@@ -1,0 +1,127 @@
+"""Jobs that Slurm has killed for memory: they are submitted again with twice as much."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from sad_hpc.errors import SadError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.executor import settings_of
+from sad_hpc.launch.graph import Step
+from sad_hpc.launch.plan import Batch
+from sad_hpc.launch.records import JobRecord
+from sad_hpc.launch.slurm import answer_lines
+
+KILLED = re.compile(r"oom[-_]kill|Out Of Memory|exceeded (job )?memory limit", re.IGNORECASE)
+"""What slurmstepd writes into the log of a step that it, or the kernel, has killed."""
+
+LOG_BYTES = 20_000
+"""Of a log's end, in which slurmstepd's words are looked for."""
+
+GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
+
+
+@dataclass(frozen=True)
+class MemoryGrant:
+    """What a job gets because others were killed for memory."""
+
+    memory_gb: float | None = None
+    """Of each rank; None: as the cluster's settings say."""
+    kills: int = 0
+    """Jobs of the step that were killed for memory."""
+    killed: str = ""
+    """The last of them."""
+
+    @property
+    def text(self) -> str:
+        """What is said of it, if anything is."""
+        if self.memory_gb is None:
+            return ""
+        return f"with {self.memory_gb:g} GB a rank, since job {self.killed} was killed for memory"
+
+
+def memory_grants(
+    steps: Iterable[Step], records: Mapping[str, JobRecord], cluster: ClusterConfig
+) -> dict[str, MemoryGrant]:
+    """By title, the memory of steps whose last job was killed for it: twice as much as that had,
+    and after `memory_retries` as much again.
+
+    A step whose cluster settings were changed since begins anew with what these say.
+    """
+    grants = {}
+    for step in steps:
+        record = records.get(step.title)
+        if record is None or step.complete or not _was_killed(record):
+            continue
+        if record.settings != settings_of(cluster, step.stage):
+            continue
+        had = record.memory_gb or cluster.resources(step.stage).memory_gb
+        had = had or _default_memory(record, cluster.resources(step.stage).ranks)
+        if had is not None:
+            wanted = 2 * had if record.kills < cluster.memory_retries else had
+            grants[step.title] = MemoryGrant(wanted, record.kills + 1, record.id)
+    return grants
+
+
+def steps_to_retry(
+    steps: Iterable[Step], records: Mapping[str, JobRecord], cluster: ClusterConfig
+) -> list[Step]:
+    """Steps that were killed for memory and have a try left, and all that need what they make."""
+    steps = list(steps)
+    grants = memory_grants(steps, records, cluster)
+    again: dict[str, Step] = {}
+    for step in steps:
+        grant = grants.get(step.title)
+        needs_one = any(required.title in again for required in step.requires)
+        if needs_one or (grant is not None and grant.kills <= cluster.memory_retries):
+            again[step.title] = step
+    return list(again.values())
+
+
+def split_by_grant(
+    batch: Batch, grants: Mapping[str, MemoryGrant]
+) -> list[tuple[MemoryGrant, Batch]]:
+    """The parts of a batch that get the same memory: an array's elements all ask for the same."""
+
+    def grant_of(step: Step) -> MemoryGrant:
+        return grants.get(step.title, MemoryGrant())
+
+    def key(step: Step) -> tuple[float, int]:
+        return grant_of(step).memory_gb or 0, grant_of(step).kills
+
+    groups = groupby(sorted(batch.steps, key=key), key=key)
+    parts = [tuple(part) for _, part in groups]
+    return [(grant_of(part[0]), replace(batch, steps=part)) for part in parts]
+
+
+def _was_killed(record: JobRecord) -> bool:
+    if record.executor != "slurm":
+        return False
+    try:
+        with Path(record.log).open("rb") as log:
+            log.seek(max(0, log.seek(0, 2) - LOG_BYTES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    if KILLED.search(text):
+        return True
+    return any("OUT_OF_MEMORY" in line for line in _accounted(record, "State"))
+
+
+def _default_memory(record: JobRecord, ranks: int) -> float | None:
+    """GB of each rank, of a job that asked for none and got the cluster's default."""
+    for line in _accounted(record, "ReqMem"):
+        if found := re.fullmatch(r"([\d.]+)([KMGT])", line.strip()):
+            return float(found[1]) * GIB[found[2]] / ranks
+    return None
+
+
+def _accounted(record: JobRecord, field: str) -> list[str]:
+    """What accounting says of a job and its steps; nothing on a cluster without."""
+    command = ["sacct", "--noheader", "--parsable2", f"--jobs={record.id}", f"--format={field}"]
+    try:
+        return answer_lines(command)
+    except SadError:
+        return []

@@ -1,0 +1,37 @@
+"""A training that Slurm kills for memory, on a real Slurm: it comes again with twice as much."""
+
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.launch.records import load_records
+from tests.cluster.pipeline import Pipeline
+
+pytestmark = pytest.mark.cluster
+
+# Slurm looks at what a job uses once a second.
+LOOK = "cluster.sbatch={acctg-freq: task=1}"
+
+
+def test_a_killed_training_gets_twice_the_memory(
+    dev_cluster: dict[str, str], tmp_path: Path
+) -> None:
+    pipeline = Pipeline(dev_cluster, tmp_path, LOOK, "cluster.pretrain.memory_gb=0.25")
+    pipeline.overrides += ["cluster.memory_retries=3"]
+    log = pipeline.finish()
+    record = load_records(pipeline.run)[pipeline.step("pretrain").title]
+    assert record.kills >= 1 and record.memory_gb == 0.25 * 2**record.kills
+    assert f"with {record.memory_gb:g} GB a rank, since job" in log
+    assert f"MinMemoryCPU={round(1024 * record.memory_gb)}M" in pipeline.shown("pretrain")
+
+
+def test_memory_is_doubled_no_more_than_it_was_allowed(
+    dev_cluster: dict[str, str], tmp_path: Path
+) -> None:
+    pipeline = Pipeline(dev_cluster, tmp_path, LOOK, "cluster.pretrain.memory_gb=0.05")
+    pipeline.overrides += ["cluster.memory_retries=1"]
+    log = pipeline.finish(code=1)
+    record = load_records(pipeline.run)[pipeline.step("pretrain").title]
+    assert (record.kills, record.memory_gb) == (1, 0.1)
+    assert log.count("submitted again") == 1
+    assert "pretrain sad-seed0" in log.split("----")[-2]
