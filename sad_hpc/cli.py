@@ -40,6 +40,9 @@ EXAMPLES = {
     "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
 }
 
+CLUSTER_PREFIX = "cluster."
+"""Of overrides that are settings of the cluster."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code is 0 only if it did all that it was asked."""
@@ -151,10 +154,17 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
     command.add_argument(
-        "config", type=Path, nargs="?", metavar="CONFIG", help="try its tasks, too"
+        "overrides",
+        nargs="*",
+        metavar="CONFIG | cluster.KEY=VALUE",
+        help="try a config's tasks, too; cluster settings",
     )
     _add_cluster(command, "local")
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    command.add_argument(
+        "--submit", action="store_true", help="send slurm/check.sh, which tries two nodes together"
+    )
+    command.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
     add_theory(commands)
     parser.description = _overview({name: c.description for name, c in commands.choices.items()})
     return parser
@@ -290,9 +300,10 @@ def _ranks(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     # `cluster.key=value` changes the cluster's settings, everything else the experiment's.
-    prefix = "cluster."
-    cluster_overrides = [o.removeprefix(prefix) for o in options.overrides if o.startswith(prefix)]
-    options.overrides = [o for o in options.overrides if not o.startswith(prefix)]
+    cluster_overrides = [
+        o.removeprefix(CLUSTER_PREFIX) for o in options.overrides if o.startswith(CLUSTER_PREFIX)
+    ]
+    options.overrides = [o for o in options.overrides if not o.startswith(CLUSTER_PREFIX)]
     run = _load_run(options)
     from sad_hpc.launch.cluster import load_cluster
     from sad_hpc.launch.pipeline import launch
@@ -356,9 +367,22 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from sad_hpc.launch.cluster import load_cluster
+
+    configs = [word for word in options.overrides if "=" not in word]
+    settings = [word for word in options.overrides if "=" in word]
+    strange = [*configs[1:], *(word for word in settings if not word.startswith(CLUSTER_PREFIX))]
+    if strange:
+        raise SadError(f"{strange[0]!r}: doctor takes one CONFIG, and cluster.KEY=VALUE")
+    cluster = load_cluster(options.cluster, [s.removeprefix(CLUSTER_PREFIX) for s in settings])
+    if options.submit or options.in_job:
+        from sad_hpc.launch.site import check_site, submit_check
+
+        if options.in_job:
+            return check_site(cluster, options.runs)
+        return submit_check(cluster, ["--cluster", options.cluster, *settings], options.runs)
     from sad_hpc.launch.doctor import doctor
 
-    return doctor(load_cluster(options.cluster, []), options.runs, options.config)
+    return doctor(cluster, options.runs, Path(configs[0]) if configs else None)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,17 @@ def doctor(cluster: ClusterConfig, runs: Path = Path("runs"), config: Path | Non
     # Most of the time goes to programs that start: side by side, and printed in order.
     with submission_environment(), ThreadPoolExecutor() as pool:
         outcomes = dict(zip(checks, pool.map(lambda check: check(), checks.values()), strict=True))
-    for name, (verdict, detail) in outcomes.items():
-        print(f"{verdict:4}  {name:14}  {detail}")
+    for name, outcome in outcomes.items():
+        print_outcome(name, outcome)
     missing = [name for name, (verdict, _) in outcomes.items() if verdict == "miss"]
     print(f"missing: {', '.join(missing)}" if missing else "nothing that is needed is missing")
     return 1 if missing else 0
+
+
+def print_outcome(name: str, outcome: Outcome) -> None:
+    """A line about one check."""
+    verdict, detail = outcome
+    print(f"{verdict:4}  {name:14}  {detail}", flush=True)
 
 
 def _probe(command: list[str]) -> tuple[bool, str]:

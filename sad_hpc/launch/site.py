@@ -1,0 +1,204 @@
+"""What slurm/check.sh does, a job of two nodes that a new site runs first.
+
+The job's script tries one thing after another, each by an srun like those of the launcher's jobs,
+and prints a line for each.  Last of all it lets itself be queued again, and its second start says
+that this worked.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.launch.cluster import FOLDER, ClusterConfig
+from sad_hpc.launch.container import interpreter
+from sad_hpc.launch.doctor import Outcome, print_outcome
+from sad_hpc.launch.executor import job_environment, submission_environment
+from sad_hpc.launch.slurm import answer_lines, squeue
+from sad_hpc.launch.srun import LATER, srun_options
+from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
+
+SCRIPT = FOLDER.parents[1] / "slurm" / "check.sh"
+
+PROBE_SECONDS = 150
+ACCOUNTING_SECONDS = 30.0
+LOOK_SECONDS = 1.0
+
+ALL_IS_WELL = "all ok: the pipeline will run here"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Something that the ranks of both nodes try together."""
+
+    title: str
+    name: str
+    """Of `site_probes`."""
+    stage: str
+    """Whose jobs are started in this way."""
+    way_out: str
+
+
+PROBES = (
+    Probe("MPI", "mpi", "collect", "set cluster.mpi; `srun --mpi=list` shows the choice"),
+    Probe(
+        "DeepSpeed",
+        "deepspeed",
+        "pretrain",
+        "name the network between nodes, cluster.setup='[export GLOO_SOCKET_IFNAME=...]' (of GPUs "
+        "NCCL_SOCKET_IFNAME), or train on one node (cluster.pretrain.nodes=1)",
+    ),
+    Probe(
+        "shared files",
+        "files",
+        "collect",
+        "choose a --runs folder that all nodes share; if it has no locks, "
+        "cluster.hdf5_file_locking=false",
+    ),
+    Probe(
+        "GL",
+        "graphics",
+        "collect",
+        f"only Miniworld needs it: install {DEBIAN_PACKAGES} on the nodes, or use the container",
+    ),
+)
+
+
+def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> int:
+    """Sends slurm/check.sh, and prints its log until it has ended; 1 if something failed.
+
+    Args:
+        cluster: says where: partition, account, qos and more.
+        arguments: `--cluster` and overrides, for the job.
+        runs: the folder to try, shared by the nodes.
+
+    Raises:
+        SadError: there is no Slurm, or it takes no such job.
+    """
+    if shutil.which("sbatch") is None:
+        raise SadError("no sbatch on the PATH: run this on a login node")
+    runs.mkdir(parents=True, exist_ok=True)
+    log = (runs / f"check-{time.strftime('%Y%m%d-%H%M%S')}.log").absolute()
+    command = ["sbatch", "--parsable", f"--output={log}", *_sbatch_flags(cluster), str(SCRIPT)]
+    with submission_environment():
+        asked = subprocess.run(
+            [*command, *arguments, "--runs", str(runs.absolute())], capture_output=True, text=True
+        )
+    if asked.returncode != 0:
+        raise SadError(
+            f"Slurm refused slurm/check.sh: {' '.join(asked.stderr.split())}; see "
+            "cluster.partition, account and qos"
+        )
+    job = asked.stdout.strip().partition(";")[0]
+    print(f"job {job}, log {log}", flush=True)
+    return 0 if ALL_IS_WELL in _follow(job, log) else 1
+
+
+def _sbatch_flags(cluster: ClusterConfig) -> list[str]:
+    """Where the job goes: to the nodes of the trainings, if these have GPUs."""
+    stage = "pretrain" if cluster.pretrain.gpus else "collect"
+    named = {"partition": cluster.partition, "account": cluster.account, "qos": cluster.qos}
+    options: dict[str, str | int | bool] = {k: value for k, value in named.items() if value}
+    options |= {**cluster.sbatch, **cluster.resources(stage).sbatch}
+    if cluster.pretrain.gpus:
+        options["gpus-per-task"] = "1"
+    return [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
+
+
+def _follow(job: str, log: Path) -> str:
+    """The log of a job, printed as it grows until the job has ended for good."""
+    text, reason = "", ""
+    while True:
+        entry = squeue().get(job)
+        if log.exists() and (grown := log.read_text(errors="replace")) != text:
+            print(grown[len(text) :], end="", flush=True)
+            text = grown
+        if entry is None or not entry.is_alive:
+            return text
+        if entry.is_waiting and entry.reason not in (reason, "None"):
+            reason = entry.reason
+            print(f"(waits in the queue: {reason})", flush=True)
+        time.sleep(LOOK_SECONDS)
+
+
+def check_site(cluster: ClusterConfig, runs: Path) -> int:
+    """The job's script: tries everything, a line for each; 1 if something failed.
+
+    Raises:
+        SadError: this is no batch job.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise SadError("this is for slurm/check.sh: sbatch it, or sad-hpc doctor --submit")
+    folder = runs.absolute() / f"check-{job}"
+    failed = folder / "failed"
+    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+        folder.mkdir(parents=True, exist_ok=True)
+        for title, outcome in _outcomes(cluster, job, folder):
+            print_outcome(title, outcome)
+            if outcome[0] == "miss":
+                with failed.open("a") as names:
+                    names.write(f"{title}\n")
+        # It ends this script, if it works.
+        subprocess.run(["scontrol", "requeue", job], check=False)
+        time.sleep(ACCOUNTING_SECONDS)
+        way_out = "allow requeue (JobRequeue=1), or launch again by hand after each time limit"
+        print_outcome("requeue", ("miss", f"the job is not queued again: {way_out}"))
+        with failed.open("a") as names:
+            names.write("requeue\n")
+    else:
+        print_outcome("requeue", ("ok", "the job was queued again by itself"))
+    missing = failed.read_text().split("\n")[:-1] if failed.exists() else []
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"failed: {', '.join(missing)}" if missing else ALL_IS_WELL, flush=True)
+    return 1 if missing else 0
+
+
+def _outcomes(cluster: ClusterConfig, job: str, folder: Path) -> Iterator[tuple[str, Outcome]]:
+    for probe in PROBES:
+        yield probe.title, _tried(probe, cluster, folder)
+    yield "accounting", _accounting(job)
+
+
+def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
+    """What the ranks of both nodes have found."""
+    gpus = cluster.pretrain.gpus if probe.stage == "pretrain" else 0
+    exports = job_environment(cluster, probe.stage)
+    python = interpreter(cluster, probe.stage, [folder.parent, Path.cwd()])
+    program = [*python, "-m", "sad_hpc.launch.site_probes", probe.name, str(folder)]
+    lines = [*(f"export {key}={shlex.quote(value)}" for key, value in exports.items())]
+    lines += [*cluster.setup, f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
+    options = srun_options(probe.stage, 1, min(gpus, 1), cluster.mpi)
+    command = ["srun", "--nodes=2", "--ntasks=2", *options, "bash", "-c", "\n".join(lines)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return "miss", f"no answer in {PROBE_SECONDS} s; {probe.way_out}"
+    if done.returncode == 0:
+        return "ok", "; ".join(dict.fromkeys(done.stdout.strip().splitlines()[-2:]))
+    reasons = [line for line in done.stderr.splitlines() if line.startswith(ERROR_PREFIX)]
+    reasons = reasons or done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return "miss", f"{reasons[0].removeprefix(ERROR_PREFIX)}; {probe.way_out}"
+
+
+def _accounting(job: str) -> Outcome:
+    """Whether sacct knows of this very job, a moment after its first steps."""
+    deadline, reason = time.monotonic() + ACCOUNTING_SECONDS, "it does not know this job"
+    while time.monotonic() < deadline:
+        try:
+            command = ["sacct", "--noheader", "--parsable2", f"--jobs={job}", "--format=JobID"]
+            if job in answer_lines(command):
+                return "ok", "sacct knows this job"
+        except SadError as error:
+            reason = str(error)
+            break
+        time.sleep(LOOK_SECONDS)
+    detail = "jobs that ended long ago will show without a reason, and what was killed for memory"
+    return "skip", f"{reason}; {detail} is read from logs"

@@ -1,0 +1,146 @@
+"""What the ranks of slurm/check.sh try: `python -m sad_hpc.launch.site_probes NAME FOLDER`.
+
+Two nodes take part, with a rank each.  What they found is the last line that they print; where
+something is wrong, they raise, and the job's script says what to do.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.parallel.ranks import SingleProcess, torch_process, world
+from sad_hpc.storage.files import has_locks
+from sad_hpc.storage.lock import held
+
+SEEN_SECONDS = 60.0
+"""How long a file may take to be seen on another node."""
+
+
+def mpi(folder: Path) -> None:
+    """Every rank learns of all others through MPI."""
+    communicator = world()
+    if isinstance(communicator, SingleProcess):
+        raise SadError("srun started each rank as a world of its own")
+    nodes = communicator.gather(_node())
+    if communicator.Get_rank() == 0:
+        print(f"{communicator.Get_size()} ranks on {', '.join(sorted(nodes))} see each other")
+
+
+def deepspeed(folder: Path) -> None:
+    """One step of data-parallel training: weights that began apart are equal after it."""
+    process = torch_process()
+    from sad_hpc.pretrain.engine import join_process_group
+
+    join_process_group(process)
+    import deepspeed as library
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(process.rank)
+    model = torch.nn.Linear(8, 1)
+    config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
+    engine, *_ = library.initialize(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), config=config
+    )
+    loss = engine(torch.randn(1, 8, device=engine.device)).square().mean()
+    engine.backward(loss)
+    engine.step()
+    weights = [torch.zeros_like(model.weight) for _ in range(process.world_size)]
+    dist.all_gather(weights, model.weight.detach())
+    if not all(torch.equal(weights[0], other) for other in weights):
+        raise SadError("after a step of data-parallel training the ranks' weights differ")
+    if process.is_first:
+        print(f"a step of {process.world_size} ranks over {dist.get_backend()}: equal weights")
+
+
+def files(folder: Path) -> None:
+    """Rank 0 writes a file and holds a folder; rank 1 reads the one and cannot hold the other.
+
+    They speak through files alone: this is about the file system.
+    """
+    import h5py
+    import numpy as np
+
+    data = np.arange(100_000)
+    path, written, tried = folder / "check.h5", folder / "written", folder / "tried"
+    if os.environ["SLURM_PROCID"] == "0":
+        with held(folder / "held"):
+            with h5py.File(path, "w") as file:
+                file["data"] = data
+            written.touch()
+            _wait_for(tried)
+        return
+    began = time.monotonic()
+    _wait_for(written)
+    seconds = time.monotonic() - began
+    with h5py.File(path) as file:
+        same = np.array_equal(file["data"][()], data)
+    is_held = _is_held(folder / "held")
+    tried.touch()
+    if not same:
+        raise SadError(f"{path} has other content on {_node()} than where it was written")
+    if not is_held:
+        raise SadError(f"a lock that one node holds does not keep another out of {folder}")
+    how = "by locks" if has_locks(folder) else "by files, for want of locks"
+    print(
+        f"HDF5 goes from node to node (seen within {seconds:.1f} s); {how}, a folder has one writer"
+    )
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        with held(folder):
+            return False
+    except SadError:
+        return True
+
+
+def graphics(folder: Path) -> None:
+    """Each node can draw."""
+    from sad_hpc.tasks.miniworld.gl import graphics as context
+
+    with context():
+        import pyglet
+
+        pyglet.window.Window(visible=False)
+        renderer = pyglet.gl.gl_info.get_renderer()
+    print(f"{renderer} on {_node()}")
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + SEEN_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise SadError(
+                f"what another node writes into {path.parent} is not seen on {_node()} after "
+                f"{SEEN_SECONDS:.0f} s"
+            )
+        with suppress(OSError):
+            os.listdir(path.parent)  # NFS asks its server again
+        time.sleep(0.05)
+
+
+def _node() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+PROBES: dict[str, Callable[[Path], None]] = {
+    "mpi": mpi,
+    "deepspeed": deepspeed,
+    "files": files,
+    "graphics": graphics,
+}
+
+if __name__ == "__main__":
+    try:
+        PROBES[sys.argv[1]](Path(sys.argv[2]))
+    except SadError as error:
+        sys.exit(f"{ERROR_PREFIX}{error}")
+    except Exception as error:  # whatever it is, in the line that the script prints
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        sys.exit(f"{ERROR_PREFIX}{reason} (on {_node()})")
