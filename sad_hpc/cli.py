@@ -22,7 +22,7 @@ from sad_hpc.theory.command import add_theory
 GROUPS = {
     "pipeline": ("launch", "status", "doctor"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
-    "data and results": ("inspect", "verify", "report"),
+    "data and results": ("inspect", "verify", "report", "export"),
     "theory": ("theory",),
 }
 
@@ -35,6 +35,7 @@ EXAMPLES = {
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
     "status": "sad-hpc status runs/darkroom",
     "report": "sad-hpc report --results results",
+    "export": "sad-hpc export runs/darkroom --method SAD+ --seed 0 --weights my-policy",
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
     "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
@@ -152,6 +153,11 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print JSON")
     command = add("verify", _verify, "Check every byte of a dataset, and its dynamics.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
+    command = add("export", _export, "Write a trained model into a folder to share.")
+    command.add_argument("path", type=Path, metavar="RUN", help="a run, such as runs/darkroom")
+    command.add_argument("--method", required=True, help="a row of the run's tables")
+    command.add_argument("--seed", type=int, required=True, help="its training seed")
+    command.add_argument("--weights", type=Path, required=True, help="a new folder")
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
     command.add_argument(
         "overrides",
@@ -363,6 +369,20 @@ def _verify(options: argparse.Namespace) -> int:
     for fault in faults:
         print(f"{ERROR_PREFIX}{fault}", file=sys.stderr)
     return 1 if faults else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from sad_hpc.policies import export_policy
+    from sad_hpc.storage.run import Run
+
+    run = Run.of_folder(options.path)
+    if options.method not in run.experiment.rows:
+        raise SadError(
+            f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"
+        )
+    export_policy(run, options.method, options.seed, options.weights)
+    print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

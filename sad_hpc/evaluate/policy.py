@@ -48,12 +48,17 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
+    make_ready(model, kernel=trained.pretrain.kernel == "auto")
+    return model
+
+
+def make_ready(model: Transformer, kernel: bool = True) -> None:
+    """Puts a model where it answers fastest: on the GPU if there is one, else into the kernel."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
-    if trained.pretrain.kernel == "auto" and obstacle(model, device, torch.float32) is None:
+    if kernel and obstacle(model, device, torch.float32) is None:
         compile_kernel()
         model.through = _answers_of_kernel(model)
-    return model
 
 
 def _answers_of_kernel(model: Transformer) -> Through:

@@ -1,0 +1,237 @@
+"""Trained models to share: a folder with weights and card, and `sad_hpc.load_policy` of it.
+
+The folder is what model hubs show as it is: `model.safetensors` with the weights, `config.json`
+with all that is needed to build the model and where it comes from, and a `README.md`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from sad_hpc.aggregate.origin import portable
+from sad_hpc.errors import CheckpointError, SadError
+from sad_hpc.evaluate.policy import answers, greedy, load_model, make_ready, sampled
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model import bins
+from sad_hpc.model.context import Context, Inputs
+from sad_hpc.model.transformer import Transformer
+from sad_hpc.storage.files import checksum, read_json, write_error, write_json
+from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.run import Run
+from sad_hpc.tasks.base import make_family
+
+WEIGHTS, CARD, README = "model.safetensors", "config.json", "README.md"
+
+PARTS = ("states", "actions", "rewards", "next_states")
+"""Of a context, each (t, ...); and `ends` where episodes end by themselves."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained model that answers a context and a state."""
+
+    model: Transformer
+    longest: int
+    """Transitions of the longest context; of a longer one the last ones are shown."""
+    card: Mapping[str, Any]
+    """What `config.json` says."""
+
+    def logits(self, context: Mapping[str, ArrayLike] | None, state: ArrayLike) -> NDArray[Any]:
+        """(A,), or (a, bins) where actions are vectors: the model's answer.
+
+        Args:
+            context: t >= 0 transitions in the order in which they were made: states (t, d), actions
+                (t,) or (t, a), rewards (t,), next_states (t, d), and ends (t,) where the family has
+                them.  None: no transitions.
+            state: (d,) the state in which to act.
+
+        Raises:
+            SadError: a part of the context is missing, or of another shape.
+        """
+        shown = self._context(context or {})
+        asked = self._part("state", [state], (1, self._width))
+        prefixes = np.full((1, 1), shown.actions.shape[1])
+        logits = answers(self.model, shown, asked, prefixes, batch_size=1)[0]
+        return logits if self.model.inputs.components is not None else logits[0]
+
+    def probabilities(
+        self, context: Mapping[str, ArrayLike] | None, state: ArrayLike
+    ) -> NDArray[np.float64]:
+        """(A,), or (a, bins): the chances of actions; see `logits`."""
+        logits = torch.from_numpy(self.logits(context, state)).double()
+        return logits.softmax(dim=-1).numpy()
+
+    def act(
+        self,
+        context: Mapping[str, ArrayLike] | None,
+        state: ArrayLike,
+        generator: np.random.Generator | None = None,
+    ) -> Any:
+        """An action: the likeliest (as offline), or one that `generator` draws (as online)."""
+        logits = self.logits(context, state)
+        if self.model.inputs.components is not None:
+            return bins.likeliest(logits) if generator is None else bins.drawn(logits, generator)
+        if generator is None:
+            return int(greedy(logits))
+        return int(sampled(logits[None], generator.random(1))[0])
+
+    @property
+    def _width(self) -> int:
+        return len(self.model.inputs.state_center)
+
+    def _context(self, given: Mapping[str, ArrayLike]) -> Context:
+        """A batch of one context."""
+        inputs = self.model.inputs
+        names = (*PARTS, "ends") if inputs.has_ends else PARTS
+        if given and set(given) != set(names):
+            raise SadError(f"a context has {', '.join(names)}, not {', '.join(given)}")
+        length = len(np.asarray(given["rewards"])) if given else 0
+        action = () if inputs.components is None else (inputs.components,)
+        shapes = {"states": (self._width,), "next_states": (self._width,), "actions": action}
+        parts = {}
+        for name in names:
+            shape = (length, *shapes.get(name, ()))
+            part = self._part(name, given[name] if given else np.zeros(shape), shape)
+            parts[name] = torch.from_numpy(part[max(0, length - self.longest) :][None])
+        return Context(**parts)
+
+    def _part(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        array = np.asarray(value, np.float32)
+        if array.shape != shape:
+            raise SadError(f"{name} has the shape {array.shape}, but should have {shape}")
+        if name == "actions" and self.model.inputs.components is None:
+            known = (array >= 0) & (array < self.model.inputs.n_actions) & (array % 1 == 0)
+            if not known.all():
+                raise SadError(f"actions are numbers below {self.model.inputs.n_actions}")
+        return array
+
+
+def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
+    """Writes the trained model of a (row, seed) into a new or empty folder.
+
+    Raises:
+        SadError: there is something in the folder, it cannot be written, or the model sees images.
+        CheckpointError: the model is not trained.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SadError(f"{folder} is there already: choose another folder, or remove it")
+    own, method = run.of_row(row)
+    model, trained = load_model(own, method, seed), own.experiment.source
+    if model.images is not None:
+        raise SadError(f"models of {trained.task.family} see images: there is no export of these")
+    metrics = _last_metrics(own.checkpoint(method, seed).path)
+    weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stored = save(weights, metadata={"format": "pt"})
+        (folder / WEIGHTS).write_bytes(stored)
+        card = {
+            "library_name": "sad_hpc",
+            "experiment": trained.name,
+            "row": row,
+            "method": method,
+            "seed": seed,
+            "task": trained.task.model_dump(mode="json"),
+            "data": trained.data.model_dump(mode="json"),
+            "pretrain": trained.pretrain.model_dump(mode="json"),
+            "model": trained.model.model_dump(mode="json"),
+            "inputs": asdict(model.inputs),
+            "longest_context": METHODS[method].longest_context(trained.task.horizon),
+            "data_signature": trained.data_signature(),
+            "weights_checksum": checksum(stored),
+            "metrics": metrics,
+            "command": f"sad-hpc launch {trained.name}.yaml  # with the settings of this file",
+            "license": "mit",
+            "provenance": portable(provenance()),
+        }
+        write_json(folder / CARD, card)
+        (folder / README).write_text(_readme(card, make_family(trained.task).description))
+    except OSError as error:
+        raise write_error(folder, error) from error
+
+
+def load_policy(folder: str | Path) -> Policy:
+    """The policy of a folder that `sad-hpc export --weights` has written.
+
+    Raises:
+        SadError: the folder holds no such thing, or is damaged.
+    """
+    folder = Path(folder)
+    card = read_json(folder / CARD)
+    if not isinstance(card, dict) or card.get("library_name") != "sad_hpc":
+        raise SadError(
+            f"{folder} holds no policy (no {CARD} of sad_hpc); `sad-hpc export RUN --weights "
+            "FOLDER` makes one"
+        )
+    try:
+        if checksum((folder / WEIGHTS).read_bytes()) != card["weights_checksum"]:
+            raise CheckpointError(f"{folder / WEIGHTS} is damaged: its checksum has changed")
+        inputs: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in card["inputs"].items()
+        }
+        model = Transformer(ModelConfig(**card["model"]), Inputs(**inputs))
+        weights = load_file(folder / WEIGHTS)
+        if set(weights) != {name for name, _ in model.named_parameters()}:
+            raise KeyError("the weights are of another model")
+        model.load_state_dict(weights, strict=False)  # what is no parameter is not stored
+        longest = int(card["longest_context"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SadError(f"{folder} cannot be loaded ({reason}): export it again") from error
+    make_ready(model)
+    return Policy(model, longest, card)
+
+
+def _last_metrics(checkpoint: Path) -> dict[str, float]:
+    """The last line of a training's metrics."""
+    try:
+        lines = (checkpoint / "metrics.jsonl").read_text().splitlines()
+    except OSError:
+        return {}
+    return dict(json.loads(lines[-1])) if lines else {}
+
+
+def _readme(card: Mapping[str, Any], description: str) -> str:
+    """A model card, whose head is YAML for hubs."""
+    metrics = card["metrics"]
+    found = "; ".join(
+        f"{words} {metrics[name]:.4g}"
+        for name, words in {
+            "holdout_loss": "held-out loss (nats)",
+            "excess_loss": "beyond the ideal learner",
+            "holdout_accuracy": "label accuracy",
+        }.items()
+        if name in metrics
+    )
+    return f"""---
+library_name: sad_hpc
+license: {card["license"]}
+tags: [reinforcement-learning, in-context-reinforcement-learning, state-action-distillation]
+---
+
+# {card["experiment"]}: {card["row"]}, seed {card["seed"]}
+
+A transformer that was pretrained by {card["method"]} on random play in many tasks.
+Their family: {description}
+It answers a context (transitions of a task that it has never seen) and a state with an action;
+its weights do not change. On held-out training tasks: {found or "not measured"}.
+
+```python
+import sad_hpc
+
+policy = sad_hpc.load_policy(".")                      # this folder
+action = policy.act(context, state)                    # context: a dictionary of {", ".join(PARTS)}
+```
+
+`config.json` has the settings of task, data, model and training, and the commit.
+"""

@@ -1,0 +1,138 @@
+"""Trained models that are shared: what is loaded answers as what was exported, or is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sad_hpc
+from sad_hpc.cli import main
+from sad_hpc.distill import make_block
+from sad_hpc.errors import SadError
+from sad_hpc.evaluate.policy import answers, load_model
+from sad_hpc.experiment.load import parse_experiment
+from sad_hpc.model.context import Context, Inputs
+from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.weights import WEIGHTS, save_weights
+from sad_hpc.storage.run import Run
+from sad_hpc.tasks.base import make_family
+
+PENDULUM = {
+    "family": "gymnasium", "env": "Pendulum-v1", "horizon": 12,
+    "attributes": {"g": {"uniform": [5.0, 15.0]}},
+}  # fmt: skip
+TASKS: dict[str, dict[str, Any]] = {
+    "darkroom": {"family": "darkroom", "size": 3, "horizon": 9, "train_goals": 6},
+    "bandit": {"family": "gaussian_bandit", "horizon": 12},
+    "pendulum": PENDULUM,
+}
+DATA = {"tasks": 200, "block_tasks": 4, "trust_horizon": 3, "return_threshold": None}
+
+
+@pytest.fixture(params=sorted(TASKS))
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """One whose only model has random weights."""
+    data = (
+        DATA if request.param != "bandit" else {"tasks": 200, "block_tasks": 4, "trust_horizon": 4}
+    )
+    return with_weights(
+        {"name": request.param, "task": TASKS[request.param], "data": data}, tmp_path
+    )
+
+
+def with_weights(experiment: dict[str, Any], folder: Path) -> Run:
+    """A run with the random weights of SAD, seed 0."""
+    given: dict[str, Any] = {
+        "methods": ["SAD"],
+        "seeds": [0],
+        "pretrain": {"epochs": 1, "holdout_tasks": 64},
+    }
+    given["evaluate"] = {"tasks": 4, "online_episodes": 2, "headline_episodes": 1}
+    run = Run(parse_experiment(experiment | given, "test"), folder / "runs")
+    run.prepare(["test"])
+    checkpoint = run.checkpoint("SAD", 0)
+    checkpoint.prepare({})
+    torch.manual_seed(0)
+    model = Transformer(run.experiment.model, Inputs.of_family(make_family(run.experiment.task)))
+    torch.nn.init.normal_(model.head.weight, std=0.1)
+    signature = run.experiment.pretrain_signature("SAD", 0)
+    checksum = save_weights(checkpoint.path / WEIGHTS, model.state_dict(), signature)
+    checkpoint.complete(outputs=[WEIGHTS], checksum=checksum)
+    return run
+
+
+def export(run: Run, folder: Path, row: str = "SAD") -> int:
+    """Exit code of `sad-hpc export`."""
+    arguments = ["--method", row, "--seed", "0", "--weights", str(folder)]
+    return main(["export", str(run.path), *arguments])
+
+
+def test_a_shared_policy_answers_as_the_run_does(run: Run, tmp_path: Path) -> None:
+    assert export(run, tmp_path / "policy") == 0
+    policy = sad_hpc.load_policy(tmp_path / "policy")
+    arrays = make_block(make_family(run.experiment.task), run.experiment.data, "train", 0).arrays
+    context = {k.removeprefix("context/"): v for k, v in arrays.items() if k.startswith("context/")}
+    state = context["states"][0, 0]
+    for length in (0, 1, len(context["rewards"][0])):
+        given = {name: part[0, :length] for name, part in context.items()}
+        shown = Context(**{name: torch.from_numpy(part[None]) for name, part in given.items()})
+        model = load_model(run, "SAD", 0)
+        expected = answers(model, shown, state[None], np.array([[length]]), 1)[0]
+        found = policy.logits(given, state)
+        np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+        np.testing.assert_allclose(policy.probabilities(given, state).sum(axis=-1), 1)
+    drawn = [policy.act(given, state, np.random.default_rng(seed)) for seed in range(50)]
+    assert len({np.asarray(action).tobytes() for action in drawn}) > 1
+    assert np.shape(policy.act(None, state)) == np.shape(context["actions"][0, 0])
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A shared policy of Darkroom."""
+    run = with_weights({"name": "rooms", "task": TASKS["darkroom"], "data": DATA}, tmp_path)
+    assert export(run, tmp_path / "policy") == 0
+    return tmp_path / "policy"
+
+
+def test_the_folder_says_what_it_is(shared: Path) -> None:
+    card = json.loads((shared / "config.json").read_text())
+    assert (card["row"], card["seed"], card["task"]["size"]) == ("SAD", 0, 3)
+    assert (shared / "README.md").read_text().startswith("---\nlibrary_name: sad_hpc\nlicense: mit")
+    assert str(shared.parent) not in (shared / "config.json").read_text()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
+    content = (shared / file).read_bytes()
+    (shared / file).write_bytes(content[:-8] + b"12345678")
+    with pytest.raises(SadError, match=r"damaged|no policy|cannot be loaded"):
+        sad_hpc.load_policy(shared)
+    (shared / file).unlink()
+    with pytest.raises(SadError, match=r"no policy|cannot be loaded"):
+        sad_hpc.load_policy(shared)
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ({"states": [[0, 0]]}, "a context has states, actions, rewards, next_states"),
+        (dict(states=[[0, 0]], actions=[5], rewards=[0], next_states=[[0, 0]]), "below 5"),
+        (dict(states=[[0]], actions=[1], rewards=[0], next_states=[[0, 0]]), r"shape \(1, 1\)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_context_is_named(shared: Path, context: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SadError, match=reason):
+        sad_hpc.load_policy(shared).act(context, [0, 0])
+
+
+def test_export_names_what_is_in_the_way(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.of_folder(tmp_path / "runs" / "rooms")
+    assert export(run, shared) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert export(run, tmp_path / "other", "AD") == 1
+    assert "it has SAD" in capsys.readouterr().err
