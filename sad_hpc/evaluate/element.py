@@ -57,7 +57,8 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     }
     columns = _test_columns(run, family, experiment.evaluate.tasks)
     longest = METHODS[method].longest_context(experiment.task.horizon)
-    trained = Trained(load_model(run, method, seed), longest)
+    model = load_model(run, method, seed, experiment.evaluate.temperature)
+    trained = Trained(model, longest)
     evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # while this one waited for its job's earlier start

@@ -30,8 +30,14 @@ class Trained:
         return context.map(lambda part: part[:, max(0, part.shape[1] - self.longest) :])
 
 
-def load_model(run: Run, method: str, seed: int) -> Transformer:
+def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Transformer:
     """The trained model of one (method, seed), ready to answer.
+
+    Args:
+        run: of the evaluation.
+        method: of the model.
+        seed: of its training.
+        temperature: its logits are divided by.
 
     Raises:
         CheckpointError: it is not trained yet, damaged, or of another model.
@@ -48,6 +54,9 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
     model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
+    with torch.no_grad():
+        model.head.weight.div_(temperature)
+        model.head.bias.div_(temperature)
     make_ready(model, kernel=trained.pretrain.kernel == "auto")
     return model
 

@@ -139,6 +139,9 @@ class EvaluateConfig(Section):
     context: Literal["transitions", "episodes"] = row_setting("transitions")
     """What the offline contexts are: Algorithm 1's, or rollouts, on which AD and DIT are trained.
     Bandits have one kind only."""
+    temperature: float = row_setting(1.0, gt=0, later=True)
+    """What the logits of an answer are divided by: below 1 online actions are drawn nearer to the
+    likeliest one; the paper's are drawn at 1.  Offline the likeliest action stays the same."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 

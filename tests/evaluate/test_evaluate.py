@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sad_hpc.dataset.reader import read_columns
+from sad_hpc.dataset.reader import Arrays, read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
@@ -334,6 +334,33 @@ def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run
     usual, memory = found["SAD"]["offline"], found["SAD, memory"]["offline"]
     assert (memory.values == usual.values).all()
     assert (counted != usual.context_rewards[:, 0]).any()
+
+
+def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained: Run):
+    context = Context.of_group(columns_of_test_tasks(trained), "context")
+    family = make_family(trained.experiment.task)
+    usual, sharp = (
+        state_logits(load_model(trained, "SAD", 0, temperature), family, context, 20)
+        for temperature in (1.0, 0.25)
+    )
+    np.testing.assert_allclose(sharp, usual * 4, rtol=1e-4, atol=1e-4)
+    row = {"SAD, sharp": {"evaluate.temperature": 0.25}}
+    values = trained.experiment.model_dump(mode="json") | {"variants": row}
+    run = Run(parse_experiment(values, "test"), trained.runs)
+    found = []
+    for name in ("SAD", "SAD, sharp"):
+        own, method = run.of_row(name)
+        assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
+        evaluate(own, method, 0)
+        found.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)
+    assert (found[0]["offline"].values == found[1]["offline"].values).all()
+    assert (found[0]["online"].values != found[1]["online"].values).any()
+
+
+def columns_of_test_tasks(run: Run) -> Arrays:
+    folder = run.data().path / "test"
+    names = [f"context/{each}" for each in ("states", "actions", "rewards", "next_states")]
+    return read_columns(folder, Manifest.load(folder), names, 20)
 
 
 def flip_a_bit_in_the_values(content: bytes) -> bytes:
