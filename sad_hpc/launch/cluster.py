@@ -64,6 +64,8 @@ class Resources(Section):
     """Memory of each rank; null: what the cluster gives by default."""
     minutes: int = Field(1440, ge=2)
     """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
+    pack: int = Field(1, ge=1)
+    """Trainings, or evaluations, of one rank that share one Slurm job, each on cores of its own."""
     sbatch: SbatchOptions = {}
     """More sbatch parameters of this stage's jobs, also such as `partition`: they go before those
     of all stages."""
@@ -106,6 +108,11 @@ class ClusterConfig(Section):
         resources: Resources = getattr(self, stage)
         return resources
 
+    @property
+    def packs(self) -> dict[str, int]:
+        """By stage, how many steps share a Slurm job."""
+        return {stage: self.resources(stage).pack for stage in ("pretrain", "evaluate")}
+
     def with_memory(self, stage: str, memory_gb: float | None) -> "ClusterConfig":
         """These settings with so much memory for each rank of `stage`; None leaves it."""
         if memory_gb is None:
@@ -137,6 +144,16 @@ class ClusterConfig(Section):
                 raise ValueError(
                     f"{stage} is one rank: {stage}.ranks must be 1; array_parallelism says how "
                     "many evaluations run at a time"
+                )
+        for stage in ("collect", "aggregate"):
+            if self.resources(stage).pack > 1:
+                raise ValueError(f"{stage}.pack must be 1: only pretrain and evaluate are packed")
+        for stage in ("pretrain", "evaluate"):
+            resources = self.resources(stage)
+            if resources.pack > 1 and (resources.ranks > 1 or resources.gpus):
+                raise ValueError(
+                    f"{stage}.pack={resources.pack} is for steps of one rank without a GPU: set "
+                    f"{stage}.ranks=1 and {stage}.gpus=0, or {stage}.pack=1"
                 )
         for stage in ("collect", "pretrain", "evaluate", "aggregate"):
             nodes, ranks = self.resources(stage).nodes or 1, self.resources(stage).ranks

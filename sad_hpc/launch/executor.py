@@ -123,7 +123,7 @@ def sbatch_parameters(
 ) -> dict[str, Any]:
     """A stage's resources as parameters of submitit's SlurmExecutor."""
     resources = cluster.resources(stage)
-    cpus, memory = resources.cpus_per_rank, resources.memory_gb
+    cpus, memory = resources.cpus_per_rank * resources.pack, resources.memory_gb
     asked = cluster.sbatch | resources.sbatch
     additional: dict[str, Any] = {"ntasks": resources.ranks, **asked}
     if "no-requeue" not in asked:
@@ -142,7 +142,7 @@ def sbatch_parameters(
         "cpus_per_task": cpus,
         "gpus_per_task": resources.gpus or None,
         # A rank's memory, however Slurm spreads the ranks over nodes.
-        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / cpus)}M",
+        "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_rank)}M",
         "time": resources.minutes,
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,

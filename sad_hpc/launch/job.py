@@ -16,7 +16,7 @@ from submitit.helpers import DelayedSubmission
 
 from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.experiment.load import parse_experiment
-from sad_hpc.launch.controller import cause_of_death
+from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.slurm import lets_this_job_run
 from sad_hpc.parallel import preemption
@@ -113,20 +113,7 @@ class StageJob:
         step = self._step()
         with suppress(SadError):  # no more than a word in `status`
             step.folder.note_stop()
-        if callable(queue_again) and (stop.requeue or lets_this_job_run()):
-            try:
-                queue_again(signal.SIGUSR2, None)
-            except UncompletedJobError:
-                raise SadError(
-                    f"{self.title} reached its time limit too often: raise the stage's minutes, or "
-                    "max_requeues, in the cluster settings, and launch again"
-                ) from None
-            except (subprocess.SubprocessError, OSError) as error:
-                raise SadError(
-                    f"{self.title} cannot be queued again ({error}): launch again, which goes on "
-                    "from here"
-                ) from None
-        sys.exit(128 + signal.SIGTERM)
+        queue_again_and_end(self.title, stop, queue_again)
 
     def _run_stage(self) -> None:
         step = self._step()
@@ -137,6 +124,32 @@ class StageJob:
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
         _call_stage(step, Path(self.results))
+
+
+def queue_again_and_end(title: str, stop: Preempted, queue_again: Any) -> NoReturn:
+    """Ends a process that stopped early, and queues its job again unless Slurm is ending that.
+
+    Args:
+        title: what has stopped, for messages.
+        stop: why.
+        queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
+
+    Raises:
+        SadError: the job was to be queued again, and could not.
+    """
+    if callable(queue_again) and (stop.requeue or lets_this_job_run()):
+        try:
+            queue_again(signal.SIGUSR2, None)
+        except UncompletedJobError:
+            raise SadError(
+                f"{title} reached its time limit too often: raise the stage's minutes, or "
+                "max_requeues, in the cluster settings, and launch again"
+            ) from None
+        except (subprocess.SubprocessError, OSError) as error:
+            raise SadError(
+                f"{title} cannot be queued again ({error}): launch again, which goes on from here"
+            ) from None
+    sys.exit(STOPPED)
 
 
 @dataclass(frozen=True)

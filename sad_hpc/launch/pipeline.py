@@ -96,7 +96,7 @@ def _print_scripts(
     missing = queued.missing(steps)
     if steps[-1].complete and _tables_are_missing(run, results):
         missing.append(steps[-1])
-    write_scripts(run, batches(missing, largest), queued.active, cluster, arguments)
+    write_scripts(run, batches(missing, largest, cluster.packs), queued.active, cluster, arguments)
     _say_skipped(steps)
 
 

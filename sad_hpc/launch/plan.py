@@ -16,7 +16,7 @@ trainings.  What waits for several datasets waits `afterany`, too, for the same 
 collect of a further round (`data.rounds`) for the model whose rollouts it makes.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
@@ -31,6 +31,8 @@ class Batch:
     name: str
     """For the job, and for the script's file: `pretrain-sad-seed0`."""
     steps: tuple[Step, ...]
+    pack: int = 1
+    """Steps that share a job."""
 
     @property
     def stage(self) -> str:
@@ -40,7 +42,12 @@ class Batch:
     @property
     def elements(self) -> int | None:
         """Size of the job array; None for a plain job."""
-        return len(self.steps) if len(self.steps) > 1 else None
+        return len(self.packs) if len(self.packs) > 1 else None
+
+    @property
+    def packs(self) -> list[tuple[Step, ...]]:
+        """The steps of each job."""
+        return _parts(self.steps, self.pack)
 
 
 def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
@@ -59,13 +66,22 @@ def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
     return list(missing.values())
 
 
-def batches(missing: Iterable[Step], largest: int = LARGEST_ARRAY) -> list[Batch]:
+def batches(
+    missing: Iterable[Step], largest: int = LARGEST_ARRAY, packs: Mapping[str, int] | None = None
+) -> list[Batch]:
     """Each training of a (method, seed) on its own, or as an array of a table's rows; what else a
-    stage has to do is one job, or one array, or several of at most `largest` elements."""
+    stage has to do is one job, or one array, or several of at most `largest` elements.
+
+    Args:
+        missing: steps to submit.
+        largest: elements of an array.
+        packs: by stage, how many steps share a job; 1 where it says nothing.
+    """
+    packs = packs or {}
     grouped: dict[str, list[Step]] = {}
     for step in missing:
         rounds, name = step.wave[0], step.stage
-        if step.stage == "pretrain" and step.element is not None:
+        if step.stage == "pretrain" and step.element is not None and packs.get(name, 1) == 1:
             method, seed = step.element
             name = f"pretrain-{METHODS[method].slug}-seed{seed}"
         if 1 < rounds < LAST:
@@ -73,10 +89,15 @@ def batches(missing: Iterable[Step], largest: int = LARGEST_ARRAY) -> list[Batch
         grouped.setdefault(name, []).append(step)
     planned = []
     for name, group in grouped.items():
-        parts = [tuple(group[i : i + largest]) for i in range(0, len(group), largest)]
+        pack = packs.get(group[0].stage, 1)
+        parts = _parts(group, largest * pack)
         numbers = [f"-part{n}" for n in range(1, len(parts) + 1)] if len(parts) > 1 else [""]
-        planned += [Batch(name + n, part) for n, part in zip(numbers, parts, strict=True)]
+        planned += [Batch(name + n, part, pack) for n, part in zip(numbers, parts, strict=True)]
     return planned
+
+
+def _parts(steps: Sequence[Step], size: int) -> list[tuple[Step, ...]]:
+    return [tuple(steps[i : i + size]) for i in range(0, len(steps), size)]
 
 
 def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:

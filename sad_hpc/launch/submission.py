@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -20,6 +20,7 @@ from sad_hpc.launch.executor import (
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
+from sad_hpc.launch.pack import PackJob, member_log
 from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
@@ -64,7 +65,15 @@ class QueuedSteps:
 
     def missing(self, steps: list[Step]) -> list[Step]:
         """The steps to submit."""
-        return missing_steps(steps, self.active.keys() - self.outdated)
+        active = self.active.keys() - self.outdated
+        while True:
+            missing = missing_steps(steps, active)
+            # What is replaced takes down whatever shares its job.
+            lost = {self.active[step.title] for step in missing if step.title in self.active}
+            together = {title for title in active if self.active[title] in lost}
+            if not together - {step.title for step in missing}:
+                return missing
+            active -= together
 
 
 def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
@@ -92,7 +101,7 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
     if any(queue[job].is_blocked for job in ids.values()):
         print(BLOCKED_ADVICE)
     grants = memory_grants(missing, load_records(run), cluster)
-    for batch in batches(missing, largest_array()):
+    for batch in batches(missing, largest_array(), cluster.packs):
         for grant, part in split_by_grant(batch, grants):
             after = dependency(part, ids)
             records = _submit(run, part, after, cluster, results, grant)
@@ -116,16 +125,26 @@ def _submit(
     log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
     try:
         with submission_environment():
-            jobs = executor.submit_array([StageJob.of(run, step, results) for step in batch.steps])
+            jobs = executor.submit_array([_work(run, steps, results) for steps in batch.packs])
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())
         way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
         raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
     settings = settings_of(cluster, batch.stage)
-    return {
-        step.title: JobRecord.of(step, job, "slurm", settings, grant.memory_gb, grant.kills)
-        for step, job in zip(batch.steps, jobs, strict=True)
-    }
+    records = {}
+    for job, steps in zip(jobs, batch.packs, strict=True):
+        for number, step in enumerate(steps):
+            record = JobRecord.of(step, job, "slurm", settings, grant.memory_gb, grant.kills)
+            if len(steps) > 1:
+                log = member_log(job.paths.folder, job.job_id, number)
+                record = replace(record, log=str(log))
+            records[step.title] = record
+    return records
+
+
+def _work(run: Run, steps: tuple[Step, ...], results: Path) -> StageJob | PackJob:
+    jobs = tuple(StageJob.of(run, step, results) for step in steps)
+    return PackJob(jobs) if len(jobs) > 1 else jobs[0]
 
 
 def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:

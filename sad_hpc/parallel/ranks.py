@@ -182,7 +182,13 @@ def _meeting_place() -> tuple[str, int]:
         from submitit.slurm.slurm import SlurmJobEnvironment
 
         host, job = SlurmJobEnvironment().hostnames[0], os.environ["SLURM_JOB_ID"]
-    return host, random.Random(job).choice(MEETING_PORTS)
+    return host, meeting_port(job)
+
+
+def meeting_port(job: str, number: int = 0) -> int:
+    """A port that differs between jobs, and between those who meet within one."""
+    first = random.Random(job).choice(MEETING_PORTS)
+    return MEETING_PORTS[(MEETING_PORTS.index(first) + number) % len(MEETING_PORTS)]
 
 
 def is_first_of_slurm_step() -> bool:

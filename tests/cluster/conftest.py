@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,34 @@ CANNOT_RUN_HERE = 3  # dev_cluster.sh's exit status when root or a package is mi
 
 @pytest.fixture(scope="session")
 def dev_cluster() -> Iterator[dict[str, str]]:
-    """The environment of a client of a four-node cluster: os.environ with SLURM_CONF.
+    """The environment of a client of a cluster of four nodes of one CPU."""
+    with _cluster(nodes=4, cpus=1) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def wide_node() -> Iterator[dict[str, str]]:
+    """The environment of a client of a cluster of one node of two CPUs."""
+    with _cluster(nodes=1, cpus=2) as env:
+        yield env
+
+
+@contextmanager
+def _cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+    """os.environ with SLURM_CONF.
 
     Skips where the machine lacks root or the Slurm packages, unless SAD_HPC_REQUIRE_CLUSTER=1.
     """
     # Under /tmp whatever TMPDIR says: unix sockets allow only a short path.
     folder = tempfile.mkdtemp(prefix="sadc", dir="/tmp")
-    env = {**os.environ, "SAD_HPC_DEV_CLUSTER": folder}
+    env = {**os.environ, "SAD_HPC_DEV_CLUSTER": folder, "SAD_HPC_DEV_CPUS": str(cpus)}
+    command = [DEV_CLUSTER, "up", str(nodes)]
     try:
-        up = subprocess.run([DEV_CLUSTER, "up", "4"], env=env, capture_output=True, text=True)
+        up = subprocess.run(command, env=env, capture_output=True, text=True)
         if up.returncode == CANNOT_RUN_HERE and os.environ.get("SAD_HPC_REQUIRE_CLUSTER") != "1":
             pytest.skip(up.stderr.strip())
         if up.returncode != 0:
-            pytest.fail(f"dev_cluster.sh up 4 (status {up.returncode}):\n{up.stderr}")
+            pytest.fail(f"dev_cluster.sh up {nodes} (status {up.returncode}):\n{up.stderr}")
         yield {**env, "SLURM_CONF": up.stdout.strip().removeprefix("export SLURM_CONF=")}
     finally:
         subprocess.run([DEV_CLUSTER, "down"], env=env, capture_output=True)

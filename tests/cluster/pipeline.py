@@ -49,8 +49,8 @@ class Pipeline:
 
     def launch(self, *options: str) -> "subprocess.Popen[str]":
         """A launcher in the background."""
-        command = [str(SAD_HPC), "launch", str(TINY), *self.overrides, "--cluster", "slurm"]
-        command += ["cluster.pretrain.ranks=2"]
+        command = [str(SAD_HPC), "launch", str(TINY), "cluster.pretrain.ranks=2"]
+        command += [*self.overrides, "--cluster", "slurm"]
         command += ["--runs", str(self.folder / "runs"), "--results", str(self.results), *options]
         return subprocess.Popen(
             command,

@@ -1,0 +1,122 @@
+"""Several steps of one rank each in one job (`cluster.STAGE.pack`): a process and a log for each.
+
+A model of 40,000 weights keeps one core busy, and many clusters give out whole nodes only.  The
+job's first process starts one for each step, passes signals on, and waits for all: a step that
+fails takes no other down, and a job that is told to stop is queued again once, when all have saved.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from submitit import JobEnvironment
+from submitit.core.utils import JobPaths
+from submitit.helpers import DelayedSubmission
+
+from sad_hpc.errors import ERROR_PREFIX
+from sad_hpc.launch.controller import STOPPED, cause_of_death
+from sad_hpc.launch.job import StageJob, queue_again_and_end
+from sad_hpc.launch.srun import LATER
+from sad_hpc.parallel import preemption
+from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.ranks import meeting_port
+from sad_hpc.parallel.signals import handled
+from sad_hpc.storage.files import keep_others_from_writing
+
+
+@dataclass(frozen=True)
+class PackJob:
+    """Steps as one callable that can be pickled."""
+
+    jobs: tuple[StageJob, ...]
+
+    def __call__(self) -> None:
+        """Runs all steps to their ends; exits with code 1 if one has failed."""
+        keep_others_from_writing()
+        queue_again = signal.getsignal(signal.SIGUSR2)
+        with preemption.watched():
+            members = [self._start(number) for number in range(len(self.jobs))]
+            with _passed_on(members):
+                codes = [member.wait() for member in members]
+            stop = None
+            if preemption.requested() and STOPPED in codes:
+                stop = Preempted("the job was told to stop", preemption.requeue_requested())
+        for job, code in zip(self.jobs, codes, strict=True):
+            if code not in (0, STOPPED):
+                reason = cause_of_death(-code) if code < 0 else f"ended with exit code {code}"
+                print(f"{ERROR_PREFIX}{job.title} {reason}; see its log", flush=True)
+        if stop is not None:
+            queue_again_and_end("the pack", stop, queue_again)
+        if any(codes):
+            sys.exit(1)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """See StageJob."""
+        return DelayedSubmission(self)
+
+    def _start(self, number: int) -> "subprocess.Popen[bytes]":
+        paths = JobEnvironment().paths
+        environment = os.environ | {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(meeting_port(os.environ["SLURM_JOB_ID"], number)),
+        }
+        command = ["sh", "-c", LATER, sys.executable, "-u", "-m", __name__]
+        with member_log(paths.folder, JobEnvironment().job_id, number).open("ab") as log:
+            process = subprocess.Popen(
+                [*command, str(paths.submitted_pickle), str(number)],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        _pin(process.pid, number, len(self.jobs))
+        return process
+
+
+def member_log(folder: Path, job: str, number: int) -> Path:
+    """The log of a step of a pack: beside that of the job's own process, which is rank 0's."""
+    return Path(JobPaths(folder, job, number + 1).stdout)
+
+
+def _pin(process: int, number: int, members: int) -> None:
+    """Gives a member cores of its own, where Slurm has bound the job to those that it asked for.
+
+    Elsewhere other jobs may be on the same cores, and the kernel knows better.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    asked = int(os.environ.get("SLURM_CPUS_PER_TASK") or 0)
+    each = asked // members
+    if each and len(cores) == asked:
+        try:
+            psutil.Process(process).cpu_affinity(cores[number * each : (number + 1) * each])
+        except psutil.NoSuchProcess:
+            return
+
+
+@contextmanager
+def _passed_on(members: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
+    """Within this block, members are sent what this process is sent, besides its being noted."""
+    note = signal.getsignal(signal.SIGTERM)
+    assert callable(note)
+
+    def pass_on(received: int, frame: FrameType | None) -> None:
+        note(received, frame)
+        for member in members:
+            member.send_signal(received)  # none to one that has ended
+
+    with handled(*preemption.SIGNALS, by=pass_on):
+        if preemption.requested():  # while they were being started
+            for member in members:
+                member.send_signal(signal.SIGTERM)
+        yield
+
+
+if __name__ == "__main__":  # one member
+    pack = DelayedSubmission.load(sys.argv[1]).function
+    pack.jobs[int(sys.argv[2])]()

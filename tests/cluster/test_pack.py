@@ -1,0 +1,91 @@
+"""Two trainings, and two evaluations, that share a job of a real Slurm, each on a core."""
+
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.records import load_records
+from tests.cluster.pipeline import Pipeline, wait_until
+
+pytestmark = pytest.mark.cluster
+
+TWO = ("methods=[SAD, DPT]", "pretrain.epochs=10", "cluster.pretrain.ranks=1")
+PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
+
+
+@pytest.fixture
+def packed(wide_node: dict[str, str], tmp_path: Path) -> Pipeline:
+    return Pipeline(wide_node, tmp_path / "packed", *TWO, *PACKED)
+
+
+def steps(pipeline: Pipeline, stage: str) -> list[Step]:
+    return [step for step in graph(pipeline.run) if step.stage == stage]
+
+
+def jobs(pipeline: Pipeline, stage: str) -> set[str]:
+    records = load_records(pipeline.run)
+    return {records[step.title].id for step in steps(pipeline, stage)}
+
+
+def both_train(pipeline: Pipeline) -> bool:
+    progress = [step.folder.progress for step in steps(pipeline, "pretrain")]
+    return all(each and each["done"] > 0 for each in progress)
+
+
+def member(number: int) -> psutil.Process:
+    """The process of a member of the only pack on this machine."""
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "sad_hpc.launch.pack" in command and command[-1] == str(number) and command[0] != "sh":
+            return process
+    raise AssertionError(f"no member {number}")
+
+
+def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_jobs_of_their_own(
+    wide_node: dict[str, str], packed: Pipeline, tmp_path: Path
+) -> None:
+    launcher = packed.launch("--wait")
+    wait_until(lambda: both_train(packed), "both train")
+    cores = [member(number).cpu_affinity() for number in (0, 1)]
+    job = packed.job("pretrain")
+    subprocess.run(["scancel", "--signal=USR2", job], env=packed.env, check=True)
+    packed.finish(launcher)
+    assert "Restarts=1" in packed.shown("pretrain")
+    assert jobs(packed, "pretrain") == {job} and len(jobs(packed, "evaluate")) == 1
+    assert "NumCPUs=2" in packed.shown("pretrain")
+    assert cores[0] != cores[1] or len(cores[0]) != 1
+    for step in steps(packed, "pretrain"):
+        log = Path(load_records(packed.run)[step.title].log)
+        assert log.read_text().count("all that was finished is saved") == 1
+
+    alone = Pipeline(wide_node, tmp_path / "alone", *TWO)
+    alone.finish()
+    assert len(jobs(alone, "pretrain")) == 2
+    for mine, theirs in zip(steps(packed, "pretrain"), steps(alone, "pretrain"), strict=True):
+        weights = [
+            torch.load(step.folder.path / "weights.pt", weights_only=True)["state"]
+            for step in (mine, theirs)
+        ]
+        for name, weight in weights[0].items():
+            assert torch.allclose(weight, weights[1][name], rtol=0, atol=1e-6), name
+    tables = [each.results / "tiny" / "summary.csv" for each in (packed, alone)]
+    assert tables[0].read_bytes() == tables[1].read_bytes()
+
+
+def test_a_member_that_is_killed_takes_no_other_down(packed: Pipeline) -> None:
+    launcher = packed.launch("--wait")
+    wait_until(lambda: both_train(packed), "both train")
+    member(0).kill()
+    log = packed.finish(launcher, code=1)
+    killed, other = steps(packed, "pretrain")
+    assert other.complete and not killed.complete
+    assert f"pretrain {killed.title.split()[-1]}: failed" in log
+    job = packed.job("pretrain")
+    own = (packed.run.logs / "pretrain" / f"{job}_0_log.out").read_text()
+    assert f"{killed.title} died of SIGKILL" in own
+    packed.finish()
+    assert all(step.complete for step in graph(packed.run))
