@@ -16,6 +16,10 @@ class DatasetError(SadError):
     """A dataset that is missing, incomplete, damaged or of another kind."""
 
 
+class EnvironmentFailure(SadError):
+    """A user's environment has failed in a step; another try may succeed."""
+
+
 class RenderError(SadError):
     """OpenGL has failed on the way; another process may succeed."""
 

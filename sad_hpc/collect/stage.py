@@ -17,9 +17,9 @@ from sad_hpc.collect.work_queue import deal
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
-from sad_hpc.distill import make_block
+from sad_hpc.distill import Block, make_block
 from sad_hpc.distill.play import RolloutPolicy
-from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.errors import DatasetError, EnvironmentFailure, SadError
 from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
@@ -30,6 +30,12 @@ from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
+
+TRIES = 3
+"""Of a block in which a user's environment fails."""
+
+MOST_FAILURES = 3
+"""Blocks that a rank gives up before it begins no more: the environment fails everywhere."""
 
 INSIDE = (
     "of which some were begun and are lost: if a block takes longer than a job may, set a smaller "
@@ -101,6 +107,8 @@ class SplitCollector:
         self._spent = Throughput()
         self._lost = False
         """Whether a signal ended a block of this rank."""
+        self._failures: dict[int, str] = {}
+        """Blocks that this rank has given up, and why."""
 
     @property
     def _is_first(self) -> bool:
@@ -125,7 +133,7 @@ class SplitCollector:
             self.missing,
             self._data.schedule,
             self._write,
-            preemption.requested,
+            self._begins_no_more,
         )
         if self._is_first:
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
@@ -136,12 +144,27 @@ class SplitCollector:
         self._spent.elapsed = time.perf_counter() - start
         self._spent.peak_memory = peak_memory()
         self._report()
+        self._raise_failures()
         told = self._communicator.gather((preemption.requeue_requested(), self._lost))
         requeue, lost = (any(each) for each in zip(*told, strict=True)) if told else (False, False)
         left, requeue, lost = self._communicator.bcast((len(self.missing), requeue, lost))
         if left:
             reason = f"stopped with {left} blocks of {self.split} left"
             raise Preempted(f"{reason}, {INSIDE}" if lost else reason, requeue)
+
+    def _begins_no_more(self) -> bool:
+        return preemption.requested() or len(self._failures) >= MOST_FAILURES
+
+    def _raise_failures(self) -> None:
+        told = self._communicator.gather(self._failures)
+        failures = {block: why for each in told or () for block, why in each.items()}
+        if failures := self._communicator.bcast(failures):
+            block = min(failures)
+            raise SadError(
+                f"{len(failures)} of {self.manifest.n_blocks} blocks of {self.split} failed, each "
+                f"{TRIES} times; block {block}: {failures[block]}; the others are saved: mend the "
+                "environment and collect again, which makes what is missing"
+            )
 
     def _existing(self) -> Manifest:
         """The manifest as far as it goes, without shards that are missing or damaged."""
@@ -177,16 +200,11 @@ class SplitCollector:
             print(f"collect {self.split}: {sentence(self.throughput)}", file=sys.stderr)
 
     def _write(self, number: int) -> ShardEntry | None:
-        """The shard of a block; None if a signal ended it inside."""
-        spent = self._spent
-        what = self._family, self._data, self.split, number
-        make = functools.partial(make_block, *what, **self._options)
-        try:
-            with spent.phase("kernels"):
-                block = interruptible(make, preemption.requested)
-        except Interrupted:
-            self._lost = True
+        """The shard of a block; None if a signal ended it inside, or its environment failed."""
+        block = self._distilled(number)
+        if block is None:
             return None
+        spent = self._spent
         if self._family.image_size is not None:
             with spent.phase("rendering"):
                 block = shared_process(self._family.image_size).add_images(block)
@@ -199,6 +217,27 @@ class SplitCollector:
         spent.transitions += sum(block.transitions.values())
         spent.bytes += entry.bytes
         return entry
+
+    def _distilled(self, number: int) -> Block | None:
+        """Contexts and labels of a block; see `_write`."""
+        what = self._family, self._data, self.split, number
+        make = functools.partial(make_block, *what, **self._options)
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self._spent.phase("kernels"):
+                    return interruptible(make, preemption.requested)
+            except Interrupted:
+                self._lost = True
+                return None
+            except EnvironmentFailure as error:
+                failure = str(error)
+            print(
+                f"collect {self.split}: block {number}, try {attempt} of {TRIES}: {failure}",
+                file=sys.stderr,
+                flush=True,
+            )
+        self._failures[number] = failure
+        return None
 
     def _keep_manifest(self, finished: Iterator[ShardEntry | None], stage: StageFolder) -> None:
         shards = self.manifest.shards
@@ -213,13 +252,16 @@ class SplitCollector:
             self.manifest.save(self._folder)
 
     def _list(self, finished: Iterator[ShardEntry | None], progress: Progress) -> None:
-        saved, shards = time.monotonic(), self.manifest.shards
+        start = saved = time.monotonic()
+        shards, made = self.manifest.shards, 0
         for entry in finished:
             if entry is None:
                 continue
             shards[entry.block] = entry
             rows = sum(shard.rows for shard in shards.values())
-            progress.update(len(shards), f"{rows:,} tasks")
+            made += sum(entry.transitions.values())
+            rate = made / (time.monotonic() - start)
+            progress.update(len(shards), f"{rows:,} tasks, {rate:,.3g} transitions/s")
             if time.monotonic() - saved >= SAVE_SECONDS:
                 self.manifest.save(self._folder)
                 saved = time.monotonic()

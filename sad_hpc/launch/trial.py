@@ -6,12 +6,16 @@ from pathlib import Path
 from sad_hpc.distill import make_block
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 TRIAL_TASKS = 4
 """So many are distilled to see how long one takes."""
+
+LONG_BLOCK_MINUTES = 10
+"""Progress is told, and work is saved, block by block."""
 
 
 def try_config(path: Path) -> str:
@@ -41,6 +45,13 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
     started = time.perf_counter()
     make_block(family, few, "train", 0)
     seconds = (time.perf_counter() - started) / TRIAL_TASKS
-    minutes = seconds * data.tasks / 60
-    duration = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
-    return f"data: {seconds:.2g} s a task, about {duration} of a core for {data.tasks:,} tasks"
+    whole = duration(seconds * data.tasks)
+    cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
+    tasks = min(data.block_tasks, data.tasks)
+    if seconds * tasks > 60 * LONG_BLOCK_MINUTES:
+        fewer = max(1, int(60 / seconds))
+        cost += (
+            f"; a block of {tasks:,} takes {duration(seconds * tasks)}, and a job that ends within "
+            f"loses it: set data.block_tasks={fewer}, which takes a minute"
+        )
+    return cost

@@ -19,6 +19,7 @@ class Walk(gymnasium.Env):
     action_space = spaces.Discrete(3, start=-1)
     fails_at = -1
     noise = 1.0
+    luck = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None):
         super().reset(seed=seed)

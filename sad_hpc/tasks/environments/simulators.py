@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, EnvironmentFailure
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.observations import Observations, first_not_finite
 from sad_hpc.tasks.environments.simulator import Simulator
@@ -41,7 +41,7 @@ class EnvironmentSimulators(Simulators):
 
         Raises:
             ConfigError: an environment cannot be made, or has other spaces than the first one.
-            SadError: one fails.
+            EnvironmentFailure: one fails.
         """
         self._tasks = list(tasks)
         self._simulators = _made(self._tasks, adapter)
@@ -69,7 +69,7 @@ class EnvironmentSimulators(Simulators):
         """See Simulators.
 
         Raises:
-            SadError: an environment fails, or has an observation or reward that is not finite.
+            EnvironmentFailure: one fails, or has an observation or reward that is not finite.
         """
         rewards = np.zeros(len(self._tasks), np.float32)
         rows = np.flatnonzero(~self.ended)
@@ -91,7 +91,7 @@ class EnvironmentSimulators(Simulators):
         """See Simulators.
 
         Raises:
-            SadError: an environment cannot be copied in this state.
+            EnvironmentFailure: an environment cannot be copied in this state.
         """
         twin = object.__new__(type(self))
         twin._codec, twin.actions = self._codec, self.actions
@@ -109,11 +109,13 @@ class EnvironmentSimulators(Simulators):
     def _check_finite(self, rows: NDArray[np.int64]) -> None:
         """Looks at all rows at once, as a look at each would take as long as a step."""
         for row in rows[~np.isfinite(self.observations[rows]).all(axis=1)]:
-            raise SadError(f"{self._place(row)}: {first_not_finite(self.observations[row])}")
+            raise EnvironmentFailure(
+                f"{self._place(row)}: {first_not_finite(self.observations[row])}"
+            )
 
-    def _failure(self, row: np.integer[Any], error: Exception) -> SadError:
+    def _failure(self, row: np.integer[Any], error: Exception) -> EnvironmentFailure:
         text = " ".join(str(error).split())
-        return SadError(f"{self._place(row)}: {type(error).__name__}: {text}")
+        return EnvironmentFailure(f"{self._place(row)}: {type(error).__name__}: {text}")
 
     def _place(self, row: np.integer[Any]) -> str:
         step, seed = self._steps[row], self._seeds[row]
