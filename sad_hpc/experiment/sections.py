@@ -100,6 +100,8 @@ class PretrainConfig(Section):
     """Time between checkpoints; one is also made at the end of every epoch."""
     log_seconds: float = transient(10.0, gt=0)
     """Time between progress lines in a log."""
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = transient(["tensorboard"])
+    """Who draws curves of the metrics (see `pretrain.trackers`)."""
 
     def check_ranks(self, ranks: int) -> None:
         """The global batch must divide over the ranks.

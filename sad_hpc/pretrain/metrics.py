@@ -1,20 +1,26 @@
-"""The metrics of a training run: JSON lines, TensorBoard, and a line in the log."""
+"""The metrics of a training run: JSON lines, trackers, and a line in the log."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from torch.utils.tensorboard import SummaryWriter
-
+from sad_hpc.pretrain.trackers import Trackers
 from sad_hpc.storage.files import atomic_path, write_error
 
 
 class MetricsLog:
-    """`metrics.jsonl` and TensorBoard, one line an epoch; a resumed run drops what it redoes."""
+    """`metrics.jsonl`, one line an epoch; a resumed run drops what it redoes.
 
-    def __init__(self, folder: Path, step: int) -> None:
+    Args:
+        folder: of the training.
+        step: at which it begins, or goes on.
+        trackers: names of those that draw curves.
+    """
+
+    def __init__(self, folder: Path, step: int, trackers: Sequence[str]) -> None:
         self._path = folder / "metrics.jsonl"
         self.last: dict[str, float] = {}
-        self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._trackers = Trackers(trackers, folder, step)
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         kept = [line for line in lines if _step_of(line) <= step]
         with atomic_path(self._path) as temporary:
@@ -23,7 +29,7 @@ class MetricsLog:
             self.last = json.loads(kept[-1])
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Adds a line, and a point to each TensorBoard curve.
+        """Adds a line, and a point to each tracker's curves.
 
         Tokens are the transitions and queries that pass through the model in training.
         """
@@ -33,10 +39,8 @@ class MetricsLog:
                 handle.write(json.dumps(metrics) + "\n")
         except OSError as error:
             raise write_error(self._path, error) from error
-        for name, value in metrics.items():
-            if name not in ("epoch", "step"):
-                self._tensorboard.add_scalar(name, value, int(metrics["step"]))
-        self._tensorboard.flush()
+        curves = {name: value for name, value in metrics.items() if name not in ("epoch", "step")}
+        self._trackers.write(curves, int(metrics["step"]))
         above = metrics.get("excess_loss")
         excess = "" if above is None else f" ({above:.4f} above the ideal)"
         print(
@@ -46,6 +50,10 @@ class MetricsLog:
             f"{metrics['tokens_per_second']:,.0f} tokens/s",
             flush=True,
         )
+
+    def close(self) -> None:
+        """Ends the trackers; what is written stays."""
+        self._trackers.close()
 
 
 def _step_of(line: str) -> float:

@@ -6,6 +6,7 @@ needs to be remembered, and an interrupted run ends at the same weights as an un
 
 import math
 import time
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -103,10 +104,13 @@ class Trainer:
         if self._rank > 0:
             self._epochs(None, None)
             return
-        log = MetricsLog(self._folder.path, self._step)
-        with Progress(
-            self._folder, total, "steps", self._step, self._config.log_seconds
-        ) as progress:
+        log = MetricsLog(self._folder.path, self._step, self._config.trackers)
+        with (
+            closing(log),
+            Progress(
+                self._folder, total, "steps", self._step, self._config.log_seconds
+            ) as progress,
+        ):
             self._epochs(progress, log)
         path = self._folder.path / WEIGHTS
         self._folder.complete(

@@ -1,0 +1,171 @@
+"""Where curves of a training go besides `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow.
+
+A tracker is an onlooker: one that is missing, or fails, is left out with a line in the log, and the
+training goes on.  Nothing leaves the machine unless the user's own environment says so
+(`WANDB_MODE=online`, `MLFLOW_TRACKING_URI`).
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from sad_hpc.storage.files import read_json
+
+INSTALL = {"wandb": "pip install 'sad_hpc[wandb]'", "mlflow": "pip install 'sad_hpc[mlflow]'"}
+
+
+class Tracker(Protocol):
+    """Draws curves of one training."""
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        """Adds a point to each curve."""
+
+    def close(self) -> None:
+        """Says that no more will come."""
+
+
+class TensorBoard:
+    """Event files in `tensorboard/` of the training's folder."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        """See Tracker."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of the experiment's project, offline in `wandb/` unless WANDB_MODE says otherwise.
+
+    `wandb sync FOLDER` sends it.  A training that goes on after an interruption is the same run.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=_experiment(folder),
+            name=folder.name,
+            id=folder.name,
+            dir=str(folder),
+            config=read_json(folder / "config.json"),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            resume="allow",
+            settings=wandb.Settings(silent=True, console="off", disable_git=True),
+        )
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        """See Tracker."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._run.finish()
+
+
+class MLflow:
+    """A run of the experiment, in `mlflow/` of the folder, or where MLFLOW_TRACKING_URI says.
+
+    A training that goes on after an interruption is the same run, found by its name.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from mlflow import MlflowClient
+
+        address = os.environ.get("MLFLOW_TRACKING_URI")
+        if address is None:
+            # A store of files for each training: many at once would wait for one database.
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+            address = (folder / "mlflow").absolute().as_uri()
+        self._client = MlflowClient(tracking_uri=address)
+        self._run = self._begun(folder)
+
+    def _begun(self, folder: Path) -> str:
+        """The id of the training's run."""
+        name = _experiment(folder)
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        query = f"attributes.run_name = '{folder.name}'"
+        for run in self._client.search_runs([experiment], query):
+            return str(run.info.run_id)
+        identity = str(self._client.create_run(experiment, run_name=folder.name).info.run_id)
+        for key, value in _leaves(read_json(folder / "config.json")):
+            self._client.log_param(identity, key, value)
+        return identity
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        """See Tracker."""
+        for name, value in metrics.items():
+            self._client.log_metric(self._run, name, value, step=step)
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._client.set_terminated(self._run)
+
+
+KINDS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+
+
+class Trackers:
+    """Those that a config asks for, as far as they work.
+
+    Args:
+        names: of KINDS.
+        folder: of the training, `runs/<experiment>/checkpoints/<training>`.
+        step: the training's; curves of an earlier start end there.
+    """
+
+    def __init__(self, names: Sequence[str], folder: Path, step: int) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        for name in names:
+            try:
+                self._trackers[name] = KINDS[name](folder, step)
+            except Exception as error:  # whatever a library raises
+                _say_left_out(name, error)
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        """Adds a point to each curve."""
+        for name, tracker in list(self._trackers.items()):
+            try:
+                tracker.write(metrics, step)
+            except Exception as error:
+                del self._trackers[name]
+                _say_left_out(name, error)
+
+    def close(self) -> None:
+        """Says that no more will come."""
+        for tracker in self._trackers.values():
+            with suppress(Exception):
+                tracker.close()
+
+
+def _experiment(folder: Path) -> str:
+    return folder.absolute().parents[1].name
+
+
+def _leaves(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted keys."""
+    if not isinstance(settings, dict):
+        yield key, settings
+        return
+    for name, value in settings.items():
+        yield from _leaves(value, f"{key}.{name}" if key else name)
+
+
+def _say_left_out(name: str, error: Exception) -> None:
+    why = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and name in INSTALL:
+        why += f"; {INSTALL[name]}"
+    print(f"no {name} from here on: {why}", file=sys.stderr, flush=True)
