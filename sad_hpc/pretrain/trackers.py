@@ -7,7 +7,7 @@ training goes on.  Nothing leaves the machine unless the user's own environment 
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,13 +55,13 @@ class WeightsAndBiases:
     def __init__(self, folder: Path, step: int) -> None:
         import wandb
 
+        os.environ.setdefault("WANDB_MODE", "offline")
         self._run = wandb.init(
             project=_experiment(folder),
             name=folder.name,
             id=folder.name,
             dir=str(folder),
             config=read_json(folder / "config.json"),
-            mode=os.environ.get("WANDB_MODE", "offline"),
             resume="allow",
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
@@ -115,7 +115,11 @@ class MLflow:
         self._client.set_terminated(self._run)
 
 
-KINDS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+KINDS: dict[str, Callable[[Path, int], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
 
 
 class Trackers:
