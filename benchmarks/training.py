@@ -8,7 +8,7 @@ from effects import bench_engine_effect, bench_image_effect
 from measure import Work, compare
 from plain_loop import DROPOUT, PlainLoop
 from steps import BATCH, Steps, random_columns
-from training_ranks import bench_training_ranks
+from training_ranks import bench_packed_trainings, bench_training_ranks
 
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.model.fused.kernel import compile_kernel
@@ -24,10 +24,11 @@ PRODUCTS = 20
 
 
 def bench_training() -> None:
-    """One against two ranks; then all of the rest, on one core."""
+    """On two cores against one; then all of the rest, on one core."""
     compile_kernel()  # before two processes do so
     # First: whoever joins a process group has variables that others would inherit.
     bench_training_ranks()
+    bench_packed_trainings()
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     join_process_group(torch_process())
