@@ -153,11 +153,18 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print JSON")
     command = add("verify", _verify, "Check every byte of a dataset, and its dynamics.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
-    command = add("export", _export, "Write a trained model into a folder to share.")
+    command = add("export", _export, "Write a trained model, or episodes, for others to use.")
     command.add_argument("path", type=Path, metavar="RUN", help="a run, such as runs/darkroom")
-    command.add_argument("--method", required=True, help="a row of the run's tables")
-    command.add_argument("--seed", type=int, required=True, help="its training seed")
-    command.add_argument("--weights", type=Path, required=True, help="a new folder")
+    command.add_argument("--method", help="a row of the run's tables")
+    command.add_argument("--seed", type=int, help="with --weights: the row's training seed")
+    command.add_argument(
+        "--split", choices=("train", "test"), help="with --minari: train by default"
+    )
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("--weights", type=Path, metavar="FOLDER", help="a new one, for the model")
+    what.add_argument(
+        "--minari", type=Path, metavar="DIR", help="folder of Minari datasets, for the episodes"
+    )
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
     command.add_argument(
         "overrides",
@@ -372,16 +379,39 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from sad_hpc.policies import export_policy
     from sad_hpc.storage.run import Run
 
     run = Run.of_folder(options.path)
-    if options.method not in run.experiment.rows:
+    if options.method is not None and options.method not in run.experiment.rows:
         raise SadError(
             f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"
         )
+    if options.minari is not None:
+        return _export_episodes(options, run)
+    if options.method is None or options.seed is None or options.split is not None:
+        raise SadError("--weights needs --method and --seed, and has no --split")
+    from sad_hpc.policies import export_policy
+
     export_policy(run, options.method, options.seed, options.weights)
     print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")
+    return 0
+
+
+def _export_episodes(options: argparse.Namespace, run) -> int:  # type: ignore[no-untyped-def]
+    from sad_hpc.dataset.interchange import ROOT, dataset_id, export_episodes
+    from sad_hpc.dataset.reader import load_complete
+
+    if options.seed is not None:
+        raise SadError("--minari has no --seed: all training seeds share a dataset")
+    own = run if options.method is None else run.of_row(options.method)[0]
+    source = own.data().path / (options.split or "train")
+    wanted = own.experiment.data_signature(), own.experiment.data_config()
+    manifest, name = load_complete(source, *wanted), own.experiment.name
+    count = export_episodes(source, manifest, name, options.minari)
+    print(
+        f"{count:,} episodes of {manifest.n_tasks:,} tasks: {ROOT}={options.minari}, and "
+        f"minari.load_dataset({dataset_id(name, manifest.split)!r})"
+    )
     return 0
 
 

@@ -1,0 +1,218 @@
+"""Interchange: a split's episodes as a Minari dataset, which other libraries for offline RL read.
+
+    FOLDER/<experiment>-<split>-v0/     `minari.load_dataset`, where MINARI_DATASETS_PATH=FOLDER
+
+It has the episodes that AD and DIT are trained on, those of a task after one another.  An episode's
+metadata names its task; that of the dataset has under `sad_hpc` what decided the data.
+"""
+
+import functools
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from sad_hpc.dataset.reader import Arrays, read_shard
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.dataset.verify import origin_of
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.storage.files import write_error
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TabularFamily, TaskFamily
+from sad_hpc.tasks.simulated import SimulatedFamily
+
+ROOT = "MINARI_DATASETS_PATH"
+"""The environment variable that names Minari's folder; without it that is one in the home."""
+
+
+def dataset_id(experiment: str, split: str) -> str:
+    """What Minari calls the episodes of an experiment's split; such names have no dots."""
+    return f"{experiment.replace('.', '_')}-{split}-v0"
+
+
+def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: Path) -> int:
+    """Writes the episodes of a split as a Minari dataset.
+
+    Args:
+        source: folder of the split.
+        manifest: its manifest, which is complete.
+        experiment: its name.
+        folder: of Minari datasets, which may have others.
+
+    Returns:
+        the number of episodes.
+
+    Raises:
+        SadError: Minari is not installed, the dataset is there already or cannot be written, or
+            tasks of this family have no observations for it.
+        DatasetError: the split is damaged.
+    """
+    minari, name = _library(), dataset_id(experiment, manifest.split)
+    family, data = origin_of(manifest)
+    observations, actions = observation_space(family), action_space(family)
+    split = {"split": manifest.split, "signature": manifest.signature}
+    target = folder / name
+    if target.exists():
+        raise SadError(f"{target} is there already: choose another folder, or remove it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The dataset is whole or not there; Minari does not look into hidden folders.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as unfinished:
+            with _minari_folder(unfinished), warnings.catch_warnings(action="ignore"):
+                dataset = minari.create_dataset_from_buffers(
+                    name,
+                    [],
+                    observation_space=observations,
+                    action_space=actions,
+                    algorithm_name=_policy(data, manifest.split),
+                    description=f"{family.description}. Each episode's metadata has its task.",
+                )
+            for _, entry in sorted(manifest.shards.items()):
+                arrays = read_shard(source, manifest, entry, _names(family))
+                _append(dataset, arrays, split)
+            origin = {**split, "digest": manifest.digest, "config": manifest.config}
+            dataset.storage.update_metadata({"sad_hpc": {"experiment": experiment, **origin}})
+            (Path(unfinished) / name).rename(target)
+    except OSError as error:
+        raise write_error(target, error) from error
+    return int(dataset.total_episodes)
+
+
+def cut_into_episodes(
+    context: Mapping[str, NDArray[Any]],
+) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+    """The episodes of contexts (n, T, ...) that are in time order.
+
+    An episode's last observation is the next state of its last step.  If it does not end there by
+    itself, it is truncated: after T steps, or in a learning history where the next one begins.
+
+    Yields:
+        the number of the context, and of an episode of m steps what Minari has: observations
+        (m + 1, d) and actions (m,) or (m, a) as they are in the context, rewards (m,) as floats,
+        terminations (m,) and truncations (m,).
+    """
+    states, next_states, rewards = (context[p] for p in ("states", "next_states", "rewards"))
+    ended = context.get("ends", np.zeros_like(rewards)) != 0
+    last = ended.copy()
+    last[:, :-1] |= (states[:, 1:] != next_states[:, :-1]).any(axis=-1)
+    last[:, -1] = True
+    for number in range(len(rewards)):
+        first = 0
+        for final in np.flatnonzero(last[number]).tolist():
+            steps = number, slice(first, final + 1)
+            yield (
+                number,
+                {
+                    "observations": np.concatenate(
+                        [states[steps], next_states[number, final][None]]
+                    ),
+                    "actions": context["actions"][steps],
+                    "rewards": rewards[steps].astype(np.result_type(rewards, np.float32)),
+                    "terminations": ended[steps],
+                    "truncations": last[steps] & ~ended[steps],
+                },
+            )
+            first = final + 1
+
+
+@functools.singledispatch
+def observation_space(family: TaskFamily) -> spaces.Box:
+    """The space of states (d,) as a dataset stores them.
+
+    Raises:
+        SadError: there is none.
+    """
+    reason = "it is for tabular and simulated families, and for bandits"
+    if family.image_size is not None:
+        reason = "no image is stored of what is seen after an episode's last step"
+    raise SadError(f"there is no Minari dataset of {family.name}: {reason}")
+
+
+@observation_space.register
+def _of_tables(family: TabularFamily) -> spaces.Box:
+    """Each coordinate from its least to its largest value."""
+    cells = family.coordinates
+    return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=np.uint8)
+
+
+@observation_space.register
+def _of_bandits(family: BanditFamily) -> spaces.Box:
+    """The only state."""
+    return spaces.Box(0, 0, (1,), np.uint8)
+
+
+@observation_space.register
+def _of_simulators(family: SimulatedFamily) -> spaces.Box:
+    """Any numbers."""
+    return spaces.Box(-np.inf, np.inf, (len(family.state_center),), np.float32)
+
+
+def action_space(family: TaskFamily) -> Space[Any]:
+    """The space of actions as a dataset stores them: numbers, or vectors in [-1, 1]^a."""
+    if family.components is None:
+        return spaces.Discrete(family.n_actions)
+    return spaces.Box(-1, 1, (family.components,), np.float32)
+
+
+def _names(family: TaskFamily) -> list[str]:
+    """The HDF5 names of contexts in time order, and of their tasks."""
+    group = "episodes" if "episodes" in family.context_groups else "context"
+    parts = ["states", "actions", "rewards", "next_states", *(["ends"] if family.has_ends else [])]
+    return [*(f"{group}/{part}" for part in parts), "tasks/index", "tasks/parameters"]
+
+
+def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
+    """Adds the episodes of a shard, and says what tasks of the split they are of."""
+    from minari.data_collector import EpisodeBuffer
+
+    groups = [name.split("/") for name in arrays]
+    context = {part: arrays[f"{group}/{part}"] for group, part in groups if group != "tasks"}
+    cut = list(cut_into_episodes(context))
+    before = dataset.total_episodes
+    dataset.update_dataset_from_buffer([EpisodeBuffer(**steps, infos={}) for _, steps in cut])
+    index, parameters = arrays["tasks/index"], arrays["tasks/parameters"]
+    tasks = [
+        {"task_index": index[number], "task_parameters": parameters[number], **split}
+        for number, _ in cut
+    ]
+    dataset.storage.update_episode_metadata(tasks, range(before, before + len(cut)))
+
+
+def _library() -> ModuleType:
+    try:
+        import minari
+    except ImportError as error:
+        raise SadError(f"Minari is missing ({error}): pip install 'sad_hpc[minari]'") from error
+    return minari
+
+
+@contextmanager
+def _minari_folder(folder: str) -> Iterator[None]:
+    """Within this block Minari works in a folder, and never in the user's home."""
+    before = os.environ.get(ROOT)
+    os.environ[ROOT] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ROOT]
+        else:
+            os.environ[ROOT] = before
+
+
+def _policy(data: DataConfig, split: str) -> str:
+    """Who acts in the episodes."""
+    if data.source_steps:
+        return "tabular Q-learning"
+    if data.context_policy == "drawn" and split == "train":
+        return "random policies, one a task"
+    return f"random policy ({data.behavior_policy})"
