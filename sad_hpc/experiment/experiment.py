@@ -166,7 +166,7 @@ class Experiment(Section, Generic[TaskT]):
         upstream = (
             [before.pretrain_signature("SAD", seed) for seed in before.seeds] if before else []
         )
-        return signature("collect", self.data_config(), upstream, revision)
+        return signature("collect", self.data_config(), [*upstream, *self.family.code], revision)
 
     def optimization(self, method: str) -> PretrainConfig:
         """The `pretrain` section as a method uses it.

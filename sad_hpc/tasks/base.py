@@ -12,6 +12,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts
+from sad_hpc.tasks.source_code import code_digests
 
 SPLITS = ("train", "test")
 
@@ -86,6 +87,11 @@ class TaskFamily(ABC):
     def reward_scale(self) -> float:
         """Multiplied with rewards before the model sees them."""
         return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Digests of code outside of this package that decides the data (see `code_digests`)."""
+        return code_digests([type(self)])
 
     def check_data(self, data: DataConfig) -> None:
         """Refuses what no data of this family can be made by.

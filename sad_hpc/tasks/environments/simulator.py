@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from sad_hpc.tasks.environments.task import Environment
+from sad_hpc.tasks.source_code import code_digests
 
 PLAIN_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
@@ -67,6 +68,11 @@ def layers(environment: Environment) -> list[Environment]:
     while found[-1] is not environment.unwrapped:
         found.append(found[-1].env)
     return found
+
+
+def environment_code(environment: Environment) -> tuple[str, ...]:
+    """Digests of the modules that define an environment and its wrappers (see `code_digests`)."""
+    return code_digests(type(layer) for layer in layers(environment))
 
 
 def constants(environment: Environment) -> list[object]:
