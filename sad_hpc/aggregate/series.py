@@ -74,7 +74,8 @@ def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Serie
     """All series of an experiment: the methods in the given order, then the references.
 
     A reference is taken once a seed, from the first method that has it: all methods are evaluated
-    on the same tasks, and the subset's entries are those of that method.
+    on the same tasks, and the subset's entries are those of that method.  A subset that is empty
+    for all of them, such as contexts with a reward where all rewards are negative, is left out.
     """
     ordered = sorted(results, key=lambda result: list(methods).index(result.method))
     names = [name for r in ordered for mode in r.modes.values() for name in mode.references]
@@ -86,7 +87,9 @@ def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Serie
         for mode in MODES
         for subset in SUBSETS
     ]
-    return [series for series in candidates if series is not None]
+    found = [series for series in candidates if series is not None]
+    known = {(one.mode, one.subset) for one in found if not np.isnan(one.headlines).all()}
+    return [one for one in found if one.subset == "all" or (one.mode, one.subset) in known]
 
 
 def _one_series(

@@ -112,8 +112,8 @@ def hopeless(rule: LabelRule, query: str) -> SadError:
     remedy = "no rollout found a reward: raise data.trust_horizon"
     if not rule.stop_at_reward:
         remedy = (
-            f"no query {query} reached the return threshold: raise data.trust_horizon or lower "
-            "data.return_threshold"
+            f"no query {query} reached data.return_threshold={rule.return_threshold:g}: raise "
+            "data.trust_horizon, or lower the threshold (null takes any)"
         )
     return SadError(f"after {MAX_CANDIDATES:,} tries for one label {remedy}")
 

@@ -9,6 +9,7 @@ import difflib
 import functools
 import hashlib
 import json
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,7 +145,14 @@ def _explain(section: type[BaseModel], error: ValidationError) -> str:
         hint = f"did you mean {near[0]!r}? " if near else ""
         return f"unknown key {key!r}; {hint}valid keys: {', '.join(valid)}{more}"
     if first["type"] == "missing":
-        return f"required key {key!r} is missing{more}"
+        missing = [e["loc"] for e in error.errors() if e["type"] == "missing"]
+        keys = ", ".join(repr(".".join(map(str, location))) for location in missing)
+        if len(missing) > 1:
+            return f"required keys {keys} are missing"
+        return f"required key {keys} is missing{more}"
+    if first["type"] in ("model_type", "model_attributes_type"):
+        valid = _keys_at(section, [str(part) for part in first["loc"]])
+        return f"{key}: needs keys ({', '.join(valid)}), not {first['input']!r}{more}"
     message = first["msg"].removeprefix("Value error, ")
     prefix = f"{key}: " if key else ""
     given = f", not {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
@@ -153,11 +161,14 @@ def _explain(section: type[BaseModel], error: ValidationError) -> str:
 
 def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
     """The valid keys of the section at `location` inside `section`."""
+    inside: Any = section
     for part in location:
         if part in section.model_fields:
-            annotation = section.model_fields[part].annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                section = annotation
+            inside = section.model_fields[part].annotation
+        elif typing.get_origin(inside) is dict:  # of sections, by names of the user's
+            inside = typing.get_args(inside)[1]
+        if isinstance(inside, type) and issubclass(inside, BaseModel):
+            section = inside
     return sorted(section.model_fields)
 
 

@@ -12,7 +12,6 @@ from typing import Literal
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import find_mpiexec, submission_environment
-from sad_hpc.launch.trial import try_config
 from sad_hpc.storage.files import has_locks
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
@@ -20,7 +19,9 @@ GIB = 2**30
 FREE_DISK_GIB = 5
 """The paper's largest dataset here, checkpoints and evaluations fit into it."""
 SHARED_MEMORY_GIB = 0.25
-PROBE_SECONDS = 20
+PROBE_SECONDS = 60
+TRIAL_SECONDS = 180
+"""Of a config, with the compilation of kernels."""
 
 
 Outcome = tuple[Literal["ok", "miss", "skip"], str]
@@ -67,16 +68,16 @@ def print_outcome(name: str, outcome: Outcome) -> None:
     print(f"{verdict:4}  {name:14}  {detail}", flush=True)
 
 
-def _probe(command: list[str]) -> tuple[bool, str]:
+def _probe(command: list[str], seconds: float = PROBE_SECONDS) -> tuple[bool, str]:
     """Whether a command succeeds, and its output or the last line of its error."""
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
+            command, capture_output=True, text=True, errors="replace", timeout=seconds
         )
     except OSError as error:
         return False, str(error.strerror)
     except subprocess.TimeoutExpired:
-        return False, f"no answer in {PROBE_SECONDS} s"
+        return False, f"no answer in {seconds:.0f} s (on a busy machine, ask again)"
     if result.returncode == 0:
         return True, result.stdout.strip()
     lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
@@ -88,10 +89,20 @@ def _probe_python(code: str) -> tuple[bool, str]:
 
 
 def _config(config: Path) -> Outcome:
-    try:
-        return "ok", try_config(config)
-    except SadError as error:
-        return "miss", str(error)
+    """In a process of its own, which ends itself if the environment does not answer."""
+    command = [sys.executable, "-P", "-m", "sad_hpc.launch.trial", str(config)]
+    command.append(str(TRIAL_SECONDS))
+    ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if ended.returncode == 0:
+        return "ok", ended.stdout.strip()
+    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+    if hung := [number for number, line in enumerate(lines) if line.startswith("Timeout (")]:
+        place = next((line for line in lines[hung[0] :] if line.startswith("  File ")), "")
+        return "miss", (
+            f"{config} is still being tried after {TRIAL_SECONDS} s, in{place[6:]}: is a step of "
+            "the environment without an end, or very slow?"
+        )
+    return "miss", lines[-1]
 
 
 def _mpi() -> Outcome:

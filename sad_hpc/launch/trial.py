@@ -1,15 +1,24 @@
-"""What `sad-hpc doctor CONFIG` tries: the tasks of a config, and what their data will cost."""
+"""What `sad-hpc doctor CONFIG` tries: the tasks of a config, and what their data will cost.
 
+`python -m sad_hpc.launch.trial CONFIG SECONDS` does so in a process of its own, since environments
+may never answer, end their process, or print whatever they like.
+"""
+
+import faulthandler
+import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from sad_hpc.distill import make_block
+from sad_hpc.errors import SadError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
 from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.stochastic import StochasticFamily
 
 TRIAL_TASKS = 4
 """So many are distilled to see how long one takes."""
@@ -37,13 +46,14 @@ def try_config(path: Path) -> str:
         for split in SPLITS:
             family.mdps(family.distinct[split][:1])
             found.append(f"{len(family.distinct[split]):,} tasks for {split}")
+        if isinstance(family, StochasticFamily):  # one whose rewards may miss the threshold
+            make_block(family, _few(experiment.data), "train", 0)
     return "; ".join(found)
 
 
 def _cost(family: TaskFamily, data: DataConfig) -> str:
-    few = data.model_copy(update={"block_tasks": TRIAL_TASKS})
     started = time.perf_counter()
-    make_block(family, few, "train", 0)
+    block = make_block(family, _few(data), "train", 0)
     seconds = (time.perf_counter() - started) / TRIAL_TASKS
     whole = duration(seconds * data.tasks)
     cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
@@ -54,4 +64,25 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
             f"; a block of {tasks:,} takes {duration(seconds * tasks)}, and a job that ends within "
             f"loses it: set data.block_tasks={fewer}, which takes a minute"
         )
+    rewards = block.arrays["context/rewards"]
+    if rewards.min() == rewards.max():
+        cost += (
+            f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}: labels "
+            "may be drawn among equals, which tell nothing; a longer data.trust_horizon, or other "
+            "rewards, may help"
+        )
     return cost
+
+
+def _few(data: DataConfig) -> DataConfig:
+    return data.model_copy(update={"block_tasks": TRIAL_TASKS})
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+    try:
+        with redirect_stdout(sys.stderr):
+            outcome = try_config(Path(sys.argv[1]))
+    except SadError as error:
+        sys.exit(str(error))
+    print(outcome)

@@ -13,8 +13,8 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]
 
 LIBRARIES = (
-    "deepspeed", "h5py", "miniworld", "mpi4py", "mpich", "numba", "numpy", "pyglet", "submitit",
-    "torch",
+    "deepspeed", "gymnasium", "h5py", "minigrid", "miniworld", "mpi4py", "mpich", "mujoco", "numba",
+    "numpy", "pyglet", "submitit", "torch",
 )  # fmt: skip
 
 

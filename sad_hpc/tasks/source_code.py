@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 
 KNOWN = {"sad_hpc", "gymnasium", "numpy", *sys.stdlib_module_names}
-"""Packages that count their changes themselves: by revisions here, by versions of ids in Gymnasium."""
+"""Their changes are counted elsewhere: by revisions here, by versions of ids in Gymnasium."""
 
 
 def code_digests(classes: Iterable[type]) -> tuple[str, ...]:

@@ -172,10 +172,19 @@ def test_subset_without_entries_is_nan_and_not_zero(tmp_path):
     assert seen.empty_seeds == [0]
     assert np.isnan(seen.curves[0, 0])
     assert (seen.statistics.n_seeds, seen.statistics.mean) == (1, 4.0)
-    table = summary_table("darkroom", make_series(_read(run, [("SAD", 0)]), ["SAD"]))
+
+
+def test_a_subset_that_is_empty_for_all_rows_is_left_out(tmp_path):
+    run = make_run(tmp_path, ["SAD", "DPT"], [0])
+    for method, seen in (("SAD", [[0], [0]]), ("DPT", [[1], [0]])):
+        offline = {"values": [[4.0], [6.0]], "seen": seen}
+        write_result(run, method, 0, offline, {"values": np.ones((2, 2))})
+    table = summary_table("darkroom", make_series(_read(run), ["SAD", "DPT"]))
     row = _row(table, "SAD", "offline", "reward_seen")
     assert row["n_seeds"] == 0
     assert np.isnan(row["mean"])
+    table = summary_table("darkroom", make_series(_read(run, [("SAD", 0)]), ["SAD"]))
+    assert set(table["subset"]) == {"all"}
 
 
 def test_the_ideal_is_that_of_the_rows_own_files_and_entries(tmp_path):

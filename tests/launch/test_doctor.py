@@ -9,6 +9,7 @@ import pytest
 
 from sad_hpc.launch import doctor
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
+from tests.conftest import ROOT
 
 
 def test_slurm_is_only_needed_by_slurm_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +94,53 @@ pretrain: {epochs: 1}
     verdict, detail = doctor._config(config)
     assert verdict == "ok", detail
     assert detail == "frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test"
+
+
+def own_environment(name: str, folder: Path) -> Path:
+    """A config of one of tests/tasks/own_environments.py."""
+    config = folder / "own.yaml"
+    config.write_text(f"""
+name: own
+task: {{family: gymnasium, env: "tests.tasks.own_environments:{name}-v0", horizon: 10,
+       attributes: {{noise: {{uniform: [0, 1]}}}}}}
+data: {{tasks: 7200, trust_horizon: 5, return_threshold: null}}
+methods: [SAD]
+pretrain: {{epochs: 1}}
+""")
+    return config
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_an_environment_that_never_answers_is_told_by_its_line(
+    importable: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "TRIAL_SECONDS", 15)
+    verdict, detail = doctor._config(own_environment("Stuck", tmp_path))
+    assert verdict == "miss"
+    assert "own_environments.py" in detail and "in step" in detail
+
+
+def test_what_an_environment_prints_is_not_shown_and_equal_rewards_are_told(
+    importable: None, tmp_path: Path
+) -> None:
+    verdict, detail = doctor._config(own_environment("Chatty", tmp_path))
+    assert verdict == "ok" and "a step!" not in detail and len(detail.splitlines()) == 1
+    assert "all rewards of 40 random transitions are -1" in detail
+
+
+def test_a_table_whose_returns_miss_the_threshold_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "cliff.yaml"
+    config.write_text("""
+name: cliff
+task: {family: gymnasium_table, env: CliffWalking-v1, states: [4, 12], horizon: 20,
+       vary: {is_slippery: {choice: [true, false]}}, test_share: 0.5}
+data: {tasks: 8000, trust_horizon: 5}
+methods: [SAD]
+pretrain: {epochs: 1}
+""")
+    verdict, detail = doctor._config(config)
+    assert verdict == "miss" and "data.return_threshold=" in detail and "null takes any" in detail

@@ -147,6 +147,35 @@ class Wide(Walk):
         return np.full(self.observation_space.shape, self.position, np.float32)
 
 
+class Stuck(Walk):
+    """Its third step has no end."""
+
+    def step(self, action):
+        while self.steps == 2:
+            pass
+        return super().step(action)
+
+
+class Chatty(Walk):
+    """Says what it does, and is paid the same for everything."""
+
+    def step(self, action):
+        print("a step!")
+        observation, _, *rest = super().step(action)
+        return observation, -1.0, *rest
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
-for kind in (Walk, Remote, Forgetful, Counting, Drifting, Unseeded, NotANumber, Wide):
+for kind in (
+    Walk,
+    Remote,
+    Forgetful,
+    Counting,
+    Drifting,
+    Unseeded,
+    NotANumber,
+    Wide,
+    Stuck,
+    Chatty,
+):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)

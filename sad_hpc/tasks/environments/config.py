@@ -54,4 +54,13 @@ class EnvironmentConfig(TaskConfig):
         values = self.laws.values(row)
         make = {name: values[name] for name in self.vary}
         attributes = {name: values[name] for name in self.attributes}
-        return EnvironmentTask(self.env, {**self.make, **make}, attributes)
+        return EnvironmentTask(
+            self.env, _with_tuples({**self.make, **make}), _with_tuples(attributes)
+        )
+
+
+def _with_tuples(value: Any) -> Any:
+    """YAML has lists only; environments compare positions with tuples."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(part) for key, part in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

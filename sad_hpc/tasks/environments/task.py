@@ -81,7 +81,11 @@ def _import_package(id: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError as error:
-        way_out = f"pip install {package}" if package else "is the package that has it installed?"
+        way_out = (
+            f"pip install {package}"
+            if package
+            else "install its package, or name its folder in PYTHONPATH"
+        )
         raise ConfigError(f"{id}: cannot import {module} ({_line(error)}): {way_out}") from error
 
 
