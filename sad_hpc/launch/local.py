@@ -118,7 +118,7 @@ class RunningStep:
 
     def __init__(self, step: Step, job: Any, record: JobRecord) -> None:
         self._step, self._job, self._record = step, job, record
-        self._printed = time.monotonic()
+        self._started = self._printed = time.monotonic()
         shape = "{desc}: {bar}{postfix}"
         self._bar: tqdm[Any] = tqdm(desc=step.name, leave=False, bar_format=shape, disable=None)
 
@@ -128,7 +128,7 @@ class RunningStep:
             self._show_progress()
             return True
         self._bar.close()
-        took = duration(time.time() - self._record.submitted)
+        took = duration(time.monotonic() - self._started)
         if self._step.complete:
             say(f"{self._step.name}: complete after {took}")
         else:

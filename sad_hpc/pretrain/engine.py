@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import PretrainConfig
+from sad_hpc.parallel.connections import probe_connections
 from sad_hpc.parallel.meeting import MEETING, meet
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
@@ -21,7 +22,8 @@ T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
 """Of ranks with one that is late: it may wait for a disk, or for its job's earlier start to end.  A
-dead one is noticed at once, by its closed connections, or by Slurm."""
+dead one is noticed at once, by its closed connections, or by Slurm; one that is cut off, by its
+silence."""
 
 
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
@@ -93,6 +95,7 @@ def _make_process_group(backend: str, process: Process) -> None:
             f"the ranks have met, but cannot connect to each other ({' '.join(str(error).split())})"
             ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
         ) from error
+    probe_connections()
     # torch has no public name for it.
     dist.distributed_c10d._set_pg_timeout(PATIENCE)
 
@@ -132,6 +135,7 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
         optimizer=optimizer,
         config=deepspeed_config(config, process.world_size, on_gpu),
     )
+    probe_connections()  # of the group that DeepSpeed has made, too
     if config.zero_stage == 0 and process.world_size == 1:
         engine.enable_backward_allreduce = False  # gloo's thread would sum one rank's gradients
     return engine

@@ -10,6 +10,7 @@ from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.fused.kernel import compile_kernel
 from sad_hpc.model.transformer import Transformer
+from sad_hpc.parallel.connections import lost_ranks_named
 from sad_hpc.parallel.ranks import Process, torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.pretrain.examples import Examples
@@ -28,6 +29,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         ConfigError: the global batch does not divide over the ranks, or the models of this
             experiment are another's.
         DivergedError: losses, gradients or weights are no longer finite.
+        SadError: another rank has died, or cannot be reached any more.
         Preempted: a signal stopped it; a checkpoint is saved.
     """
     if run.experiment.pretrained is not None:
@@ -40,7 +42,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
     run.experiment.pretrain.check_ranks(process.world_size)
     join_process_group(process)
 
-    with ExitStack() as stack:
+    with ExitStack() as stack, lost_ranks_named():
 
         def begin() -> bool:
             stack.enter_context(run.writing(folder, run.experiment.pretrain_config(method, seed)))

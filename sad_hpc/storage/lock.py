@@ -92,15 +92,17 @@ def _acquired(folder: Path) -> BaseFileLock:
     lock: BaseFileLock = (
         FileLock(folder / LOCK) if has_locks(folder) else SoftFileLock(folder / SOFT_LOCK)
     )
-    started = time.time()
+    # Clocks of nodes and file servers differ: a heartbeat that changes is a sign of life.
+    seen, alive = _last_heartbeat(folder), time.monotonic()
     was_requeued = environment_number("SLURM_RESTART_COUNT", 0) > 0
     while True:
         try:
             lock.acquire(timeout=1)
             return lock
         except Timeout:
-            alive = max(started, _last_heartbeat(folder))
-            if was_requeued and time.time() - alive < REQUEUED_SECONDS:
+            if (heartbeat := _last_heartbeat(folder)) != seen:
+                seen, alive = heartbeat, time.monotonic()
+            if was_requeued and time.monotonic() - alive < REQUEUED_SECONDS:
                 preemption.check()
                 continue
             raise SadError(

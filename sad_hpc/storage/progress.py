@@ -28,7 +28,7 @@ class Progress:
     ) -> None:
         self._folder, self._total, self._unit, self._seconds = folder, total, unit, seconds
         self._done = self._first = done
-        self._start = self._last = time.time()
+        self._start = self._last = time.monotonic()  # the time of day may be set
         self._bar: tqdm[Any] = tqdm(
             total=total, initial=done, unit=unit, desc=folder.title, disable=None
         )
@@ -52,11 +52,11 @@ class Progress:
         self._bar.update(done - self._done)
         self._bar.set_postfix_str(note)
         self._done = done
-        if time.time() - self._last >= self._seconds:
+        if time.monotonic() - self._last >= self._seconds:
             self._report(note)
 
     def _report(self, note: str) -> None:
-        self._last = time.time()
+        self._last = time.monotonic()
         self._beat()
         if self._bar.disable:
             beat = {"done": self._done, "total": self._total, "unit": self._unit}
