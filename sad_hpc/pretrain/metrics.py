@@ -1,6 +1,7 @@
 """The metrics of a training run: JSON lines, trackers, and a line in the log."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class MetricsLog:
         try:
             with self._path.open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(metrics) + "\n")
+                handle.flush()
+                os.fsync(handle.fileno())  # a checkpoint follows, which is synced
         except OSError as error:
             raise write_error(self._path, error) from error
         curves = {name: value for name, value in metrics.items() if name not in ("epoch", "step")}

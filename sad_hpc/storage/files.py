@@ -89,8 +89,8 @@ def write_error(path: Path, error: OSError, needed: int | None = None) -> SadErr
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and needed:
         reason += f" ({needed:,} bytes are needed{_free_beside(path)})"
     remedy = "free space"
-    if error.errno == errno.EROFS:
-        remedy = "it turns so after an error of its disk: have it mended and mounted for writing"
+    if error.errno in (errno.EROFS, errno.EIO):
+        remedy = "the disk has had an error: have it mended and mounted for writing"
     return SadError(
         f"cannot write {path}: {reason}; {remedy}, or choose other folders (--runs, --results)"
     )

@@ -1,6 +1,7 @@
 """Curves in TensorBoard, Weights & Biases and MLflow, by the libraries themselves."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -50,6 +51,15 @@ def test_each_library_gets_every_point_and_a_resumed_training_is_the_same_run(fo
     assert len(files) == 2 and {file.name for file in files} == {f"run-{folder.name}.wandb"}
     assert all(b"holdout_loss" in file.read_bytes() for file in files)
     assert "epoch" not in run.data.metrics
+
+
+def test_a_line_is_on_the_disk_before_the_checkpoint_that_follows(folder: Path, monkeypatch):
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_ino))
+    log = MetricsLog(folder, 0, [])
+    synced.clear()
+    log.write(line(10, 2.0))
+    assert synced == [(folder / "metrics.jsonl").stat().st_ino]
 
 
 def test_a_tracker_that_fails_ends_nothing(folder: Path, monkeypatch, capsys):
