@@ -25,7 +25,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with the packages of examples/, which `pip install` puts beside ours."""
     place = tmp_path_factory.mktemp("packages")
     # A build leaves files beside its sources: it gets copies.
-    for name in ("cheetah_velocity", "hidden_beacon", "random_lake"):
+    for name in ("cheetah_velocity", "dark_minigrid", "hidden_beacon", "random_lake"):
         sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--upgrade", "--target", str(place), str(sources)]
@@ -39,6 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("hidden_beacon/config.yaml", {"DIT", "SAD", "random"}),
         ("random_lake/config.yaml", {"DIT", "SAD", "random", "optimal", "ideal"}),
         ("cheetah_velocity/config.yaml", {"DIT", "SAD", "SAD, 2 rounds", "random"}),
+        ("dark_minigrid/config.yaml", {"DIT", "SAD", "random"}),
         ("environments/cartpole.yaml", {"DIT", "SAD", "random"}),
         ("environments/pendulum.yaml", {"DIT", "SAD", "random"}),
     ],
