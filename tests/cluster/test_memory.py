@@ -22,7 +22,9 @@ def test_a_killed_training_gets_twice_the_memory(
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]
     assert record.kills >= 1 and record.memory_gb == 0.25 * 2**record.kills
     assert f"with {record.memory_gb:g} GB a rank, since job" in log
-    assert f"MinMemoryCPU={round(1024 * record.memory_gb)}M" in pipeline.shown("pretrain")
+    megabytes = round(1024 * record.memory_gb)
+    shown = f"{megabytes}M" if megabytes % 1024 else f"{megabytes // 1024}G"
+    assert f"MinMemoryCPU={shown} " in pipeline.shown("pretrain")
 
 
 def test_memory_is_doubled_no_more_than_it_was_allowed(

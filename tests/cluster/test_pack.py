@@ -13,7 +13,7 @@ from tests.cluster.pipeline import Pipeline, wait_until
 
 pytestmark = pytest.mark.cluster
 
-TWO = ("methods=[SAD, DPT]", "pretrain.epochs=6", "cluster.pretrain.ranks=1")
+TWO = ("methods=[SAD, DPT]", "pretrain.epochs=20", "cluster.pretrain.ranks=1")
 PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
 
 
@@ -32,8 +32,9 @@ def jobs(pipeline: Pipeline, stage: str) -> set[str]:
 
 
 def both_train(pipeline: Pipeline) -> bool:
-    progress = [step.folder.progress for step in steps(pipeline, "pretrain")]
-    return all(each and each["done"] > 0 for each in progress)
+    trainings = [step.folder for step in steps(pipeline, "pretrain")]
+    assert not any(folder.done for folder in trainings), "one has ended before both trained"
+    return all(folder.progress and folder.progress["done"] > 0 for folder in trainings)
 
 
 def member(number: int) -> psutil.Process:
@@ -76,6 +77,7 @@ def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_jobs_of_their_own(
     assert tables[0].read_bytes() == tables[1].read_bytes()
 
 
+@pytest.mark.stress
 def test_a_member_that_is_killed_takes_no_other_down(packed: Pipeline) -> None:
     launcher = packed.launch("--wait")
     wait_until(lambda: both_train(packed), "both train")
