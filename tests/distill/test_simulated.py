@@ -102,7 +102,7 @@ def test_a_block_depends_on_its_number_and_seed_alone() -> None:
 
 def test_query_states_that_are_never_good_enough_are_given_up() -> None:
     data = DataConfig(tasks=10, trust_horizon=1, return_threshold=100.0)
-    with pytest.raises(SadError, match=r"lower data\.return_threshold"):
+    with pytest.raises(SadError, match=r"lower the threshold"):
         make_block(Rooms(noise=0.1), data, "train", 0)
 
 

@@ -25,6 +25,7 @@ OVERRIDES = [
 ]
 SILENCE, RESENDS = 6, 4
 """Seconds of silence, and how often the kernel sends again before it gives up (6.2 s in all)."""
+BIN = Path(sys.executable).parent
 BOUND = 30
 """Seconds, on a machine that may be busy with other things."""
 
@@ -93,7 +94,8 @@ def prepared(tiny_run: Run, runs: Path) -> Run:
 def undisturbed(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same training, of two ranks on this machine."""
     run = prepared(tiny_run, tmp_path_factory.mktemp("undisturbed"))
-    command = ["mpiexec", "-n", "2", "sad-hpc", "pretrain", TINY, *OVERRIDES, "--runs", run.runs]
+    command = [BIN / "mpiexec", "-n", "2", BIN / "sad-hpc", "pretrain", TINY, *OVERRIDES]
+    command += ["--runs", run.runs]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return run
 

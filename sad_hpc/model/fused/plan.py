@@ -150,7 +150,7 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
     # Transposes read and write whole vectors of rows.
     rows, lanes = up_to(length) + 16, up_to(length) + SIDE
     memory = _Memory()
-    offsets = {"zero": memory.take(max(4 * e, 3 * width, SIDE, actions))}
+    offsets = {"zero": memory.take(max(4 * e, 3 * width, SIDE, actions, token))}
     weights = memory.tables(shape.layers, WEIGHTS, {
         "qkv_t": 3 * e * width, "qkv": 3 * e * width, "qkv_bias": 3 * width,
         "out_t": e * width, "out": e * width, "out_bias": e,

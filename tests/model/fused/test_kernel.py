@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.experiment.sections import ModelConfig
@@ -30,8 +30,16 @@ SIZES = st.fixed_dictionaries(
 )
 
 
+# Tokens that are wider than any layer.
+WIDE_TOKENS = {
+    **{"seed": 0, "transitions": 5, "queries": 3, "actions": 64, "stateless": False, "layers": 1},
+    **{"heads": 1, "embedding": 16, "head_dim": 8, "dropout": 0.0},
+}
+
+
 @settings(max_examples=25, deadline=None)
 @given(SIZES)
+@example(WIDE_TOKENS)
 def test_losses_and_gradients_are_those_of_torch_in_float64(sizes: dict):
     case = Case.of(**sizes)
     keys = KEYS if sizes["dropout"] else None
