@@ -17,7 +17,7 @@ from sad_hpc.storage.run import Run
 from tests.conftest import TINY, clockless_metrics
 from tests.network import INTERFACE, Network, joined
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.stress]  # minutes, on clocks
 
 OVERRIDES = [
     *("methods=[SAD]", "seeds=[0]", "pretrain.batch_size=8", "pretrain.epochs=10"),
@@ -140,7 +140,7 @@ def test_a_network_that_comes_back_in_time_and_a_late_rank_change_nothing(
     assert_same(run, undisturbed)
 
 
-@pytest.mark.parametrize("in_flight", [False, pytest.param(True, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("in_flight", [False, True])
 def test_ranks_that_are_cut_off_end_and_the_next_launch_goes_on(
     run: Run,
     undisturbed: Run,
