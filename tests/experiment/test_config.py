@@ -315,5 +315,7 @@ def test_differences_name_the_key_and_both_values():
 @pytest.mark.parametrize(
     "path", sorted(ROOT.glob("results/**/config.yaml")), ids=lambda path: path.parent.name
 )
-def test_configs_beside_results_can_be_launched_again(path: Path):
+def test_configs_beside_results_can_be_launched_again(path: Path, monkeypatch):
+    for package in ROOT.glob("examples/*/"):  # some are of environments of one's own
+        monkeypatch.syspath_prepend(str(package))
     assert load_experiment(path).name == path.parent.name
