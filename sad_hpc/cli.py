@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
 from sad_hpc.parallel import preemption
@@ -18,6 +19,9 @@ from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
+
+if TYPE_CHECKING:
+    from sad_hpc.storage.run import Run
 
 GROUPS = {
     "pipeline": ("launch", "status", "doctor"),
@@ -397,7 +401,7 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _export_episodes(options: argparse.Namespace, run) -> int:  # type: ignore[no-untyped-def]
+def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
     from sad_hpc.dataset.interchange import ROOT, dataset_id, export_episodes
     from sad_hpc.dataset.reader import load_complete
 

@@ -68,20 +68,23 @@ def print_outcome(name: str, outcome: Outcome) -> None:
     print(f"{verdict:4}  {name:14}  {detail}", flush=True)
 
 
-def _probe(command: list[str], seconds: float = PROBE_SECONDS) -> tuple[bool, str]:
+def _probe(command: list[str]) -> tuple[bool, str]:
     """Whether a command succeeds, and its output or the last line of its error."""
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
         )
     except OSError as error:
         return False, str(error.strerror)
     except subprocess.TimeoutExpired:
-        return False, f"no answer in {seconds:.0f} s (on a busy machine, ask again)"
+        return False, f"no answer in {PROBE_SECONDS} s (on a busy machine, ask again)"
     if result.returncode == 0:
         return True, result.stdout.strip()
-    lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
-    return False, lines[-1]
+    return False, _error_lines(result)[-1]
+
+
+def _error_lines(ended: "subprocess.CompletedProcess[str]") -> list[str]:
+    return ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
 
 
 def _probe_python(code: str) -> tuple[bool, str]:
@@ -95,7 +98,7 @@ def _config(config: Path) -> Outcome:
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if ended.returncode == 0:
         return "ok", ended.stdout.strip()
-    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+    lines = _error_lines(ended)
     if hung := [number for number, line in enumerate(lines) if line.startswith("Timeout (")]:
         place = next((line for line in lines[hung[0] :] if line.startswith("  File ")), "")
         return "miss", (

@@ -7,10 +7,10 @@ training goes on.  Nothing leaves the machine unless the user's own environment 
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sad_hpc.storage.files import read_json
 
@@ -94,6 +94,8 @@ class MLflow:
 
     def _begun(self, folder: Path) -> str:
         """The id of the training's run."""
+        import pandas as pd
+
         name = _experiment(folder)
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
@@ -101,8 +103,9 @@ class MLflow:
         for run in self._client.search_runs([experiment], query):
             return str(run.info.run_id)
         identity = str(self._client.create_run(experiment, run_name=folder.name).info.run_id)
-        for key, value in _leaves(read_json(folder / "config.json")):
-            self._client.log_param(identity, key, value)
+        (settings,) = pd.json_normalize(read_json(folder / "config.json")).to_dict("records")
+        for key, value in settings.items():
+            self._client.log_param(identity, str(key), value)
         return identity
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
@@ -157,15 +160,6 @@ class Trackers:
 
 def _experiment(folder: Path) -> str:
     return folder.absolute().parents[1].name
-
-
-def _leaves(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys."""
-    if not isinstance(settings, dict):
-        yield key, settings
-        return
-    for name, value in settings.items():
-        yield from _leaves(value, f"{key}.{name}" if key else name)
 
 
 def _say_left_out(name: str, error: Exception) -> None:

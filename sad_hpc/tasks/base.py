@@ -39,7 +39,10 @@ class TaskFamily(ABC):
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self.code = code_digests([type(self)])
 
+    code: tuple[str, ...]
+    """Digests of code outside of this package that decides the data (see `code_digests`)."""
     name: str
     """The word in the `task_family` column of result tables, such as darkroom_large."""
     n_actions: int
@@ -87,11 +90,6 @@ class TaskFamily(ABC):
     def reward_scale(self) -> float:
         """Multiplied with rewards before the model sees them."""
         return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """Digests of code outside of this package that decides the data (see `code_digests`)."""
-        return code_digests([type(self)])
 
     def check_data(self, data: DataConfig) -> None:
         """Refuses what no data of this family can be made by.

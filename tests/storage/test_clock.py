@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from sad_hpc.storage.lock import HEARTBEAT, held
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, clockless_metrics
 from tests.preload import compiled
-from tests.storage.test_lock import hold
+from tests.storage.test_lock import beating, hold
 
 pytestmark = pytest.mark.faults
 
@@ -117,18 +116,8 @@ def test_signs_of_life_count_whatever_the_file_servers_clock_says(
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     monkeypatch.setattr(holder, "REQUEUED_SECONDS", 2.0)
     process = hold(tmp_path, 5.0)
-
-    def beat() -> None:
-        while process.poll() is None:
-            (tmp_path / HEARTBEAT).write_text("{}")
-            os.utime(tmp_path / HEARTBEAT, (time.time() + ahead,) * 2)
-            time.sleep(0.2)
-
-    ticks = threading.Thread(target=beat)
-    ticks.start()
-    with held(tmp_path):
+    with beating(process, tmp_path, ahead), held(tmp_path):
         assert process.wait(timeout=5) == 0
-    ticks.join()
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +24,7 @@ from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import SingleProcess
 from sad_hpc.storage import lock as holder
-from sad_hpc.storage.lock import held
+from sad_hpc.storage.lock import HEARTBEAT, held
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
@@ -110,23 +111,36 @@ def test_a_job_that_was_queued_again_lets_its_earlier_start_end(
         process.wait(timeout=5)
 
 
+@contextmanager
+def beating(process: "subprocess.Popen[str]", folder: Path, ahead: float = 0) -> Iterator[None]:
+    """Within this block the holder of a folder shows signs of life, until it ends.
+
+    Args:
+        process: the holder.
+        folder: that it holds.
+        ahead: seconds by which the file server's clock is.
+    """
+
+    def beat() -> None:
+        while process.poll() is None:
+            (folder / HEARTBEAT).write_text("{}")
+            os.utime(folder / HEARTBEAT, (time.time() + ahead,) * 2)
+            time.sleep(0.2)
+
+    ticks = threading.Thread(target=beat)
+    ticks.start()
+    yield
+    ticks.join()
+
+
 def test_an_earlier_start_that_shows_signs_of_life_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     monkeypatch.setattr(holder, "REQUEUED_SECONDS", 1.5)
     process = hold(tmp_path, 4.0)
-
-    def beat() -> None:
-        while process.poll() is None:
-            (tmp_path / "progress.json").write_text("{}")
-            time.sleep(0.2)
-
-    ticks = threading.Thread(target=beat)
-    ticks.start()
-    with held(tmp_path):
+    with beating(process, tmp_path), held(tmp_path):
         assert process.wait(timeout=5) == 0
-    ticks.join()
 
 
 def test_whoever_waits_can_be_stopped(

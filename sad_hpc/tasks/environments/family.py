@@ -25,9 +25,8 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.environments.actions import Choices, Vectors
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replay import choose_adapter
-from sad_hpc.tasks.environments.simulator import Simulator, environment_code
+from sad_hpc.tasks.environments.simulator import Simulator
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
-from sad_hpc.tasks.environments.task import make_environment
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 LOOKED_AT = 16
@@ -74,12 +73,7 @@ class Gymnasium(SimulatedFamily):
         self.n_actions = probe.choices or config.bins
         self.state_center, self.state_scale = probe.center, probe.scale
         self._reward_scale = probe.reward_scale
-        self._code = probe.code
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See TaskFamily."""
-        return self._code
+        self.code = probe.code
 
     @property
     def reward_scale(self) -> float:
@@ -148,7 +142,7 @@ def _probe(config_json: str) -> Probe:
         # A number that never changed in random play is left as large as it is.
         tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
         rounded(1 / spread) if spread > 1e-6 else 1.0,
-        environment_code(make_environment(tasks[0].id, tasks[0].make)),
+        simulators.code,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sad_hpc.errors import ConfigError, EnvironmentFailure
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.observations import Observations, first_not_finite
-from sad_hpc.tasks.environments.simulator import Simulator
+from sad_hpc.tasks.environments.simulator import Simulator, environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.simulated import Simulators
 
@@ -53,6 +53,11 @@ class EnvironmentSimulators(Simulators):
         self.ended = np.zeros(n, np.bool_)
         self._seeds, self._steps = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.start(np.arange(n), generator)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Digests of what the user has written of the environment (see `code_digests`)."""
+        return environment_code(self._simulators[0].environment)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
         """See Simulators."""

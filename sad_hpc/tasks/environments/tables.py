@@ -55,7 +55,7 @@ class GymnasiumTable(StochasticFamily):
                 "`integers` and `choice` without `test`; family: gymnasium takes any laws"
             )
         environment = _with_table(self._task(0))
-        self._code = environment_code(environment)
+        self.code = environment_code(environment)
         outcomes = [each for state in environment.P.values() for each in state.values()]
         self.n_outcomes = max(map(len, outcomes))
         self.n_actions = max(map(len, environment.P.values()))
@@ -82,11 +82,6 @@ class GymnasiumTable(StochasticFamily):
     def reward_scale(self) -> float:
         """See TaskFamily."""
         return super().reward_scale if self.sparse_reward else self._reward_scale
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See TaskFamily."""
-        return self._code
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """See TabularFamily."""
