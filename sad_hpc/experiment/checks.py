@@ -179,6 +179,11 @@ def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
         )
     if experiment.pretrain.repeated_contexts:
         _check_repetitions(experiment, where)
+    elif experiment.pretrain.repeated_rewards > 1:
+        raise ConfigError(
+            f"{where}: pretrain.repeated_rewards={experiment.pretrain.repeated_rewards:g} does "
+            "nothing where pretrain.repeated_contexts is 0: set both, or neither"
+        )
 
 
 def _check_repetitions(experiment: Experiment[TaskConfig], where: str) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import Section, row_setting, transient
+from sad_hpc.experiment.config import Section, later, row_setting, transient
 
 
 class DataConfig(Section):
@@ -94,6 +94,9 @@ class PretrainConfig(Section):
     repeated_contexts: float = Field(0.0, ge=0, le=1)
     """Probability that a context is trained on with repetitions (see `pretrain.repetition`), for
     methods with labels of their own and tasks whose steps and rewards are certain."""
+    repeated_rewards: float = later(1.0, ge=1, le=1e6)
+    """In such a context rewarded transitions are favoured by a factor of its own, log-uniform from
+    1 to this."""
     holdout_tasks: int = Field(1024, ge=1)
     """Training tasks that are kept out of training, to measure loss and label accuracy on."""
     checkpoint_minutes: float = transient(5.0, ge=0)

@@ -37,7 +37,8 @@ class Examples:
             seen as images.
         holdout: tasks kept out of training.
         stateless: whether there is one state only, as in bandits.
-        repeated: probability that a context is trained on with repetitions, see `repetitions`.
+        repeated: probability that a context is trained on with repetitions, and how much these may
+            favour rewarded transitions; see `repetitions`.
         ideal: answers to the held-out questions, where they are known.
         bins: of each component of an action, where actions are vectors.
     """
@@ -48,7 +49,7 @@ class Examples:
         columns: dict[str, Tensor],
         holdout: int,
         stateless: bool,
-        repeated: float = 0.0,
+        repeated: tuple[float, float] = (0.0, 1.0),
         ideal: IdealAnswers | None = None,
         bins: int = 0,
     ) -> None:
@@ -96,7 +97,7 @@ class Examples:
         del arrays["parameters"]
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
-        repeated = experiment.pretrain.repeated_contexts
+        repeated = experiment.pretrain.repeated_contexts, experiment.pretrain.repeated_rewards
         return cls(source, columns, holdout, stateless, repeated, ideal, family.n_actions)
 
     @property
@@ -151,10 +152,14 @@ class Examples:
         drawn = np.random.default_rng([seed, step]).integers(choices, size=(size, count))
         return torch.from_numpy(drawn).to(self.device)
 
-    def places(self, seed: int, step: int, size: int) -> Tensor | None:
-        """(size, T): the repetitions of a step's whole batch, see `repetitions`."""
-        horizon = self._context.actions.shape[1]
-        drawn = repetitions(seed, step, size, horizon, self._repeated)
+    def places(self, seed: int, step: int, rows: Tensor) -> Tensor | None:
+        """(n, T): the repetitions of a step's whole batch, whose row numbers (n,) are these; see
+        `repetitions`."""
+        share, favour = self._repeated
+        if share == 0:
+            return None
+        rewarded = (self._context.rewards[rows] > 0).cpu().numpy()
+        drawn = repetitions(seed, step, rewarded, share, favour)
         return None if drawn is None else torch.from_numpy(drawn).to(self.device)
 
     def holdout(self, rank: int, world_size: int) -> Tensor:

@@ -177,7 +177,7 @@ class Trainer:
         mine = slice(self._rank * share, (self._rank + 1) * share)
         rows = order[batch * size : (batch + 1) * size]
         drawn = self._examples.draws(self._seed, self._step, size)
-        places = self._examples.places(self._seed, self._step, size)
+        places = self._examples.places(self._seed, self._step, rows)
         own_places = None if places is None else places[mine]
         examples = self._examples.batch(rows[mine], drawn[mine], own_places)
         self._engine.module.begin_step(self._seed, self._step, self._rank)

@@ -74,6 +74,8 @@ def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
         load_experiment(TINY, ["methods=[AD, DIT]", "pretrain.repeated_contexts=0.5"])
     with pytest.raises(ConfigError, match="noise"):
         load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["pretrain.repeated_contexts=0.5"])
+    with pytest.raises(ConfigError, match="repeated_rewards=9 does nothing"):
+        load_experiment(TINY, ["pretrain.repeated_rewards=9"])
 
 
 def test_a_sweep_is_every_combination_of_every_method():

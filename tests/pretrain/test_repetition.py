@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from sad_hpc.pretrain.examples import Examples
@@ -8,21 +9,25 @@ from sad_hpc.pretrain.repetition import SHAPES, repetitions
 from sad_hpc.storage.run import Run
 
 
+def unrewarded(count: int, horizon: int) -> NDArray[np.bool_]:
+    return np.zeros((count, horizon), np.bool_)
+
+
 def test_a_share_of_the_contexts_has_repetitions_and_the_rest_is_as_it_was():
-    places = repetitions(0, 7, 20_000, 6, 0.3)
+    places = repetitions(0, 7, unrewarded(20_000, 6), 0.3)
     assert places is not None
     assert places.shape == (20_000, 6) and places.min() == 0 and places.max() == 5
     changed = (places != np.arange(6)).any(axis=1).sum()
     unchanged_by_chance = 0.3 * (places.shape[1] ** -6.0)
     assert stats.binomtest(int(changed), 20_000, 0.3 - unchanged_by_chance).pvalue > 1e-3
-    assert repetitions(0, 7, 20, 6, 0.0) is None
+    assert repetitions(0, 7, unrewarded(20, 6), 0.0) is None
 
 
 def test_two_places_hold_the_same_transition_as_often_as_gamma_weights_say():
     """Two draws by Dirichlet(a, ..., a) weights of T are alike with probability (a + 1) / (T a + 1)
     and each of the T transitions is as likely as any other."""
     horizon = 5
-    places = repetitions(3, 0, 40_000, horizon, 1.0)
+    places = repetitions(3, 0, unrewarded(40_000, horizon), 1.0)
     assert places is not None
     low, high = np.log(SHAPES)
 
@@ -37,8 +42,26 @@ def test_two_places_hold_the_same_transition_as_often_as_gamma_weights_say():
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+def test_rewarded_transitions_are_favoured_by_a_log_uniform_factor():
+    """Of two transitions whose weights are gamma(a) and f gamma(a), the second is drawn with the
+    mean of f w / (f w + 1 - w) over w ~ Beta(a, a)."""
+    rewarded = np.tile([False, True], (40_000, 1))
+    places = repetitions(5, 2, rewarded, 1.0, favour=100.0)
+    assert places is not None
+    generator = np.random.default_rng(1)
+    shapes = np.exp(generator.uniform(*np.log(SHAPES), 400_000))
+    shares = generator.beta(shapes, shapes)
+    factors = np.exp(generator.uniform(0, np.log(100.0), len(shares)))
+    expected = float((factors * shares / (factors * shares + 1 - shares)).mean())
+    found = int(places[:, 0].sum())
+    assert stats.binomtest(found, len(places), expected).pvalue > 1e-3
+    assert expected > 0.6, "favour means something"
+    equal = repetitions(5, 2, rewarded, 1.0)
+    assert equal is not None and abs(equal[:, 0].mean() - 0.5) < 0.01
+
+
 def test_repetitions_depend_on_seed_and_step_alone():
-    first, same, later = (repetitions(1, step, 8, 9, 0.5) for step in (4, 4, 5))
+    first, same, later = (repetitions(1, step, unrewarded(8, 9), 0.5) for step in (4, 4, 5))
     assert first is not None and (first == same).all() and (first != later).any()
 
 
@@ -57,4 +80,5 @@ def test_every_part_of_a_context_is_repeated_alike(tiny_run: Run):
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_training_without_repetitions_asks_for_none(tiny_run: Run, step: int):
-    assert Examples.load(tiny_run, "SAD", torch.device("cpu")).places(0, step, 4) is None
+    rows = torch.arange(4)
+    assert Examples.load(tiny_run, "SAD", torch.device("cpu")).places(0, step, rows) is None
