@@ -12,11 +12,15 @@ from pathlib import Path
 
 from sad_hpc.distill import make_block
 from sad_hpc.errors import SadError
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.environments.config import EnvironmentConfig
+from sad_hpc.tasks.environments.idle import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.stochastic import StochasticFamily
 
@@ -25,6 +29,9 @@ TRIAL_TASKS = 4
 
 LONG_BLOCK_MINUTES = 10
 """Progress is told, and work is saved, block by block."""
+
+FEW_STEPS = 300
+"""Of a training; the shortest one of the examples has 680."""
 
 
 def try_config(path: Path) -> str:
@@ -48,7 +55,23 @@ def try_config(path: Path) -> str:
             found.append(f"{len(family.distinct[split]):,} tasks for {split}")
         if isinstance(family, StochasticFamily):  # one whose rewards may miss the threshold
             make_block(family, _few(experiment.data), "train", 0)
-    return "; ".join(found)
+    if isinstance(experiment.task, EnvironmentConfig):
+        found += [
+            f"{name} makes no difference to random play: does the environment use it, and is it "
+            "set before what is derived from it (task.make or task.vary instead of an attribute)?"
+            for name in idle_parameters(experiment.task)
+        ]
+    return "; ".join([*found, _training(experiment)])
+
+
+def _training(experiment: Experiment[TaskConfig]) -> str:
+    settings = experiment.pretrain
+    tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
+    steps = settings.epochs * (tasks // settings.batch_size)
+    told = f"training: {steps:,} steps"
+    if steps < FEW_STEPS:
+        told += ", fewer than any example learns with: raise data.tasks, or else pretrain.epochs"
+    return told
 
 
 def _cost(family: TaskFamily, data: DataConfig) -> str:
@@ -65,7 +88,8 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
             f"loses it: set data.block_tasks={fewer}, which takes a minute"
         )
     rewards = block.arrays["context/rewards"]
-    if rewards.min() == rewards.max():
+    ended = "context/ends" in block.arrays and block.arrays["context/ends"].any()
+    if rewards.min() == rewards.max() and not ended:  # returns differ where episodes end
         cost += (
             f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}: labels "
             "may be drawn among equals, which tell nothing; a longer data.trust_horizon, or other "

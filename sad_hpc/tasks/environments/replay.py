@@ -131,7 +131,7 @@ def _true_episodes(recorder: Recorder) -> list[Episode]:
     while len(episodes) < EPISODES and sum(len(e.steps) for e in episodes) < STEPS:
         episodes.append(recorder.episode(len(episodes)))
     fault = "the start differs" if not np.array_equal(episodes[0].first, again.first) else None
-    fault = fault or _difference(again.steps, episodes[0].steps)
+    fault = fault or first_difference(again.steps, episodes[0].steps)
     if fault is not None:
         raise ConfigError(
             f"{recorder.task} is not made by its seed: after a second reset(seed=0), {fault}; "
@@ -172,13 +172,13 @@ def _episode_fault(simulator: Simulator, recorder: Recorder, episode: Episode) -
         ("in the origin after its copies were stepped", lambda: simulator),
     ]
     for where, trial in trials:
-        fault = _difference(recorder.steps(trial(), rest), true)
+        fault = first_difference(recorder.steps(trial(), rest), true)
         if fault is not None:
             return f"{where}, {fault}"
     return None
 
 
-def _difference(found: list[Step], true: list[Step]) -> str | None:
+def first_difference(found: list[Step], true: list[Step]) -> str | None:
     """In words, the first step that is another."""
     for step, (one, other) in enumerate(zip(found, true, strict=False), start=1):
         unequal = np.flatnonzero(one[0] != other[0])
