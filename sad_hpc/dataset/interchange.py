@@ -66,7 +66,9 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The dataset is whole or not there; Minari does not look into hidden folders.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as unfinished:
+        # Where its own path is relative, it looks for its files in a wrong place.
+        whole = folder.absolute()
+        with tempfile.TemporaryDirectory(dir=whole, prefix=f".{name}-") as unfinished:
             with _minari_folder(unfinished), warnings.catch_warnings(action="ignore"):
                 dataset = minari.create_dataset_from_buffers(
                     name,
