@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "pipeline": ("launch", "status", "doctor"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
-    "data and results": ("inspect", "verify", "report", "export"),
+    "data and results": ("inspect", "verify", "report", "export", "import"),
     "theory": ("theory",),
 }
 
@@ -40,6 +40,7 @@ EXAMPLES = {
     "status": "sad-hpc status runs/darkroom",
     "report": "sad-hpc report --results results",
     "export": "sad-hpc export runs/darkroom --method SAD+ --seed 0 --weights my-policy",
+    "import": "sad-hpc import configs/darkroom.yaml --minari my-datasets/darkroom-train-v0",
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
     "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
@@ -168,6 +169,11 @@ def make_parser() -> argparse.ArgumentParser:
     what.add_argument("--weights", type=Path, metavar="FOLDER", help="a new one, for the model")
     what.add_argument(
         "--minari", type=Path, metavar="DIR", help="folder of Minari datasets, for the episodes"
+    )
+    command = add("import", _import, "Take episodes that others have logged as training contexts.")
+    _add_config(command)
+    command.add_argument(
+        "--minari", type=Path, required=True, metavar="DATASET", help="folder of a Minari dataset"
     )
     command = add("doctor", _doctor, "Check this machine, and say what to do about each miss.")
     command.add_argument(
@@ -416,6 +422,15 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
         f"{count:,} episodes of {manifest.n_tasks:,} tasks: {ROOT}={options.minari}, and "
         f"minari.load_dataset({dataset_id(name, manifest.split)!r})"
     )
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.imported import import_contexts
+
+    run = _load_run(options)
+    name = import_contexts(options.minari, run.experiment, run.contexts)
+    print(f"{run.contexts / name}: collect with data.contexts={name}")
     return 0
 
 

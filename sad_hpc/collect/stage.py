@@ -14,6 +14,7 @@ from typing import Any
 from sad_hpc.collect.image_process import shared_process
 from sad_hpc.collect.throughput import Throughput, peak_memory, sentence
 from sad_hpc.collect.work_queue import deal
+from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
@@ -107,6 +108,7 @@ class SplitCollector:
         self._spent = Throughput()
         self._lost = False
         """Whether a signal ended a block of this rank."""
+        self._imported: ImportedContexts | None = None
         self._failures: dict[int, str] = {}
         """Blocks that this rank has given up, and why."""
 
@@ -128,6 +130,8 @@ class SplitCollector:
     def collect(self) -> None:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
         start = time.perf_counter()
+        if self.split == "train" and self._data.contexts is not None and self.missing:
+            self._imported = self._communicator.bcast(self._contexts() if self._is_first else None)
         finished = deal(
             self._communicator,
             self.missing,
@@ -151,6 +155,9 @@ class SplitCollector:
         if left:
             reason = f"stopped with {left} blocks of {self.split} left"
             raise Preempted(f"{reason}, {INSIDE}" if lost else reason, requeue)
+
+    def _contexts(self) -> ImportedContexts:
+        return ImportedContexts.load(self._run.contexts, self._run.experiment)
 
     def _begins_no_more(self) -> bool:
         return preemption.requested() or len(self._failures) >= MOST_FAILURES
@@ -221,7 +228,11 @@ class SplitCollector:
     def _distilled(self, number: int) -> Block | None:
         """Contexts and labels of a block; see `_write`."""
         what = self._family, self._data, self.split, number
-        make = functools.partial(make_block, *what, **self._options)
+        options: dict[str, Any] = dict(self._options)
+        if self._imported is not None:
+            with self._spent.phase("I/O"):
+                options["given"] = self._imported.block(number)
+        make = functools.partial(make_block, *what, **options)
         for attempt in range(1, TRIES + 1):
             try:
                 with self._spent.phase("kernels"):

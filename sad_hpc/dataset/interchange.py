@@ -56,7 +56,7 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
             tasks of this family have no observations for it.
         DatasetError: the split is damaged.
     """
-    minari, name = _library(), dataset_id(experiment, manifest.split)
+    minari, name = minari_library(), dataset_id(experiment, manifest.split)
     family, data = origin_of(manifest)
     observations, actions = observation_space(family), action_space(family)
     split = {"split": manifest.split, "signature": manifest.signature}
@@ -66,7 +66,9 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The dataset is whole or not there; Minari does not look into hidden folders.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as unfinished:
+        # Where its own path is relative, it looks for its files in a wrong place.
+        whole = folder.absolute()
+        with tempfile.TemporaryDirectory(dir=whole, prefix=f".{name}-") as unfinished:
             with _minari_folder(unfinished), warnings.catch_warnings(action="ignore"):
                 dataset = minari.create_dataset_from_buffers(
                     name,
@@ -187,7 +189,12 @@ def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
     dataset.storage.update_episode_metadata(tasks, range(before, before + len(cut)))
 
 
-def _library() -> ModuleType:
+def minari_library() -> ModuleType:
+    """Minari.
+
+    Raises:
+        SadError: it is not installed.
+    """
     try:
         import minari
     except ImportError as error:
@@ -211,6 +218,8 @@ def _minari_folder(folder: str) -> Iterator[None]:
 
 def _policy(data: DataConfig, split: str) -> str:
     """Who acts in the episodes."""
+    if data.contexts and split == "train":
+        return "as logged"
     if data.source_steps:
         return "tabular Q-learning"
     if data.context_policy == "drawn" and split == "train":

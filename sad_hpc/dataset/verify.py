@@ -104,6 +104,9 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     """Checks every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
     manifest = Manifest.load(folder)
     family, data = origin_of(manifest)
+    # Stretches of a learning history, and what others have logged, go on from one episode to the
+    # next without an end.
+    cut = bool(data.source_steps or (data.contexts and manifest.split == "train"))
     faults: list[str] = []
     if not manifest.complete:
         faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}")
@@ -123,7 +126,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
         found = found or [
             *_index_faults(arrays, rows),
             *_label_faults(arrays, family),
-            *_dynamics_faults(arrays, family, sampled_tasks, data),
+            *_dynamics_faults(arrays, family, sampled_tasks, cut),
         ]
         faults += [f"{folder / entry.name}: {fault}" for fault in found]
         checksums.append(entry.checksum)
@@ -190,13 +193,17 @@ def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
     return faults
 
 
-def _dynamics_faults(
-    arrays: Arrays, family: TaskFamily, sampled: int, data: DataConfig
-) -> list[str]:
-    """Whether the contexts of a shard's first tasks can have come from these tasks."""
+def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool) -> list[str]:
+    """Whether the contexts of a shard's first tasks can have come from these tasks.
+
+    Args:
+        arrays: of the shard.
+        family: of the tasks.
+        sampled: how many tasks are looked at.
+        cut: whether episodes may be cut anywhere.
+    """
     faults = []
-    # Stretches of a learning history go on from one episode to the next.
-    names_of_groups = {"episodes": "histories"} if data.source_steps else {}
+    names_of_groups = {"episodes": "histories"} if cut else {}
     for group in family.context_groups:
         names = ["states", "actions", "rewards", "next_states"]
         names += ["ends"] if family.has_ends else []

@@ -1,11 +1,13 @@
 """Writing: a shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from sad_hpc.dataset.schema import (
     VIRTUAL,
@@ -28,19 +30,26 @@ def shard_content(block: Block, signature: str, config: dict[str, Any], family: 
     Raises:
         DatasetError: they do not.
     """
+    return arrays_content(
+        block.arrays, root_attributes(signature, config, family, block.transitions)
+    )
+
+
+def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any]) -> bytes:
+    """The bytes of a file of arrays that have the task as their first axis; see `shard_content`."""
 
     def fill(file: h5py.File) -> None:
-        for name, array in block.arrays.items():
+        for name, array in arrays.items():
             filters = compression(name)
             chunks = chunk_shape(array)
             file.create_dataset(name, data=array, chunks=chunks, fletcher32=True, **filters)
-        file.attrs.update(root_attributes(signature, config, family, block.transitions))
+        file.attrs.update(attributes)
 
     content = file_image(fill)
     with h5py.File(io.BytesIO(content), "r") as file:
-        for name, array in block.arrays.items():
+        for name, array in arrays.items():
             if not np.array_equal(file[name][...], array):
-                first = block.arrays["tasks/index"][0]
+                first = arrays["tasks/index"][0]
                 raise DatasetError(
                     f"the block of task {first}: {name} reads back differently; check this machine"
                 )

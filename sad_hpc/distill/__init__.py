@@ -23,7 +23,8 @@ def make_block(
         data: how many tasks, and how labels are distilled.
         split: train or test.
         block: 0, 1, ... up to n_tasks / block_tasks.
-        options: of simulated families `policy`, which label rollouts follow.
+        options: of simulated families `policy`, which label rollouts follow; of families that take
+            contexts `given`, the block's tasks and contexts instead of drawn ones.
     """
     raise TypeError(f"no kernels for {type(family).__name__}")
 

@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, Draw, Transitions
+from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import Labels, best_action
 from sad_hpc.experiment.sections import DataConfig
@@ -23,18 +23,18 @@ SHAPES = (0.05, 2.0)
 """Range of the Dirichlet parameter of drawn policies."""
 
 
-def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int) -> Block:
+def bandit_block(
+    family: BanditFamily, data: DataConfig, split: str, block: int, given: Given | None = None
+) -> Block:
     """See `distill.make_block`."""
     purposes = ("tasks", "context", "policies", "sad", "dpt", "dpt_star")
     draw = Draw.of(family, data, split, block, purposes)
-    count, policy, streams = draw.count, draw.policy, draw.streams
-    horizon = family.config.horizon
-    means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
-    if data.context_policy == "drawn" and split == "train":
-        actions = pull_by_drawn_policies(count, family, streams["policies"])
+    policy, streams = draw.policy, draw.streams
+    if given is None:
+        means = family.draw_means(draw.count, np.random.default_rng(streams["tasks"]))
+        context = draw_context(family, data, split, draw, means)
     else:
-        actions = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
-    rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
+        means, context = given.parameters, given.context
     means_of_query = np.repeat(means, data.queries_per_task, axis=0)
     sad, pulls = distill_bandit_labels(
         means_of_query,
@@ -44,15 +44,27 @@ def bandit_block(family: BanditFamily, data: DataConfig, split: str, block: int)
         data.tie_break == "random",
         streams["sad"],
     )
-    states, queries = np.zeros((count, horizon, 1), np.uint8), np.zeros((len(sad), 1), np.uint8)
-    stored = rewards.astype(family.reward_dtype, copy=False)
-    context = Transitions(states, actions, stored, states)
+    queries = np.zeros((len(sad), 1), np.uint8)
     labels = {
         "sad": Labels(queries, sad, pulls),
         "dpt": Labels(queries, pull_arms(policy, len(queries), streams["dpt"])),
         "dpt_star": Labels(queries, means_of_query.argmax(axis=1).astype(np.uint8)),
     }
     return Block.of(draw.first, means, {"context": context}, labels)
+
+
+def draw_context(
+    family: BanditFamily, data: DataConfig, split: str, draw: Draw, means: NDArray[np.float32]
+) -> Transitions:
+    """T pulls in each of the tasks with means (n, A)."""
+    shape, streams = (draw.count, family.config.horizon), draw.streams
+    if data.context_policy == "drawn" and split == "train":
+        actions = pull_by_drawn_policies(draw.count, family, streams["policies"])
+    else:
+        actions = pull_arms(draw.policy, shape[0] * shape[1], streams["context"]).reshape(shape)
+    rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
+    states = np.zeros((*shape, 1), np.uint8)
+    return Transitions(states, actions, rewards.astype(family.reward_dtype, copy=False), states)
 
 
 def pull_arms(

@@ -77,6 +77,16 @@ class Transitions:
 
 
 @dataclass(frozen=True)
+class Given:
+    """n training tasks and their contexts, where somebody else has logged them."""
+
+    parameters: NDArray[Any]
+    """(n, p)"""
+    context: Transitions
+    """(n, T, ...), in time order"""
+
+
+@dataclass(frozen=True)
 class Block:
     """n tasks with everything that a dataset file holds of them."""
 

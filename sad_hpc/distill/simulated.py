@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, Draw, Transitions
+from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
 from sad_hpc.distill.play import Act, Behavior, RolloutPolicy, play
 from sad_hpc.experiment.sections import DataConfig
@@ -35,19 +35,23 @@ def simulated_block(
     split: str,
     block: int,
     policy: RolloutPolicy | None = None,
+    given: Given | None = None,
 ) -> Block:
     """See `distill.make_block`; `policy` plays behind a label's first action, and in half of the
     rollouts that search for query states, instead of the behavior policy."""
     draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
-    parameters = family.draw_tasks(split, draw.count, generators["tasks"])
     horizon, behavior = family.config.horizon, Behavior.of(family, draw.policy)
-    context = play(
-        family.simulators(parameters, generators["context"]),
-        horizon,
-        behavior.act(generators["context"]),
-        generators["context"],
-    )
+    if given is None:
+        parameters = family.draw_tasks(split, draw.count, generators["tasks"])
+        context = play(
+            family.simulators(parameters, generators["context"]),
+            horizon,
+            behavior.act(generators["context"]),
+            generators["context"],
+        )
+    else:
+        parameters, context = given.parameters, given.context
     rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
     of_sad = generators["sad"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, Draw
+from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import (
     sample_episodes,
     sample_state_actions,
@@ -58,22 +58,47 @@ def block_tables(
     return Tables.of(family, every[distinct]), number_of_task.reshape(-1)
 
 
-def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: int) -> Block:
-    """See `distill.make_block`."""
-    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
-    count, policy, streams = draw.count, draw.policy, draw.streams
-    rule = LabelRule.of(data, family.sparse_reward)
-    tables, mdp_of_task = block_tables(family, split, draw)
-    tasks = (family, tables.mdps, mdp_of_task, policy)
-    context = sample_transitions(*tasks, streams["context"])
+def given_tables(family: TabularFamily, given: Given) -> tuple[Tables, NDArray[np.int64]]:
+    """As `block_tables`, of tasks that are given."""
+    distinct, number_of_task = np.unique(given.parameters, axis=0, return_inverse=True)
+    return Tables.of(family, distinct), number_of_task.reshape(-1)
+
+
+def drawn_contexts(
+    family: TabularFamily,
+    data: DataConfig,
+    draw: Draw,
+    tables: Tables,
+    mdp_of_task: NDArray[np.int64],
+) -> dict[str, Transitions]:
+    """Contexts of both kinds, by their group."""
+    tasks = (family, tables.mdps, mdp_of_task, draw.policy)
+    context = sample_transitions(*tasks, draw.streams["context"])
     if data.source_steps:
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning is for certain tables"
         episodes = sample_histories(
-            family, tables.mdps, mdp_of_task, policy, data.source_steps, data.discount,
-            streams["episodes"],
+            family, tables.mdps, mdp_of_task, draw.policy, data.source_steps, data.discount,
+            draw.streams["episodes"],
         )  # fmt: skip
     else:
-        episodes = sample_episodes(*tasks, streams["episodes"])
+        episodes = sample_episodes(*tasks, draw.streams["episodes"])
+    return {"context": context, "episodes": episodes}
+
+
+def tabular_block(
+    family: TabularFamily, data: DataConfig, split: str, block: int, given: Given | None = None
+) -> Block:
+    """See `distill.make_block`."""
+    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    policy, streams = draw.policy, draw.streams
+    rule = LabelRule.of(data, family.sparse_reward)
+    if given is None:
+        tables, mdp_of_task = block_tables(family, split, draw)
+        contexts = drawn_contexts(family, data, draw, tables, mdp_of_task)
+        spent = {"episodes": draw.count * data.source_steps} if data.source_steps else {}
+    else:  # the same transitions in both groups: nobody can have logged Algorithm 1's
+        tables, mdp_of_task = given_tables(family, given)
+        contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
     sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"])
     drawn = functools.partial(sample_state_actions, tables.mdps, mdp_of_query, policy)
@@ -89,11 +114,11 @@ def tabular_block(family: TabularFamily, data: DataConfig, split: str, block: in
     return Block.of(
         draw.first,
         np.take(tables.parameters, mdp_of_task, axis=0),
-        {"context": context, "episodes": episodes},
+        contexts,
         {
             "sad": Labels(cells(sad.query_states), sad.actions, sad.transitions),
             "dpt": Labels(cells(dpt_states), dpt_actions),
             "dpt_star": Labels(cells(star_states), star_actions),
         },
-        {"episodes": count * data.source_steps} if data.source_steps else None,
+        spent,
     )

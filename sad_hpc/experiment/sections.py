@@ -47,6 +47,9 @@ class DataConfig(Section):
     source_steps: int = row_setting(0, ge=0, le=10**12)
     """Steps of Q-learning in every task, of whose history `episodes` are T successive ones; 0: they
     are rollouts of the behavior policy."""
+    contexts: str | None = row_setting(None, pattern="^minari-[0-9a-f]{12}$", later=True)
+    """The training tasks and their contexts, where `sad-hpc import` has them from somebody's logged
+    episodes: it prints this name, which has a digest of them.  null: they are drawn."""
     block_tasks: int = Field(2048, ge=1)
     """Tasks in a block: the unit of sharding, of random streams and of resuming."""
     schedule: Literal["dynamic", "static"] = transient("dynamic")

@@ -54,6 +54,7 @@ def launch(
     """
     arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
     _check_models(run)
+    _check_contexts(run)
     steps = graph(run)
     _check_resources(steps, cluster)
     if dry_run:
@@ -128,6 +129,15 @@ def _check_models(run: Run) -> None:
             f"{source.path} lacks {names}: launch that experiment first, with the "
             "same --runs and with the settings that 'pretrained' has here"
         )
+
+
+def _check_contexts(run: Run) -> None:
+    """Contexts of others that are still to be collected must have been imported."""
+    for own in run.with_datasets():
+        if own.experiment.data.contexts is not None and own.data().done is None:
+            from sad_hpc.dataset.imported import ImportedContexts  # a second, for Numba
+
+            ImportedContexts.load(own.contexts, own.experiment)
 
 
 def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:

@@ -91,7 +91,8 @@ class Examples:
                 arrays["rewards"], dit.discount, arrays.get("ends")
             )
         ideal, holdout = None, experiment.pretrain.holdout_tasks
-        if source.labels is not None:
+        # By what law the tasks come that others have logged is not known.
+        if source.labels is not None and experiment.data.contexts is None:
             last = {key: array[-holdout:] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)
         del arrays["parameters"]

@@ -2,6 +2,7 @@
 
     runs/<experiment>/
         config.json  provenance.json  jobs.json
+        contexts/<name>/                             contexts that others have logged
         data/<signature>/                            one dataset
         checkpoints/<method>-seed<k>-<signature>/    one trained model
         evaluations/<method>-seed<k>-<signature>/    one element's result.h5
@@ -198,6 +199,11 @@ class Run:
     def data(self) -> StageFolder:
         """The dataset's folder; a variant's run may have another (see `of_row`)."""
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
+
+    @property
+    def contexts(self) -> Path:
+        """Where `sad-hpc import` puts contexts that others have logged."""
+        return self.path / "contexts"
 
     def checkpoint(self, row: str, seed: int) -> StageFolder:
         """The folder of one trained model, in the run of the experiment that trains it."""

@@ -53,6 +53,7 @@ class BanditFamily(TaskFamily):
     state_scale = (1.0,)
     certain = False
     draws_policies = True
+    takes_contexts = True
     context_groups = ("context",)
 
     def __init__(self, config: BanditConfig) -> None:
@@ -73,6 +74,13 @@ class BanditFamily(TaskFamily):
                 f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 "
                 "would play for ever"
             )
+
+    def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float32]:
+        """See TaskFamily; the means of both kinds of bandit are uniform on [0, 1]."""
+        possible = (parameters >= 0) & (parameters <= 1)
+        if parameters.shape[1] != self.n_actions or not possible.all():
+            raise self.no_task(parameters[possible.all(axis=1).argmin()])
+        return parameters.astype(np.float32)
 
     @abstractmethod
     def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts
@@ -76,6 +76,8 @@ class TaskFamily(ABC):
     """Whether Q-learning can make histories of its tasks (`data.source_steps`)."""
     draws_policies: bool = False
     """Whether each context can have a random policy of its own (`data.context_policy: drawn`)."""
+    takes_contexts: bool = False
+    """Whether others can have logged its contexts (`data.contexts`); see `stored_tasks`."""
     follows_models: bool = False
     """Whether label rollouts can be those of a trained model (`data.rounds`)."""
     context_groups: tuple[str, ...] = ("context", "episodes")
@@ -103,6 +105,29 @@ class TaskFamily(ABC):
             raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
         if data.rounds > 1 and not self.follows_models:
             raise ConfigError(f"data.rounds={data.rounds} is for simulated task families")
+        if data.contexts is None:
+            return
+        if not self.takes_contexts:
+            raise ConfigError("data.contexts is for tabular and simulated families, and bandits")
+        for key, usual in (("source_steps", 0), ("context_policy", "behavior")):
+            if (value := getattr(data, key)) != usual:
+                raise ConfigError(
+                    f"data.{key}={value} says how contexts are drawn, but data.contexts are "
+                    f"logged ones: set it to {usual}, or data.contexts to null"
+                )
+
+    def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[Any]:
+        """Somebody's parameters (n, p) as a dataset stores them; for `takes_contexts`.
+
+        Raises:
+            SadError: one is no training task of this family.
+        """
+        raise NotImplementedError(f"{self.name} does not know its tasks again")
+
+    def no_task(self, parameters: NDArray[np.float64]) -> SadError:
+        """What is raised where parameters (p,) are none of a training task."""
+        values = ", ".join(f"{value:g}" for value in parameters)
+        return SadError(f"parameters ({values}) are none of a training task of {self.name}")
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:
@@ -135,6 +160,7 @@ class TabularFamily(TaskFamily):
 
     data_revision = 2
     has_histories = True
+    takes_contexts = True
     start_state: int
     """Every episode starts here, unless `starts` says otherwise."""
     n_outcomes: int = 1
@@ -174,6 +200,15 @@ class TabularFamily(TaskFamily):
         """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
         distinct = self.distinct[split]
         return distinct[self.distinct_numbers(len(distinct), first, count)]
+
+    def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.int16]:
+        """See TaskFamily."""
+        every = self.distinct["train"]
+        number_of = {tuple(row): number for number, row in enumerate(every.tolist())}
+        numbers = np.array([number_of.get(tuple(row), -1) for row in parameters.tolist()])
+        if (numbers < 0).any():
+            raise self.no_task(parameters[numbers.argmin()])
+        return every[numbers]
 
     def distinct_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
         """(count,): which of the `distinct` ones tasks first .. first + count - 1 are."""

@@ -186,6 +186,14 @@ def test_a_run_without_a_dataset_has_no_episodes(
     assert not (tmp_path / "shared").exists()
 
 
+def test_a_folder_may_be_relative(
+    tiny_run: Run, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(tiny_run.path), "--minari", "shared"]) == 0
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["tiny-train-v0"]
+
+
 def test_an_export_that_fails_leaves_nothing(
     tiny_run: Run, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

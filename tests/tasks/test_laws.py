@@ -61,6 +61,25 @@ def test_values_are_what_the_environment_is_given() -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"a": {"integers": [3, 6]}, "b": {"choice": ["x", "y", "z"]}},
+        {"seed": {"integers": [0, 2**30]}, "b": {"integers": [0, 3]}},
+        {"a": {"integers": [3, 6], "test": {"integers": [7, 9]}}},
+        {"a": {"uniform": [2, 5], "test": {"uniform": [6, 7]}}, "b": {"normal": [1, 3]}},
+    ],
+)
+def test_training_tasks_are_known_again(given: dict[str, Any]) -> None:
+    made = laws(0.3, **given)
+    train, test = rows(made, "train", 500), rows(made, "test", 500)
+    assert made.allow(train).all()
+    assert not made.allow(test).any()
+    strange = train.copy()
+    strange[:, 0] += 0.5 if "uniform" not in given["a" if "a" in given else "seed"] else 9
+    assert not made.allow(strange).any()
+
+
+@pytest.mark.parametrize(
     "law, message",
     [
         ({"uniform": [2, 1]}, "lower end first"),

@@ -106,6 +106,14 @@ class Gymnasium(SimulatedFamily):
         """See SimulatedFamily."""
         return self.config.laws.draw(split, count, generator)
 
+    def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See TaskFamily."""
+        stored = super().stored_tasks(parameters)
+        possible = self.config.laws.allow(stored)
+        if not possible.all():
+            raise self.no_task(parameters[possible.argmin()])
+        return stored
+
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> EnvironmentSimulators:

@@ -61,6 +61,14 @@ class Range(Section):
         """(count,): the values at places 0..size-1: integers, or of choices the places."""
         return (places + (self.integers[0] if self.integers is not None else 0)).astype(np.float64)
 
+    def allows(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(count,): whether numbers, or of choices places, can have been drawn."""
+        if self.size is not None:
+            places = numbers - (self.integers[0] if self.integers is not None else 0)
+            return (places == np.floor(places)) & (places >= 0) & (places < self.size)
+        low, high = self.uniform or (-math.inf, math.inf)
+        return (numbers >= low) & (numbers <= high)  # rounding may draw the upper end
+
     def draw(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """(count,): numbers, or of choices their places."""
         if self.size is not None:
@@ -169,6 +177,17 @@ class Laws:
         while (wrong := np.flatnonzero(~self._belong(rows, split))).size:
             rows[wrong] = self._independent(split, len(wrong), generator)
         return rows
+
+    def allow(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(n,): whether tasks (n, p) can be of training."""
+        columns = zip(self._laws.values(), rows.T, strict=True)
+        possible: NDArray[np.bool_] = np.all([law.allows(each) for law, each in columns], axis=0)
+        if self.total is None:
+            return possible
+        if self.total > DEALT:
+            return possible & self._belong(rows, "train")
+        dealt = set(map(tuple, self.rows(self.dealt("train")).tolist()))
+        return np.array([tuple(row) in dealt for row in rows.tolist()])
 
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """(count, p): the tasks of these numbers, of finitely many."""

@@ -1,0 +1,137 @@
+"""Imported contexts: training tasks that others have logged, in the blocks of the dataset to come.
+
+    runs/<experiment>/contexts/minari-<digest>/     shard-00000.h5 ... manifest.json
+
+A shard has the groups `context` and `tasks` of a block.  The name has the digest of them all, so
+that whoever names such contexts (`data.contexts`) says what is in them: other content has another
+name, and with it the dataset another signature.  Collecting reads a shard a block, and makes its
+labels; Minari is needed for importing alone.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.dataset.logged import LoggedTasks
+from sad_hpc.dataset.reader import read_shard
+from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
+from sad_hpc.dataset.writer import arrays_content, write_shard
+from sad_hpc.distill.block import Block, Given, Transitions
+from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.experiment.config import differences, resolved, signature
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.storage.files import write_error
+from sad_hpc.tasks.base import TaskFamily, make_family
+
+PREFIX = "minari-"
+REMEDY = "`sad-hpc import CONFIG --minari DATASET` makes them"
+
+
+def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> str:
+    """Writes the contexts of an experiment's training tasks, from a Minari dataset.
+
+    Args:
+        source: folder of the Minari dataset; of its tasks the first are taken, as many as the
+            experiment has for training.
+        experiment: whose tasks, T and blocks.
+        folder: of all imported contexts of the run.
+
+    Returns:
+        the name that `data.contexts` takes.
+
+    Raises:
+        SadError: see `LoggedTasks`; or there are too few tasks, or nothing can be written.
+        ConfigError: other settings of `data` are against it.
+    """
+    family = make_family(experiment.task)
+    family.check_data(experiment.data.model_copy(update={"contexts": PREFIX}))
+    logged, manifest = LoggedTasks(source, family), _nothing_yet(experiment, family)
+    if len(logged) < manifest.n_tasks:
+        raise SadError(
+            f"{source} has {len(logged)} tasks, but data.tasks={experiment.data.tasks} are "
+            f"{manifest.n_tasks} for training: lower data.tasks"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # They are whole or not there.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".import-") as unfinished:
+            made = Path(unfinished) / "contexts"
+            made.mkdir()
+            _write(made, manifest, logged, experiment.data.block_tasks)
+            name = _name(manifest)
+            if not (folder / name).exists():  # then it has the same content
+                made.rename(folder / name)
+    except OSError as error:
+        raise write_error(folder, error) from error
+    return name
+
+
+@dataclass(frozen=True)
+class ImportedContexts:
+    """The contexts that `data.contexts` names, block by block."""
+
+    folder: Path
+    manifest: Manifest
+
+    @classmethod
+    def load(cls, folder: Path, experiment: Experiment[Any]) -> "ImportedContexts":
+        """Those of an experiment, from the folder of all imported contexts of its run.
+
+        Raises:
+            SadError: they are missing, damaged, or of other tasks, T or blocks.
+        """
+        path = folder / str(experiment.data.contexts)
+        wanted = _nothing_yet(experiment, make_family(experiment.task))
+        try:
+            manifest = Manifest.load(path)
+        except DatasetError as error:
+            raise SadError(f"no imported contexts at {path}: {REMEDY}") from error
+        if changed := differences(manifest.config, wanted.config):
+            raise SadError(f"{path} is of another config ({'; '.join(changed)}): import it again")
+        if not manifest.complete or _name(manifest) != path.name:
+            raise SadError(f"{path} has other contexts than it says: remove it; {REMEDY}")
+        return cls(path, manifest)
+
+    def block(self, number: int) -> Given:
+        """A block's tasks and contexts.
+
+        Raises:
+            DatasetError: its shard is missing or damaged.
+        """
+        entry = self.manifest.shards[number]
+        try:
+            arrays = read_shard(self.folder, self.manifest, entry)
+        except DatasetError as error:
+            path = self.folder / entry.name
+            raise DatasetError(
+                f"{path} is missing or damaged: remove {self.folder}; {REMEDY}"
+            ) from error
+        prefix = "context/"
+        parts = {n.removeprefix(prefix): arrays[n] for n in arrays if n.startswith(prefix)}
+        return Given(arrays["tasks/parameters"], Transitions(**parts))
+
+
+def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
+    """The manifest of the contexts that an experiment needs, before there are any."""
+    data = {key: getattr(experiment.data, key) for key in ("tasks", "block_tasks")}
+    config = {"task": resolved(experiment.task), "data": data}
+    n_tasks = family.n_tasks("train", data["tasks"])
+    blocks = -(-n_tasks // data["block_tasks"])
+    return Manifest(signature("import", config), "train", blocks, n_tasks, config, {})
+
+
+def _write(folder: Path, manifest: Manifest, logged: LoggedTasks, block_tasks: int) -> None:
+    """Writes every block, and then the manifest, which it fills."""
+    attributes = {"format_version": FORMAT_VERSION, "signature": manifest.signature}
+    for number in range(manifest.n_blocks):
+        first = number * block_tasks
+        given = logged.given(first, min(block_tasks, manifest.n_tasks - first))
+        block = Block.of(first, given.parameters, {"context": given.context}, {})
+        content = arrays_content(block.arrays, attributes)
+        manifest.shards[number] = write_shard(folder, number, block, content)
+    manifest.save(folder)
+
+
+def _name(manifest: Manifest) -> str:
+    return PREFIX + manifest.digest[:12]
