@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.cli import EXAMPLES, main
+from sad_hpc.cli import main
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.srun import srun_options
+from sad_hpc.parser import EXAMPLES
 from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY
 

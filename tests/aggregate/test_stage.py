@@ -9,11 +9,11 @@ from matplotlib.image import imread
 from sad_hpc.aggregate import aggregate, headline_table
 from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.summary import write_curves
-from sad_hpc.cli import make_parser
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.parser import make_parser
 
 from .synthetic import fill, level, make_run, write_result
 

@@ -1,0 +1,267 @@
+"""What each command of `sad-hpc` does, as an exit code.
+
+Each stage's code is imported only when its command runs.
+"""
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
+from sad_hpc.parallel import preemption
+
+if TYPE_CHECKING:
+    from sad_hpc.storage.run import Run
+
+CLUSTER_PREFIX = "cluster."
+"""Of overrides that are settings of the cluster."""
+
+
+def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from sad_hpc.experiment.load import load_experiment
+    from sad_hpc.storage.run import Run
+
+    return Run(load_experiment(options.config, options.overrides), options.runs)
+
+
+def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
+    """The (row, seed)s that a command line asks for."""
+    elements = run.experiment.elements
+    if options.of is not None:
+        if options.element is None or not 0 <= options.element < options.of:
+            raise ConfigError(f"--of {options.of}: needs --element K, 0 <= K < {options.of}")
+        return elements[options.element :: options.of]  # none, where M is more than there are
+    if options.element is not None:
+        if not 0 <= options.element < len(elements):
+            raise ConfigError(f"--element {options.element}: valid are 0 to {len(elements) - 1}")
+        return [elements[options.element]]
+    chosen = [
+        (row, seed)
+        for row, seed in elements
+        if options.method in (None, row) and options.seed in (None, seed)
+    ]
+    if not chosen:
+        raise ConfigError(
+            f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
+            f"methods {'; '.join(run.experiment.rows)}; "
+            f"seeds {', '.join(map(str, run.experiment.seeds))}"
+        )
+    return chosen
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.job import collect_with_policy
+
+    run = _load_run(options)
+    with preemption.watched():
+        for own in run.with_datasets():
+            collect_with_policy(own)
+    return 0
+
+
+def _pretrain(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    elements = _elements(options, run)
+    from sad_hpc.pretrain.stage import pretrain
+
+    with preemption.watched():
+        for row, seed in elements:
+            own, method = run.of_row(row)
+            pretrain(own, method, seed)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    elements = _elements(options, run)
+    from sad_hpc.evaluate.element import evaluate
+
+    failed = False
+    with preemption.watched():
+        for row, seed in elements:
+            own, method = run.of_row(row)
+            try:
+                evaluate(own, method, seed)
+            except SadError as error:  # the others do not need it
+                report_error(error, options.debug)
+                failed = True
+    return 1 if failed else 0
+
+
+def _aggregate(options: argparse.Namespace) -> int:
+    run = _load_run(options)
+    from sad_hpc.aggregate import aggregate, headline_table
+
+    folder = aggregate(run, options.results, allow_missing=options.allow_missing)
+    print(headline_table(folder))
+    print(f"tables and figures: {folder}")
+    return 0
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.srun import become_srun
+
+    become_srun(options.stage, options.arguments)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    # `cluster.key=value` changes the cluster's settings, everything else the experiment's.
+    cluster_overrides = [
+        o.removeprefix(CLUSTER_PREFIX) for o in options.overrides if o.startswith(CLUSTER_PREFIX)
+    ]
+    options.overrides = [o for o in options.overrides if not o.startswith(CLUSTER_PREFIX)]
+    run = _load_run(options)
+    from sad_hpc.launch.cluster import load_cluster
+    from sad_hpc.launch.pipeline import launch
+
+    return launch(
+        run,
+        options.config,
+        options.overrides,
+        options.results,
+        load_cluster(options.cluster, cluster_overrides),
+        dry_run=options.dry_run,
+        wait=options.wait,
+    )
+
+
+def _status(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.status import show_status
+
+    return show_status(options.path)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate import overview
+
+    print(f"all experiments: {overview(options.results)}")
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.verify import find_splits, inspect
+
+    reports = [inspect(folder) for folder in find_splits(options.path)]
+    if options.json:
+        print(json.dumps(reports, indent=2))
+        return 0
+    for report in reports:
+        for key, value in report.items():
+            if isinstance(value, dict):
+                print(f"{key}:")
+                for name, entry in value.items():
+                    print(f"  {name}: {entry}")
+            else:
+                print(f"{key}: {value}")
+        print()
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.verify import find_splits, verify
+
+    faults = []
+    for folder in find_splits(options.path):
+        verdict = verify(folder)
+        state = "FAULTY" if verdict.faults else "ok"
+        print(f"{folder}: {state}, {verdict.rows:,} tasks, digest {verdict.digest}")
+        faults += verdict.faults
+    for fault in faults:
+        print(f"{ERROR_PREFIX}{fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from sad_hpc.storage.run import Run
+
+    run = Run.of_folder(options.path)
+    if options.method is not None and options.method not in run.experiment.rows:
+        raise SadError(
+            f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"
+        )
+    if options.minari is not None:
+        return _export_episodes(options, run)
+    if options.method is None or options.seed is None or options.split is not None:
+        raise SadError("--weights needs --method and --seed, and has no --split")
+    from sad_hpc.policies import export_policy
+
+    export_policy(run, options.method, options.seed, options.weights)
+    print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")
+    return 0
+
+
+def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
+    from sad_hpc.dataset.interchange import ROOT, dataset_id, export_episodes
+    from sad_hpc.dataset.reader import load_complete
+
+    if options.seed is not None:
+        raise SadError("--minari has no --seed: all training seeds share a dataset")
+    own = run if options.method is None else run.of_row(options.method)[0]
+    source = own.data().path / (options.split or "train")
+    wanted = own.experiment.data_signature(), own.experiment.data_config()
+    manifest, name = load_complete(source, *wanted), own.experiment.name
+    count = export_episodes(source, manifest, name, options.minari)
+    print(
+        f"{count:,} episodes of {manifest.n_tasks:,} tasks: {ROOT}={options.minari}, and "
+        f"minari.load_dataset({dataset_id(name, manifest.split)!r})"
+    )
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from sad_hpc.dataset.imported import import_contexts
+
+    run = _load_run(options)
+    name = import_contexts(options.minari, run.experiment, run.contexts)
+    print(f"{run.contexts / name}: collect with data.contexts={name}")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.cluster import load_cluster
+
+    configs = [word for word in options.overrides if "=" not in word]
+    settings = [word for word in options.overrides if "=" in word]
+    strange = [*configs[1:], *(word for word in settings if not word.startswith(CLUSTER_PREFIX))]
+    if strange:
+        raise SadError(f"{strange[0]!r}: doctor takes one CONFIG, and cluster.KEY=VALUE")
+    cluster = load_cluster(options.cluster, [s.removeprefix(CLUSTER_PREFIX) for s in settings])
+    if options.submit or options.in_job:
+        from sad_hpc.launch.site import check_site, submit_check
+
+        if options.in_job:
+            return check_site(cluster, options.runs)
+        return submit_check(cluster, ["--cluster", options.cluster, *settings], options.runs)
+    from sad_hpc.launch.doctor import doctor
+
+    return doctor(cluster, options.runs, Path(configs[0]) if configs else None)
+
+
+def report_error(error: BaseException, debug: bool) -> None:
+    """One line for a fault that the user can mend; a traceback on request or for a bug."""
+    if debug:
+        traceback.print_exception(error)
+    print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "collect": _collect,
+    "pretrain": _pretrain,
+    "evaluate": _evaluate,
+    "aggregate": _aggregate,
+    "ranks": _ranks,
+    "launch": _launch,
+    "status": _status,
+    "report": _report,
+    "inspect": _inspect,
+    "verify": _verify,
+    "export": _export,
+    "import": _import,
+    "doctor": _doctor,
+    "theory": lambda options: options.run(options),
+}
+"""By name."""

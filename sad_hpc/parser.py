@@ -1,0 +1,159 @@
+"""What `sad-hpc` can be told: its commands and their options."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from sad_hpc.storage.provenance import version
+from sad_hpc.theory.command import add_theory
+
+GROUPS = {
+    "pipeline": ("launch", "status", "doctor"),
+    "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
+    "data and results": ("inspect", "verify", "report", "export", "import"),
+    "theory": ("theory",),
+}
+
+EXAMPLES = {
+    "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
+    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --method SAD --seed 0",
+    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --method SAD --seed 0",
+    "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
+    "ranks": "sad-hpc ranks collect configs/darkroom.yaml",
+    "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
+    "status": "sad-hpc status runs/darkroom",
+    "report": "sad-hpc report --results results",
+    "export": "sad-hpc export runs/darkroom --method SAD+ --seed 0 --weights my-policy",
+    "import": "sad-hpc import configs/darkroom.yaml --minari my-datasets/darkroom-train-v0",
+    "inspect": "sad-hpc inspect runs/darkroom --json",
+    "verify": "sad-hpc verify runs/darkroom",
+    "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="sad-hpc",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        epilog="`sad-hpc COMMAND --help` says more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sad-hpc {version('sad_hpc')}")
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(dest="command", prog="sad-hpc", help=argparse.SUPPRESS)
+
+    def add(name: str, text: str) -> _Parser:
+        command = subparsers.add_parser(
+            name,
+            description=text,
+            epilog=f"example:\n  {EXAMPLES[name]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+        return command
+
+    _add_config(add("collect", "Make the dataset (start it with mpiexec or srun)."))
+    for name, text in (
+        ("pretrain", "Train the transformer of one (row, seed)."),
+        ("evaluate", "Evaluate the trained transformer of one (row, seed)."),
+    ):
+        command = add(name, text)
+        _add_config(command)
+        _add_element(command)
+    command = add("aggregate", "Make tables and figures from all evaluations.")
+    _add_config(command)
+    command.add_argument(
+        "--allow-missing", action="store_true", help="go on without evaluations that are missing"
+    )
+    command = add("ranks", "Start a stage in every rank of a Slurm job (slurm/*.sh).")
+    command.add_argument("stage", choices=GROUPS["stages"][:4], metavar="STAGE")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    command = add("launch", "Run every stage that is not complete, through submitit.")
+    _add_config(command)
+    _add_cluster(command, "local")
+    command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
+    command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
+    command = add("status", "Show each stage's state, progress and log.")
+    command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
+    command = add("report", "Tables of all experiments beside the paper's, and one page.")
+    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+    command = add("inspect", "Show what a dataset holds.")
+    command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command = add("verify", "Check every byte of a dataset, and its dynamics.")
+    command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
+    command = add("export", "Write a trained model, or episodes, for others to use.")
+    command.add_argument("path", type=Path, metavar="RUN", help="a run, such as runs/darkroom")
+    command.add_argument("--method", help="a row of the run's tables")
+    command.add_argument("--seed", type=int, help="with --weights: the row's training seed")
+    command.add_argument(
+        "--split", choices=("train", "test"), help="with --minari: train by default"
+    )
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("--weights", type=Path, metavar="FOLDER", help="a new one, for the model")
+    what.add_argument(
+        "--minari", type=Path, metavar="DIR", help="folder of Minari datasets, for the episodes"
+    )
+    command = add("import", "Take episodes that others have logged as training contexts.")
+    _add_config(command)
+    command.add_argument(
+        "--minari", type=Path, required=True, metavar="DATASET", help="folder of a Minari dataset"
+    )
+    command = add("doctor", "Check this machine, and say what to do about each miss.")
+    command.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="CONFIG | cluster.KEY=VALUE",
+        help="try a config's tasks, too; cluster settings",
+    )
+    _add_cluster(command, "local")
+    command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    command.add_argument(
+        "--submit", action="store_true", help="send slurm/check.sh, which tries two nodes together"
+    )
+    command.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
+    add_theory(subparsers)
+    parser.description = _overview({name: c.description for name, c in subparsers.choices.items()})
+    return parser
+
+
+def _overview(texts: Mapping[str, str | None]) -> str:
+    lines = [
+        "In-context RL from random policies: collect, pretrain, evaluate, tabulate.",
+        "\nexample:\n  sad-hpc launch configs/quickstart.yaml",
+    ]
+    for group, names in GROUPS.items():
+        lines += [f"\n{group}:", *(f"  {name:10} {texts[name]}" for name in names)]
+    return "\n".join(lines)
+
+
+_Parser = argparse.ArgumentParser
+
+
+def _add_config(command: _Parser) -> None:
+    command.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file of configs/")
+    command.add_argument(
+        "overrides", nargs="*", metavar="key.sub=value", help="replaces a value of the config"
+    )
+    command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
+    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+
+
+def _add_element(command: _Parser) -> None:
+    command.add_argument("--method", help="such as SAD, or a row's name; all by default")
+    command.add_argument("--seed", type=int, help="training seed; all of the config by default")
+    command.add_argument(
+        "--element", type=int, metavar="K", help="K-th (row, seed), as in a Slurm array"
+    )
+    command.add_argument(
+        "--of", type=int, metavar="M", help="with --element K: K, K + M, K + 2 M, ..."
+    )
+
+
+def _add_cluster(command: _Parser, default: str) -> None:
+    command.add_argument(
+        "--cluster",
+        default=default,
+        help="local, slurm, a name in configs/cluster/ or a YAML file (default: %(default)s)",
+    )
