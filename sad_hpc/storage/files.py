@@ -124,10 +124,29 @@ def synced_bytes(path: Path) -> bytes:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON in one step: readers see the old file or the new one."""
+    """Writes JSON in one step: readers see the old file or the new one.
+
+    JSON tells of other files, such as shards: the names of all in its folder are on the disk then.
+    To sync the folder at every shard would take as long as to write the shards.
+    """
     text = json.dumps(content, indent=2) + "\n"
     with atomic_path(path, len(text)) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    try:
+        _sync_names(path.parent)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _sync_names(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems sync no folders
+            raise
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> Any:
