@@ -76,9 +76,15 @@ class RanksController(Controller):
                 log.flush()
 
 
+OUT_OF_MEMORY = (
+    "out of memory? Launch again, which goes on from what is saved, with more memory or fewer jobs "
+    "at a time"
+)
+
+
 def cause_of_death(number: int) -> str:
     """Of a process that a signal has killed."""
-    hint = "; out of memory?" if number == signal.SIGKILL else ""
+    hint = f"; {OUT_OF_MEMORY}" if number == signal.SIGKILL else ""
     return f"died of {signal.Signals(number).name}{hint}"
 
 
