@@ -8,7 +8,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 from sad_hpc.errors import SadError
 
 T = TypeVar("T")
+
+LATE_SECONDS = 60.0
+"""How long a network file system may take to show what another process has finished."""
 
 _adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
 
@@ -114,6 +118,15 @@ def file_size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+def wait_until_seen(answer: Callable[[], T]) -> T:
+    """The first true answer, or the last one: for whoever knows that a file has been finished,
+    perhaps by another node."""
+    deadline = time.monotonic() + LATE_SECONDS
+    while not (seen := answer()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return seen
 
 
 def synced_bytes(path: Path) -> bytes:
