@@ -25,6 +25,7 @@ from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import world
+from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
@@ -142,6 +143,8 @@ class SplitCollector:
         if self._is_first:
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
             if not self.missing:
+                for entry in self.manifest.shards.values():  # other ranks' may be seen late
+                    wait_until_seen((self._folder / entry.name).exists)
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
             list(finished)  # works until there is nothing left, and yields nothing here

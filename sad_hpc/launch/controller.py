@@ -46,7 +46,16 @@ class RanksExecutor(submitit.LocalExecutor):
         program = shlex.join([sys.executable, "-m", __name__, str(self.folder)])
         lines = [*self.parameters["setup"], f"exec {program}"]
         process = subprocess.Popen(["sh", "-c", " && ".join(lines)], env=os.environ | environment)
-        return LocalJob(self.folder, str(process.pid), list(range(ranks)), process)
+        return RanksJob(self.folder, str(process.pid), list(range(ranks)), process)
+
+
+class RanksJob(LocalJob[Any]):
+    """A job whose end tells of its ranks'."""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether every rank has; submitit calls a failed job finished, too."""
+        return self._process is not None and self._process.poll() == 0
 
 
 class RanksController(Controller):
@@ -54,6 +63,9 @@ class RanksController(Controller):
 
     What `run` finds alive after `wait`, it kills.
     """
+
+    codes: Sequence[int | None] = ()
+    """What the last `wait` returned."""
 
     def wait(self, freq: int = 24) -> Sequence[int | None]:
         """Exit codes, negative for signals; None of ranks that still wait for one that failed."""
@@ -65,6 +77,7 @@ class RanksController(Controller):
                 self._report_deaths(codes)
             gone = failed_at is not None and time.monotonic() - failed_at > LAST_WORDS_SECONDS
             if gone or None not in codes:
+                self.codes = codes
                 return codes
             time.sleep(LOOK_SECONDS)
 
@@ -76,9 +89,15 @@ class RanksController(Controller):
                 log.flush()
 
 
+OUT_OF_MEMORY = (
+    "out of memory? Launch again, which goes on from what is saved, with more memory or fewer jobs "
+    "at a time"
+)
+
+
 def cause_of_death(number: int) -> str:
     """Of a process that a signal has killed."""
-    hint = "; out of memory?" if number == signal.SIGKILL else ""
+    hint = f"; {OUT_OF_MEMORY}" if number == signal.SIGKILL else ""
     return f"died of {signal.Signals(number).name}{hint}"
 
 
@@ -87,4 +106,6 @@ def _fails(code: int | None) -> bool:
 
 
 if __name__ == "__main__":
-    RanksController(Path(sys.argv[1])).run()
+    controller = RanksController(Path(sys.argv[1]))
+    controller.run()
+    sys.exit(any(code != 0 for code in controller.codes))

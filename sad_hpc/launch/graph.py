@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.run import Run, StageFolder
 
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
@@ -52,6 +53,10 @@ class Step:
     def complete(self) -> bool:
         """Whether the completion marker is there."""
         return self.folder.done is not None
+
+    def is_seen_complete(self) -> bool:
+        """The same, to whoever knows that the step's job has ended well; see `wait_until_seen`."""
+        return wait_until_seen(lambda: self.complete)
 
 
 def graph(run: Run) -> list[Step]:

@@ -118,7 +118,7 @@ class StageJob:
     def _run_stage(self) -> None:
         step = self._step()
         for required in step.requires:
-            if not required.complete:
+            if not required.is_seen_complete():
                 raise SadError(
                     f"{step.title} cannot start: {required.title} is not complete; see "
                     f"`sad-hpc status {step.run.path}`, then launch again"

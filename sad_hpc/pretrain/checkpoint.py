@@ -7,6 +7,7 @@ state/checkpoints.json    the complete ones, newest first, with a checksum of ea
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,9 +72,9 @@ class Checkpoints:
             engine.save_checkpoint(
                 str(self._state), tag=temporary, client_state=client_state, save_latest=False
             )
+            on_first_rank(lambda: self._publish(temporary, tag, precision_of(engine)))
         except (OSError, RuntimeError) as error:
             raise self._explained(error, tag, engine) from error
-        on_first_rank(lambda: self._publish(temporary, tag, precision_of(engine)))
 
     def load(self, engine: Any) -> dict[str, Any] | None:
         """Restores the newest checkpoint that is whole; returns its position, or None.
@@ -134,16 +135,25 @@ class Checkpoints:
         return None
 
     def _explained(self, error: Exception, tag: str, engine: Any) -> Exception:
-        """torch reports a full disk as a RuntimeError of its own; others are left as they are."""
+        """torch reports what a disk refuses as RuntimeErrors of its own: the disk itself is asked.
+        Other errors are left as they are."""
         # Weights and Adam's two moments, in single precision.
         needed = 12 * sum(parameter.numel() for parameter in engine.module.parameters())
         shutil.rmtree(self._state / f"tmp-{tag}", ignore_errors=True)
-        if isinstance(error, OSError):
-            return write_error(self._state / tag, error, needed)
-        if "enforce fail" in str(error) or shutil.disk_usage(self._state).free < needed:
-            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return write_error(self._state / tag, full, needed)
-        return error
+        refusal = error if isinstance(error, OSError) else self._refusal(needed)
+        if refusal is None and "enforce fail" in str(error):  # there was less space a moment ago
+            refusal = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return error if refusal is None else write_error(self._state / tag, refusal, needed)
+
+    def _refusal(self, needed: int) -> OSError | None:
+        """What the disk says to somebody who wants so many bytes of it; None if they are there."""
+        try:
+            self._state.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._state) as probe:
+                os.posix_fallocate(probe.fileno(), 0, needed)
+        except OSError as error:
+            return error
+        return None
 
     def _publish(self, temporary: str, tag: str, precision: str) -> None:
         """Renames a complete checkpoint, lists it, and removes all that are no longer listed."""

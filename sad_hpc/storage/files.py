@@ -8,7 +8,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 from sad_hpc.errors import SadError
 
 T = TypeVar("T")
+
+LATE_SECONDS = 60.0
+"""How long a network file system may take to show what another process has finished."""
 
 _adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
 
@@ -116,6 +120,15 @@ def file_size(path: Path) -> int | None:
         return None
 
 
+def wait_until_seen(answer: Callable[[], T]) -> T:
+    """The first true answer, or the last one: for whoever knows that a file has been finished,
+    perhaps by another node."""
+    deadline = time.monotonic() + LATE_SECONDS
+    while not (seen := answer()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return seen
+
+
 def synced_bytes(path: Path) -> bytes:
     """A file's content, which is on the disk itself when this returns."""
     with path.open("rb") as handle:
@@ -124,10 +137,29 @@ def synced_bytes(path: Path) -> bytes:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON in one step: readers see the old file or the new one."""
+    """Writes JSON in one step: readers see the old file or the new one.
+
+    JSON tells of other files, such as shards: the names of all in its folder are on the disk then.
+    To sync the folder at every shard would take as long as to write the shards.
+    """
     text = json.dumps(content, indent=2) + "\n"
     with atomic_path(path, len(text)) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    try:
+        _sync_names(path.parent)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _sync_names(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems sync no folders
+            raise
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.slurm import QueueEntry
 from sad_hpc.launch.status import step_states
 from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.storage import files
 from sad_hpc.storage.run import Run
-from tests.launch.conftest import FakeSlurm
+from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
 class QueuedAgain(SystemExit):
@@ -103,6 +105,26 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
     assert step_states(graph(run), {step.title: record}, {"7": again})[0].kind == "failed"
     later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename, 0)
     assert step_states(graph(run), {step.title: later}, {"7": failed})[0].kind == "failed"
+
+
+def test_a_job_waits_for_what_another_node_has_finished(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may show it late."""
+    (collect,), step = steps_of(run, "collect"), steps_of(run, "pretrain")[0]
+    begun: list[str] = []
+    monkeypatch.setattr(
+        "sad_hpc.launch.job._call_stage", lambda step, results: begun.append(step.title)
+    )
+    job = StageJob.of(run, step, Path("results"))
+    monkeypatch.setattr(files, "LATE_SECONDS", 0.5)
+    with pytest.raises(SystemExit):
+        job()
+    assert f"cannot start: {collect.title} is not complete" in capsys.readouterr().err
+    monkeypatch.setattr(files, "LATE_SECONDS", 60)
+    threading.Timer(0.5, complete, [collect]).start()
+    job()
+    assert begun == [step.title]
 
 
 def test_a_job_whose_step_is_no_more_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,10 @@
 """A full disk in every stage: one line that names the file, and what was written before stays."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from sad_hpc.dataset.verify import verify
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.pretrain import checkpoint
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.files import write_json
@@ -89,6 +92,18 @@ def test_training_keeps_its_last_checkpoint_and_goes_on_from_it(
     ]
     for name, weight in weights[0].items():
         assert torch.equal(weight, weights[1][name]), name
+
+
+def test_a_quota_is_told_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch says of either that it could not write; few kernels give a test a quota of its own."""
+    refusal = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    monkeypatch.setattr(os, "posix_fallocate", mock.Mock(side_effect=refusal))
+    monkeypatch.setattr(checkpoint, "on_first_rank", lambda work: work())
+    engine = mock.Mock(module=torch.nn.Linear(1000, 1))
+    engine.save_checkpoint.side_effect = RuntimeError("[enforce fail at inline_container.cc]")
+    with pytest.raises(SadError, match=r"Disk quota exceeded \(12,012 bytes are needed") as caught:
+        Checkpoints(tmp_path, "0", 1).save(engine, {"step": 7})
+    assert "free space" in one_line(caught) and os.listdir(tmp_path / "state") == []
 
 
 def test_tables_are_made_once_there_is_space(
