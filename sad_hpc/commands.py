@@ -21,14 +21,14 @@ CLUSTER_PREFIX = "cluster."
 """Of overrides that are settings of the cluster."""
 
 
-def _load_run(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _load_run(options: argparse.Namespace) -> "Run":
     from sad_hpc.experiment.load import load_experiment
     from sad_hpc.storage.run import Run
 
     return Run(load_experiment(options.config, options.overrides), options.runs)
 
 
-def _elements(options: argparse.Namespace, run) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
+def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
     """The (row, seed)s that a command line asks for."""
     elements = run.experiment.elements
     if options.of is not None:

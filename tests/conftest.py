@@ -74,6 +74,13 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+def with_data_of(other: Run, own: Run) -> Run:
+    """`own` with a folder that has the dataset of `other`, which it must not change."""
+    own.path.mkdir(parents=True)
+    (own.path / "data").symlink_to(other.path / "data")
+    return own
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
     """A file system of 256 KiB, and a function that gives it another size."""

@@ -143,8 +143,9 @@ class SplitCollector:
         if self._is_first:
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
             if not self.missing:
-                for entry in self.manifest.shards.values():  # other ranks' may be seen late
-                    wait_until_seen((self._folder / entry.name).exists)
+                shards = [self._folder / entry.name for entry in self.manifest.shards.values()]
+                # Those of other ranks may be seen late.
+                wait_until_seen(lambda: all(shard.exists() for shard in shards))
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
             list(finished)  # works until there is nothing left, and yields nothing here
@@ -183,7 +184,7 @@ class SplitCollector:
         fresh = Manifest(
             signature=self._run.experiment.data_signature(),
             split=self.split,
-            n_blocks=-(-n_tasks // self._data.block_tasks),
+            n_blocks=self._data.blocks(n_tasks),
             n_tasks=n_tasks,
             config=config,
             shards={},

@@ -117,7 +117,7 @@ def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
     data = {key: getattr(experiment.data, key) for key in ("tasks", "block_tasks")}
     config = {"task": resolved(experiment.task), "data": data}
     n_tasks = family.n_tasks("train", data["tasks"])
-    blocks = -(-n_tasks // data["block_tasks"])
+    blocks = experiment.data.blocks(n_tasks)
     return Manifest(signature("import", config), "train", blocks, n_tasks, config, {})
 
 

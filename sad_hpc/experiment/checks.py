@@ -125,7 +125,7 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             raise ConfigError(
                 f"{where}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
             )
-    if (blocks := math.ceil(data.tasks / data.block_tasks)) > MAX_BLOCKS:
+    if (blocks := data.blocks(data.tasks)) > MAX_BLOCKS:
         enough = 2 ** math.ceil(math.log2(data.tasks / MAX_BLOCKS))
         raise ConfigError(
             f"{where}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "

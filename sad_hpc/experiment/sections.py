@@ -1,5 +1,6 @@
 """The sections of a config file that every experiment has, one a stage or a part of it."""
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -55,6 +56,10 @@ class DataConfig(Section):
     schedule: Literal["dynamic", "static"] = transient("dynamic")
     """How blocks are handed to MPI ranks; the data are the same."""
 
+    def blocks(self, n_tasks: int) -> int:
+        """Of so many tasks; the last block may be smaller than the others."""
+        return math.ceil(n_tasks / self.block_tasks)
+
     @property
     def revision(self) -> int:
         """Raised where the same settings have come to mean other data, in every family."""
@@ -108,6 +113,10 @@ class PretrainConfig(Section):
     """Time between progress lines in a log."""
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = transient(["tensorboard"])
     """Who draws curves of the metrics (see `pretrain.trackers`)."""
+
+    def batches(self, n_tasks: int) -> int:
+        """Steps of an epoch over so many tasks; those that fill no batch are left for another."""
+        return n_tasks // self.batch_size
 
     def check_ranks(self, ranks: int) -> None:
         """The global batch must divide over the ranks.

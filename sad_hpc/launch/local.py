@@ -129,8 +129,7 @@ class RunningStep:
             return True
         self._bar.close()
         took = duration(time.monotonic() - self._started)
-        late = self._job.ended_well and self._step.is_seen_complete()
-        if late or self._step.complete:
+        if self._step.complete or (self._job.ended_well and self._step.is_seen_complete()):
             say(f"{self._step.name}: complete after {took}")
         else:
             say(f"{self._step.name}: FAILED after {took}; the end of its log")

@@ -58,7 +58,7 @@ def try_config(path: Path) -> str:
     if isinstance(experiment.task, EnvironmentConfig):
         found += [
             f"{name} makes no difference to random play: does the environment use it, and is it "
-            "set before what is derived from it (task.make or task.vary instead of an attribute)?"
+            "set before what is derived from it (task.vary instead of task.attributes)?"
             for name in idle_parameters(experiment.task)
         ]
     return "; ".join([*found, _training(experiment)])
@@ -67,7 +67,7 @@ def try_config(path: Path) -> str:
 def _training(experiment: Experiment[TaskConfig]) -> str:
     settings = experiment.pretrain
     tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
-    steps = settings.epochs * (tasks // settings.batch_size)
+    steps = settings.epochs * settings.batches(tasks)
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
         told += ", fewer than any example learns with: raise data.tasks, or else pretrain.epochs"

@@ -90,7 +90,7 @@ class Trainer:
         self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
         self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
         self._holdout = Holdout(examples, self._rank, self._world_size)
-        self._batches = examples.n_train // config.batch_size
+        self._batches = config.batches(examples.n_train)
         self._step = 0
         is_first = self._rank == 0
         self._agreement = Agreement(engine.device, is_first, config.checkpoint_minutes)

@@ -34,6 +34,7 @@ from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
+from tests.conftest import with_data_of
 
 FAMILY = make_family(DarkroomConfig(size=4, horizon=10, train_goals=10))
 GOALS = FAMILY.parameters("test", 0, 12)
@@ -252,9 +253,7 @@ def test_random_return_agrees_with_simulation():
 @pytest.fixture
 def trained(tiny_run: Run, tmp_path: Path) -> Run:
     """A run whose model has its first random weights."""
-    run = Run(tiny_run.experiment, tmp_path)
-    run.path.mkdir()
-    (run.path / "data").symlink_to(tiny_run.path / "data")
+    run = with_data_of(tiny_run, Run(tiny_run.experiment, tmp_path))
     folder = run.checkpoint("SAD", 0)
     folder.prepare({})
     inputs = Inputs.of_family(make_family(run.experiment.task))

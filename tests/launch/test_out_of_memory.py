@@ -13,7 +13,7 @@ import torch
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY, clockless_metrics
+from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.memory import MemoryShare, memory_share
 
 pytestmark = pytest.mark.faults
@@ -38,11 +38,9 @@ def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
     tiny_run: Run, tmp_path: Path, share: MemoryShare
 ) -> None:
     struck, calm = (
-        Run(load_experiment(TINY, OVERRIDES), tmp_path / name) for name in ("struck", "calm")
+        with_data_of(tiny_run, Run(load_experiment(TINY, OVERRIDES), tmp_path / name))
+        for name in ("struck", "calm")
     )
-    for run in (struck, calm):
-        run.path.mkdir(parents=True)
-        (run.path / "data").symlink_to(tiny_run.path / "data")
     folders = [run.checkpoint("SAD", 0) for run in (struck, calm)]
     checkpoints = folders[0].path / "state/checkpoints.json"
     command = [SAD_HPC, "launch", str(TINY), *OVERRIDES, "--runs", str(struck.runs)]

@@ -14,7 +14,7 @@ import torch
 
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY, clockless_metrics
+from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.network import INTERFACE, Network, joined
 
 pytestmark = [pytest.mark.faults, pytest.mark.stress]  # minutes, on clocks
@@ -84,10 +84,7 @@ def run(tiny_run: Run, tmp_path: Path) -> Run:
 
 
 def prepared(tiny_run: Run, runs: Path) -> Run:
-    run = Run(load_experiment(TINY, OVERRIDES), runs)
-    run.path.mkdir(parents=True)
-    (run.path / "data").symlink_to(tiny_run.path / "data")
-    return run
+    return with_data_of(tiny_run, Run(load_experiment(TINY, OVERRIDES), runs))
 
 
 @pytest.fixture(scope="module")

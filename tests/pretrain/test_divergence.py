@@ -23,7 +23,7 @@ from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.rank_sync import MOST_STEPS
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY
+from tests.conftest import TINY, with_data_of
 
 pytestmark = pytest.mark.faults
 
@@ -49,10 +49,7 @@ def test_losses_and_norms_are_looked_at_together(steps: list[tuple[float, float]
 
 @pytest.fixture
 def run(tiny_run: Run, tmp_path: Path) -> Run:
-    run = Run(tiny_run.experiment, tmp_path)
-    run.path.mkdir(parents=True)
-    (run.path / "data").symlink_to(tiny_run.path / "data")
-    return run
+    return with_data_of(tiny_run, Run(tiny_run.experiment, tmp_path))
 
 
 def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:

@@ -19,7 +19,7 @@ from sad_hpc.pretrain.engine import deepspeed_config
 from sad_hpc.pretrain.trainer import learning_rate
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY
+from tests.conftest import TINY, with_data_of
 
 pytestmark = pytest.mark.faults
 
@@ -45,10 +45,8 @@ def make_run(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory):
     """A run with the tiny dataset, in a folder of its own."""
 
     def make(*overrides: str) -> Run:
-        run = Run(load_experiment(TINY, [*OVERRIDES, *overrides]), tmp_path_factory.mktemp("r"))
-        run.path.mkdir()
-        (run.path / "data").symlink_to(tiny_run.path / "data")
-        return run
+        experiment = load_experiment(TINY, [*OVERRIDES, *overrides])
+        return with_data_of(tiny_run, Run(experiment, tmp_path_factory.mktemp("r")))
 
     return make
 

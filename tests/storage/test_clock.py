@@ -16,7 +16,7 @@ from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage import lock as holder
 from sad_hpc.storage.lock import HEARTBEAT, held
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY, clockless_metrics
+from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.preload import compiled
 from tests.storage.test_lock import beating, hold
 
@@ -65,11 +65,9 @@ def test_a_training_goes_on_and_says_so(
     tiny_run: Run, tmp_path: Path, set_clock: Callable[[int], None]
 ) -> None:
     struck, calm = (
-        Run(load_experiment(TINY, OVERRIDES), tmp_path / name) for name in ("struck", "calm")
+        with_data_of(tiny_run, Run(load_experiment(TINY, OVERRIDES), tmp_path / name))
+        for name in ("struck", "calm")
     )
-    for run in (struck, calm):
-        run.path.mkdir(parents=True)
-        (run.path / "data").symlink_to(tiny_run.path / "data")
     folder = struck.checkpoint("SAD", 0)
 
     def done() -> int:

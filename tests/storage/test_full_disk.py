@@ -21,7 +21,7 @@ from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.run import Run
-from tests.conftest import TINY
+from tests.conftest import TINY, with_data_of
 
 pytestmark = pytest.mark.faults
 
@@ -70,11 +70,9 @@ def test_training_keeps_its_last_checkpoint_and_goes_on_from_it(
     disk, resize = small_disk
     overrides = ["pretrain.epochs=4", "pretrain.batch_size=16"]
     struck, calm = (
-        Run(load_experiment(TINY, overrides), folder) for folder in (disk, tmp_path / "calm")
+        with_data_of(tiny_run, Run(load_experiment(TINY, overrides), folder))
+        for folder in (disk, tmp_path / "calm")
     )
-    for run in (struck, calm):
-        run.path.mkdir(parents=True)
-        (run.path / "data").symlink_to(tiny_run.path / "data")
     resize("500k")  # two checkpoints, of which each epoch saves one, and not a third
     with pytest.raises(SadError, match=r"cannot write .*step-.*No space left.* needed, ") as caught:
         pretrain(struck, "SAD", 0)
@@ -110,9 +108,8 @@ def test_tables_are_made_once_there_is_space(
     tiny_run: Run, small_disk: Disk, tmp_path: Path
 ) -> None:
     disk, resize = small_disk
-    run = Run(load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"]), tmp_path / "runs")
-    run.path.mkdir(parents=True)
-    (run.path / "data").symlink_to(tiny_run.path / "data")
+    experiment = load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"])
+    run = with_data_of(tiny_run, Run(experiment, tmp_path / "runs"))
     pretrain(run, "SAD", 0)
     evaluate(run, "SAD", 0)
     resize("40k")

@@ -15,7 +15,7 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.files import read_json
 from sad_hpc.storage.run import Run, StageFolder
-from tests.conftest import TINY, clockless_metrics
+from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.disk import Disk, ext4
 
 # Beside much other work a stage may end before the disk fails.
@@ -102,11 +102,9 @@ def test_collection_goes_on_when_the_disk_is_repaired(disk: Disk, tmp_path: Path
 
 def test_training_goes_on_when_the_disk_is_repaired(disk: Disk, tmp_path: Path) -> None:
     experiment = load_experiment(TINY, PRETRAIN)
-    struck = Run(experiment, disk.seen_from_outside / "runs")
     calm = Run(experiment, tmp_path / "calm")
     collect(calm)
-    struck.path.mkdir(parents=True)
-    (struck.path / "data").symlink_to(calm.path / "data")
+    struck = with_data_of(calm, Run(experiment, disk.seen_from_outside / "runs"))
     folders = [run.checkpoint("SAD", 0) for run in (struck, calm)]
     strike(disk, folders[0], PRETRAIN, enough=100)
     pretrain(calm, "SAD", 0)

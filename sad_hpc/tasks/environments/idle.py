@@ -1,6 +1,7 @@
 """Parameters of tasks that do nothing, as far as random play can tell."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replay import Episode, Recorder, first_difference
@@ -31,7 +32,7 @@ def idle_parameters(config: EnvironmentConfig) -> list[str]:
     return idle
 
 
-def _episodes(config: EnvironmentConfig, row: np.ndarray) -> list[Episode]:
+def _episodes(config: EnvironmentConfig, row: NDArray[np.float64]) -> list[Episode]:
     recorder = Recorder(config.task(row))
     return [recorder.episode(seed) for seed in range(EPISODES)]
 
