@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sad_hpc.aggregate.origin import missing_notes, read_origin
 from sad_hpc.aggregate.summary import read_seeds, read_summary
 from sad_hpc.errors import SadError
-from sad_hpc.storage.files import lies_in
+from sad_hpc.storage.files import lies_in, read_whole
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class ResultsFolder:
                 f"{path} is missing, or is no file of this folder (but a link or a pipe); make it "
                 "with `sad-hpc aggregate`, or move the folder aside"
             )
-        return path.read_bytes()
+        return read_whole(path)
 
     def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T:
         content = self.content(name)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import DatasetError
-from sad_hpc.storage.files import sealed, unsealed, write_json
+from sad_hpc.storage.files import read_whole, sealed, unsealed, write_json
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -130,7 +130,7 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_whole(path))
             content = unsealed(content)
             version = content.pop("format_version")
             shards = [ShardEntry(**entry) for entry in content.pop("shards")]

@@ -24,6 +24,9 @@ T = TypeVar("T")
 LATE_SECONDS = 60.0
 """How long a network file system may take to show what another process has finished."""
 
+STALE_READS = 10
+"""How often a file may be replaced while it is read."""
+
 _adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
 
 
@@ -162,10 +165,27 @@ def _sync_names(folder: Path) -> None:
         os.close(handle)
 
 
+def read_whole(path: Path) -> bytes:
+    """The content of a file that others may replace meanwhile.
+
+    A network file system gives up the old one then (ESTALE), and the new one is read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    for _ in range(STALE_READS):
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file, or None if it is missing or torn."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_whole(path))
     except (OSError, ValueError):
         return None
 

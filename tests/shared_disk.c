@@ -1,30 +1,7 @@
-"""A shared file system that shows a new file to other processes late, as one of a network may."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-import torch
-
-from sad_hpc.aggregate import aggregate
-from sad_hpc.collect.stage import collect
-from sad_hpc.dataset.schema import Manifest
-from sad_hpc.evaluate.element import evaluate
-from sad_hpc.experiment.load import load_experiment
-from sad_hpc.pretrain.stage import pretrain
-from sad_hpc.storage.run import Run
-from tests.conftest import TINY, clockless_metrics
-from tests.preload import compiled
-
-pytestmark = pytest.mark.faults
-
-SAD_HPC = str(Path(sys.executable).parent / "sad-hpc")
-OVERRIDES = ["methods=[SAD]", "seeds=[0]"]
-
-# For two seconds no file below $LATE_FOLDER is there for processes other than the one that made it.
-SOURCE = r"""
+// A disk that many machines share, for files below $DISK_FOLDER and by $DISK_FAULT:
+//   late   for two seconds a file is not there for processes other than the one that made it
+//   stale  a process's first read of a JSON file fails, as if another machine had replaced it meanwhile
+//   slow   it takes a twentieth of a second to open, rename or sync a file
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,12 +18,21 @@ SOURCE = r"""
 static unsigned long long mine[4096];  // inodes; they outlive a rename
 static int made;
 
+static int is_fault(const char *name) {
+    const char *fault = getenv("DISK_FAULT");
+    return fault && !strcmp(fault, name);
+}
+
+static int is_shared(const char *path) {
+    const char *folder = getenv("DISK_FOLDER");
+    return path && folder && !strncmp(path, folder, strlen(folder));
+}
+
 static int is_hidden(const char *path) {
-    const char *folder = getenv("LATE_FOLDER");
     struct statx file;
     struct timespec now;
     int error = errno;
-    if (!path || !folder || strncmp(path, folder, strlen(folder))) return 0;
+    if (!is_fault("late") || !is_shared(path)) return 0;
     if (syscall(SYS_statx, AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_BTIME, &file)) {
         errno = error;
         return 0;
@@ -64,14 +50,62 @@ static void remember(int handle) {
         mine[made++ % 4096] = file.stx_ino;
 }
 
+static void wait_for_slow_disk(const char *path) {
+    if (is_fault("slow") && (!path || is_shared(path))) usleep(50000);
+}
+
+static unsigned long long seen[65536];  // hashes of names
+static char stale[65536];               // by descriptor
+
+static void make_stale(int handle, const char *path) {
+    if (handle < 0 || handle > 65535) return;
+    stale[handle] = 0;
+    if (!is_fault("stale") || !is_shared(path)) return;
+    size_t length = strlen(path);
+    if (length < 5 || strcmp(path + length - 5, ".json")) return;
+    unsigned long long hash = 5381;
+    for (const char *c = path; *c; c++) hash = hash * 33 + (unsigned char)*c;
+    if (seen[hash % 65536] != hash) {
+        seen[hash % 65536] = hash;
+        stale[handle] = 1;
+    }
+}
+
+ssize_t read(int handle, void *buffer, size_t count) {
+    static ssize_t (*real)(int, void *, size_t);
+    if (!real) real = dlsym(RTLD_NEXT, "read");
+    if (handle >= 0 && handle < 65536 && stale[handle]) {
+        stale[handle] = 0;
+        errno = ESTALE;
+        return -1;
+    }
+    return real(handle, buffer, count);
+}
+
+int fsync(int handle) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fsync");
+    wait_for_slow_disk(NULL);
+    return real(handle);
+}
+
+int rename(const char *before, const char *after) {
+    static int (*real)(const char *, const char *);
+    if (!real) real = dlsym(RTLD_NEXT, "rename");
+    wait_for_slow_disk(after);
+    return real(before, after);
+}
+
 #define OPEN(name) \
 int name(const char *path, int flags, ...) { \
     static int (*real)(const char *, int, ...); \
     if (!real) real = dlsym(RTLD_NEXT, #name); \
     va_list rest; va_start(rest, flags); int mode = va_arg(rest, int); va_end(rest); \
     if (!(flags & O_CREAT) && is_hidden(path)) return -1; \
+    wait_for_slow_disk(path); \
     int handle = real(path, flags, mode); \
     if (flags & O_CREAT) remember(handle); \
+    make_stale(handle, flags & O_CREAT ? NULL : path); \
     return handle; \
 }
 #define FOPEN(name) \
@@ -100,34 +134,3 @@ int name(int version, const char *path, void *buffer) { \
 OPEN(open) OPEN(open64) FOPEN(fopen) FOPEN(fopen64)
 STAT(stat) STAT(stat64) STAT(lstat) STAT(lstat64)
 XSTAT(__xstat) XSTAT(__xstat64) XSTAT(__lxstat) XSTAT(__lxstat64)
-"""
-
-
-@pytest.fixture
-def late(tmp_path: Path) -> dict[str, str]:
-    """The environment of programs that see files of tmp_path's `late` late."""
-    library = compiled(SOURCE, tmp_path)
-    return os.environ | {"LD_PRELOAD": str(library), "LATE_FOLDER": str(tmp_path / "late")}
-
-
-def test_the_whole_pipeline_waits_for_its_files(late: dict[str, str], tmp_path: Path) -> None:
-    experiment = load_experiment(TINY, OVERRIDES)
-    struck, calm = (Run(experiment, tmp_path / name / "runs") for name in ("late", "calm"))
-    results = [tmp_path / name / "results" for name in ("late", "calm")]
-    command = [SAD_HPC, "launch", str(TINY), *OVERRIDES, "cluster.collect.ranks=2"]
-    command += ["--runs", str(struck.runs), "--results", str(results[0])]
-    done = subprocess.run(command, env=late, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    collect(calm)
-    pretrain(calm, "SAD", 0)
-    evaluate(calm, "SAD", 0)
-    aggregate(calm, results[1])
-    digests = [Manifest.load(run.data().path / "train").digest for run in (struck, calm)]
-    assert digests[0] == digests[1]
-    folders = [run.checkpoint("SAD", 0).path for run in (struck, calm)]
-    weights = [torch.load(f / "weights.pt", weights_only=True)["state"] for f in folders]
-    for name, weight in weights[0].items():
-        assert torch.equal(weight, weights[1][name]), name
-    assert clockless_metrics(folders[0]) == clockless_metrics(folders[1])
-    tables = [(each / "tiny/summary.csv").read_bytes() for each in results]
-    assert tables[0] == tables[1]
