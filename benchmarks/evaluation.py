@@ -21,9 +21,10 @@ from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import GaussianBanditConfig
-from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SMALL = ("data.tasks=1200", "pretrain.epochs=1", "pretrain.holdout_tasks=64", "seeds=[0]")

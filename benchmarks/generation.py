@@ -33,7 +33,8 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.tabular import TabularFamily
 
 ROOT = Path(__file__).parent.parent
 HORIZONS = {"gaussian_bandit": (20, 80, 320, 1280), "darkroom": (3, 7, 15, 49)}

@@ -27,8 +27,9 @@ from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.files import write_error
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TabularFamily, TaskFamily
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 ROOT = "MINARI_DATASETS_PATH"
 """The environment variable that names Minari's folder; without it that is one in the home."""

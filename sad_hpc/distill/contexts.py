@@ -20,8 +20,8 @@ from sad_hpc.kernels.random import (
     high_product,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 def sample_transitions(

@@ -20,8 +20,8 @@ from sad_hpc.kernels.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 LEARNING_RATE = 0.1
 LAST_EXPLORATION = 0.05

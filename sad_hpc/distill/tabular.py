@@ -16,8 +16,8 @@ from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
+from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 
 @dataclass(frozen=True)

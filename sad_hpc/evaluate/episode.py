@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts, drawn
+from sad_hpc.tasks.tabular import TabularFamily
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 """(states (n,), step) -> actions (n,)."""

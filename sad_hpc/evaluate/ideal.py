@@ -18,8 +18,8 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.ideal.posterior import Posterior, Weights, after_all, consistent, together
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 def ideal_returns(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Transitions
 from sad_hpc.evaluate.episode import as_context, no_transitions
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 ContextT_co = TypeVar("ContextT_co", covariant=True)
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.evaluate.episode import play_episode, returns_of
 from sad_hpc.evaluate.policy import greedy
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 def offline_returns(

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sad_hpc.evaluate.episode import play_episode, returns_of
 from sad_hpc.evaluate.memory import Memory
 from sad_hpc.evaluate.policy import sampled
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 ContextT = TypeVar("ContextT")
 

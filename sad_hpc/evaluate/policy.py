@@ -14,7 +14,8 @@ from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
 from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 @dataclass(frozen=True)

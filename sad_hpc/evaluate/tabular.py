@@ -16,8 +16,8 @@ from sad_hpc.evaluate.policy import Trained, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 def evaluate_tabular(

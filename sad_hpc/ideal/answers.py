@@ -16,7 +16,8 @@ from sad_hpc.ideal.arms import best_arm_probabilities
 from sad_hpc.ideal.label_law import label_law
 from sad_hpc.ideal.posterior import after_prefixes, consistent
 from sad_hpc.tasks.bandit import BanditFamily, GaussianBandit
-from sad_hpc.tasks.base import TABLE_ENTRIES, TabularFamily, TaskFamily
+from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 AT_ONCE = 64
 """Contexts in memory at once, with every task after every prefix."""

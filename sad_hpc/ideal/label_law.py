@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
+from sad_hpc.tasks.tabular import TabularFamily
 
 
 def label_law(

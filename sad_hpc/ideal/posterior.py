@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import SPLITS, TABLE_ENTRIES, TabularFamily
+from sad_hpc.tasks.base import SPLITS
 from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
+from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 Weights = NDArray[Any]
 """How likely tasks make something: yes or no where steps are certain, else chances."""

@@ -18,11 +18,12 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.idle import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.stochastic import StochasticFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 TRIAL_TASKS = 4
 """So many are distilled to see how long one takes."""

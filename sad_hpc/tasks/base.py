@@ -1,8 +1,6 @@
 """What a task family is, and how a config's `task` section becomes one."""
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,16 +9,12 @@ from numpy.typing import NDArray
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.mdps import FiniteMDPs, Starts
 from sad_hpc.tasks.source_code import code_digests
 
 SPLITS = ("train", "test")
 
 ORACLE = "dpt_star"
 """The group of labels that are optimal actions."""
-
-TABLE_ENTRIES = 2**23
-"""States x actions of all tasks whose tables are in memory at once."""
 
 SPARSE_REWARD_SCALE = 4.0
 """Where rewards are sparse, the model sees a reward of 1 as 4: attention has to find it among all
@@ -150,153 +144,6 @@ class TaskFamily(ABC):
             group: the contexts' HDF5 group.
             context: states, actions, rewards and next_states, and ends where there are any.
         """
-
-
-class TabularFamily(TaskFamily):
-    """A distribution over finite MDPs; the kernels need nothing but their arrays.
-
-    States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
-    """
-
-    data_revision = 2
-    has_histories = True
-    takes_contexts = True
-    start_state: int
-    """Every episode starts here, unless `starts` says otherwise."""
-    n_outcomes: int = 1
-    """J: the most outcomes that an action may have."""
-    coordinates: NDArray[np.uint8]
-    """(S, d): how a state is written in datasets and shown to the model."""
-
-    @property
-    def n_states(self) -> int:
-        """S, the number of states."""
-        return len(self.coordinates)
-
-    @property
-    def table_entries(self) -> int:
-        """Of the tables of a single task."""
-        return self.n_states * self.n_actions * self.n_outcomes
-
-    def starts(self, mdps: FiniteMDPs) -> Starts:
-        """Where episodes of M of its tasks begin."""
-        return self.start_state
-
-    @abstractmethod
-    def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """(M, p): parameters of the distinct tasks of a split, which its tasks take in turn."""
-
-    @functools.cached_property
-    def distinct(self) -> dict[str, NDArray[np.int16]]:
-        """The distinct tasks of each split, made once: every block asks for them."""
-        return {split: self.distinct_tasks(split) for split in SPLITS}
-
-    def n_tasks(self, split: str, total: int) -> int:
-        """Tasks are dealt to the splits in proportion to their distinct ones."""
-        train = round(total * len(self.distinct["train"]) / sum(map(len, self.distinct.values())))
-        return train if split == "train" else total - train
-
-    def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
-        """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
-        distinct = self.distinct[split]
-        return distinct[self.distinct_numbers(len(distinct), first, count)]
-
-    def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.int16]:
-        """See TaskFamily."""
-        every = self.distinct["train"]
-        number_of = {tuple(row): number for number, row in enumerate(every.tolist())}
-        numbers = np.array([number_of.get(tuple(row), -1) for row in parameters.tolist()])
-        if (numbers < 0).any():
-            raise self.no_task(parameters[numbers.argmin()])
-        return every[numbers]
-
-    def distinct_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): which of the `distinct` ones tasks first .. first + count - 1 are."""
-        return np.arange(first, first + count) % distinct
-
-    @abstractmethod
-    def mdps(self, parameters: NDArray[np.int16]) -> FiniteMDPs:
-        """The MDPs (M = n) of (n, p) task parameters."""
-
-    @abstractmethod
-    def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """(n, S, A): whether an action is optimal in a state, for (n, p) task parameters."""
-
-    def are_optimal(
-        self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
-    ) -> NDArray[np.bool_]:
-        """See TaskFamily."""
-        distinct, number = np.unique(parameters, axis=0, return_inverse=True)
-        states, number = self.state_numbers(query_states), number.reshape(-1)
-        result = np.empty(actions.shape, np.bool_)
-        for some in self._at_once(len(distinct)):
-            rows = np.flatnonzero((number >= some.start) & (number < some.stop))
-            tables = self.optimal_actions(distinct[some])
-            here = number[rows, None] - some.start
-            result[rows] = tables[here, states[rows], actions[rows]]
-        return result
-
-    def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
-    ) -> list[str]:
-        """Replays contexts: next states and rewards must follow from the MDPs."""
-        faults = {
-            fault: None  # in order, each once
-            for some in self._at_once(len(parameters))
-            for fault in self._faults(
-                parameters[some], group, {part: array[some] for part, array in context.items()}
-            )
-        }
-        return list(faults)
-
-    def _at_once(self, tasks: int) -> Iterator[slice]:
-        """0..tasks-1 in parts whose tables, S x A each, fit into memory whoever wrote the file."""
-        size = max(1, TABLE_ENTRIES // self.table_entries)
-        for first in range(0, tasks, size):
-            yield slice(first, min(first + size, tasks))
-
-    def _faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
-    ) -> list[str]:
-        mdps = self.mdps(parameters)
-        task, ends = np.arange(len(parameters))[:, None], context.get("ends")
-        try:
-            states = self.state_numbers(context["states"])
-            next_states = self.state_numbers(context["next_states"])
-            may = mdps.outcomes.at(task, states, context["actions"])
-            be = mdps.occupied[task, states]
-        except (KeyError, IndexError):
-            return [f"{group} holds states or actions that {self.name} does not have"]
-        faults = []
-        happened = may.equal(context["rewards"], next_states, ends) & (may.chances > 0)
-        if not (happened.any(axis=-1) & be).all():
-            faults.append(f"{group} breaks the dynamics of {self.name}")
-        follows = states[:, 1:] == next_states[:, :-1]
-        starts = self.starts(mdps)
-        can_start = states == starts if isinstance(starts, int) else starts[task, states] > 0
-        if ends is not None:  # the next episode begins after an end, and nowhere else
-            follows = np.where(ends[:, :-1] != 0, can_start[:, 1:], follows)
-        if group == "histories":
-            follows |= can_start[:, 1:]
-        if group in ("episodes", "histories") and not follows.all():
-            faults.append(f"{group} are not in time order")
-        return faults
-
-    def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:
-        """Inverse of `coordinates`: (..., d) -> (...).
-
-        Raises:
-            KeyError: a row is no state of this family.
-        """
-        lookup = np.full(self.coordinates.max(axis=0).astype(int) + 1, -1, dtype=np.int64)
-        lookup[tuple(self.coordinates.T)] = np.arange(self.n_states)
-        axes = tuple(np.moveaxis(coordinates, -1, 0))
-        if any((axis >= size).any() for axis, size in zip(axes, lookup.shape, strict=True)):
-            raise KeyError("coordinates outside of the state space")
-        numbers = lookup[axes]
-        if (numbers < 0).any():
-            raise KeyError("coordinates outside of the state space")
-        return numbers
 
 
 def make_family(config: TaskConfig) -> TaskFamily:

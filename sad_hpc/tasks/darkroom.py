@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from sad_hpc.experiment.config import later, task_split
 from sad_hpc.experiment.families import Horizon, TaskConfig
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], dtype=np.int64)
 

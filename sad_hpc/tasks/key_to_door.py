@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 
 from sad_hpc.experiment.config import task_split
 from sad_hpc.experiment.families import Horizon, TaskConfig
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.darkroom import MOVES
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 SEARCHES, CARRIES, DONE = range(3)
 

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from sad_hpc.experiment.config import task_split
 from sad_hpc.experiment.families import Horizon, TaskConfig
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 
 N_PERMUTATIONS = factorial(len(MOVES))
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import TabularFamily
 from sad_hpc.tasks.mdps import ActionOutcomes, FiniteMDPs, Starts, StochasticMDPs, tables_of
 from sad_hpc.tasks.q_tables import optimal_q
+from sad_hpc.tasks.tabular import TabularFamily
 
 OPTIMAL_ERROR = 1e-9
 """TD error of the optimal Q: actions whose values differ by little more are all called optimal."""

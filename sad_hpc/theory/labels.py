@@ -23,8 +23,9 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import SPLITS, TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.theory.repeats import repeat_labels
 
 QUERY_STATES = 20_000

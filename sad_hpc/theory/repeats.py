@@ -20,8 +20,9 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TabularFamily, TaskFamily
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.miniworld.family import Miniworld
+from sad_hpc.tasks.tabular import TabularFamily
 
 SPLIT = 2
 """Number of the random streams' split: neither training's nor test's."""

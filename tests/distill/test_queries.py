@@ -19,10 +19,11 @@ from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import algorithm_5_law, hitting_step_law, label_chances
 from sad_hpc.tasks.bandit import BanditFamily, BernoulliBanditConfig, GaussianBanditConfig
-from sad_hpc.tasks.base import TabularFamily, TaskFamily, make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
+from sad_hpc.tasks.tabular import TabularFamily
 from tests.distill.laws import algorithm_2_law, assert_drawn_from, assert_law
 from tests.distill.poses import assert_labels_have_chances, pose_law
 

@@ -14,10 +14,11 @@ from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.ideal.posterior import Posterior
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
+from sad_hpc.tasks.tabular import TabularFamily
 
 DARKROOM = DarkroomConfig()
 LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)

@@ -7,10 +7,11 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.ideal.posterior import Posterior, after_prefixes, consistent
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
+from sad_hpc.tasks.tabular import TabularFamily
 
 ROOM = make_family(DarkroomConfig(size=3, horizon=6, train_goals=6))
 PERMUTED = make_family(PermutedDarkroomConfig(size=3, horizon=6))

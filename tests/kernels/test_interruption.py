@@ -16,9 +16,10 @@ from sad_hpc.kernels import interruption
 from sad_hpc.kernels.interruption import STOP, Interrupted, interruptible
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BernoulliBanditConfig
-from sad_hpc.tasks.base import TabularFamily, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
+from sad_hpc.tasks.tabular import TabularFamily
 
 YEARS = 10**12
 
