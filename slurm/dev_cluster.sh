@@ -25,6 +25,8 @@ usage: $PROGRAM up [N] | down | status | --help
 environment:
   SAD_HPC_DEV_CLUSTER   the cluster's folder (default: .dev_cluster in the repository)
   SAD_HPC_DEV_CPUS      CPUs that each node declares (default 1; may exceed the machine's)
+  SAD_HPC_DEV_FAR       "HERE THERE FILE": the last node, to which jobs go first, is at the address THERE in the
+                        network namespace FILE, and all else at HERE in that of this shell (nobody else can connect)
 
 Exit status 3: this machine lacks what is needed, root on Debian or Ubuntu with
 apt-get install slurm-wlm slurmdbd mariadb-server munge
@@ -50,6 +52,19 @@ locate_folder() {
     MARKER=$FOLDER/$MARKER_NAME
     CONF=$FOLDER/slurm.conf
     HOSTS_TAG="# sad_hpc dev_cluster $FOLDER"
+}
+
+# Sets THERE and HERE, the addresses of the last node and of all else, ENTER_FAR, what starts a program where the last
+# node is, OTHERS_WEIGHT, by which jobs go there first, and PRIVACY, a line that lets only this machine connect.
+locate_nodes() {
+    local file
+    HERE=127.0.0.1 THERE=127.0.0.1 ENTER_FAR=() OTHERS_WEIGHT=1
+    PRIVACY=CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+    if [[ -n ${SAD_HPC_DEV_FAR:-} ]]; then
+        read -r HERE THERE file <<<"$SAD_HPC_DEV_FAR"
+        ENTER_FAR=(nsenter "--net=$file") OTHERS_WEIGHT=2
+        PRIVACY="# The namespaces let nobody else connect."
+    fi
 }
 
 require_root_and_packages() {
@@ -175,17 +190,21 @@ choose_ports() { # COUNT
     die "found no $count adjacent free ports between 10000 and 30000"
 }
 
+# address_of NUMBER COUNT: of a node.
+address_of() { if (($1 == $2)); then echo "$THERE"; else echo "$HERE"; fi; }
+
 # Jobs take a node's name for an address (torch's MASTER_ADDR is one), so the names must lead to this machine. Other
 # dev clusters' lines do not count as present: they go when those clusters do. The file is rewritten in place, never
 # replaced: in a container it may be a mount.
 add_node_names() { # COUNT
-    local number name others
+    local number name others address
     others=$(grep -v '# sad_hpc dev_cluster ' "$HOSTS_FILE" | sed 's/#.*//')
     if [[ -n $(tail -c 1 "$HOSTS_FILE") ]]; then echo >>"$HOSTS_FILE"; fi
     for ((number = 1; number <= $1; number++)); do
         name=node$number
-        grep -qwF "$name" <<<"$others" || echo "127.0.0.1 $name $HOSTS_TAG" >>"$HOSTS_FILE"
-        [[ $(getent ahostsv4 "$name") == 127.* ]] || die "$name does not resolve to this machine; see $HOSTS_FILE"
+        address=$(address_of "$number" "$1")
+        grep -qwF "$name" <<<"$others" || echo "$address $name $HOSTS_TAG" >>"$HOSTS_FILE"
+        [[ $(getent ahostsv4 "$name") == "${address%%.*}."* ]] || die "$name does not resolve to $address; see $HOSTS_FILE"
     done
 }
 
@@ -203,7 +222,7 @@ write_configuration() { # COUNT
     memory=$(awk -v count="$count" '/^MemTotal:/ { print int($2 / 1024 / count) }' /proc/meminfo)
     cat >"$CONF" <<CONFIG
 ClusterName=sad_hpc
-SlurmctldHost=localhost
+SlurmctldHost=localhost($HERE)
 SlurmctldPort=$FIRST_PORT
 SlurmUser=root
 SlurmdUser=root
@@ -212,8 +231,7 @@ SlurmdSpoolDir=$FOLDER/%n
 SlurmctldPidFile=$FOLDER/pid/slurmctld.own
 SlurmdPidFile=$FOLDER/pid/%n.own
 MailProg=/bin/true
-# Only this machine can connect.
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+$PRIVACY
 # A requeued job may start again once its old credential has expired: 7 to 20 s with this, 2 minutes without.
 AuthType=auth/munge
 AuthInfo=socket=$FOLDER/munge.socket,cred_expire=5
@@ -250,8 +268,9 @@ AccountingStoragePort=$((FIRST_PORT + 1))
 AccountingStoragePass=$FOLDER/munge.socket
 CONFIG
     for ((number = 1; number <= count; number++)); do
-        echo "NodeName=node$number NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((FIRST_PORT + 1 + number))" \
-            "CPUs=$CPUS RealMemory=$memory State=UNKNOWN"
+        echo "NodeName=node$number NodeHostname=localhost NodeAddr=$(address_of "$number" "$count")" \
+            "Port=$((FIRST_PORT + 1 + number)) CPUs=$CPUS RealMemory=$memory State=UNKNOWN" \
+            "Weight=$((number == count ? 1 : OTHERS_WEIGHT))"
     done >>"$CONF"
     cat >>"$CONF" <<CONFIG
 # Jobs of the second partition preempt those of the first, which get half a minute to end in.
@@ -265,7 +284,7 @@ CONFIG
     (umask 077 && cat >"$FOLDER/slurmdbd.conf") <<CONFIG
 DbdHost=localhost
 DbdPort=$((FIRST_PORT + 1))
-CommunicationParameters=NoInAddrAny
+$PRIVACY
 SlurmUser=root
 PidFile=$FOLDER/pid/slurmdbd.own
 AuthType=auth/munge
@@ -280,7 +299,7 @@ CONFIG
 # ---------------------------------------------------------------- commands
 
 start_daemons() { # COUNT
-    local count=$1 number database
+    local count=$1 number database command
     # --force: munged would refuse a folder that only root may enter, such as one made by mktemp.
     mungekey --create --keyfile="$FOLDER/munge.key"
     launch munged "$(command -v munged)" --foreground --force --key-file="$FOLDER/munge.key" \
@@ -300,7 +319,9 @@ start_daemons() { # COUNT
     launch slurmctld "$(command -v slurmctld)" -D -f "$CONF"
     wait_for slurmctld listening "$FIRST_PORT"
     for ((number = 1; number <= count; number++)); do
-        launch "node$number" "$(command -v slurmd)" -D -N "node$number" -f "$CONF"
+        command=("$(command -v slurmd)" -D -N "node$number" -f "$CONF")
+        if ((number == count)); then command=("${ENTER_FAR[@]}" "${command[@]}"); fi
+        launch "node$number" "${command[@]}"
     done
     wait_for slurmctld all_idle "$count"
     wait_for slurmdbd sacct --noheader --allocations
@@ -389,6 +410,7 @@ main() {
     [[ $CPUS =~ ^[1-9][0-9]*$ ]] || die "SAD_HPC_DEV_CPUS='$CPUS': a number from 1 is needed"
     PATH=$PATH:/usr/sbin:/sbin
     locate_folder
+    locate_nodes
     require_root_and_packages
     # A job's or another cluster's settings would mislead the Slurm commands below.
     local variable

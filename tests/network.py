@@ -32,6 +32,10 @@ class Network:
         """Of a machine."""
         return f"10.7.{machine}.2"
 
+    def file(self, machine: int) -> str:
+        """Of a machine's namespace."""
+        return _file(self._machines[machine])
+
     def inside(self, machine: int) -> list[str]:
         """Put before a command, has it run on a machine."""
         return _inside(self._machines[machine])
@@ -104,8 +108,12 @@ def _namespace() -> "subprocess.Popen[bytes]":
     return process
 
 
+def _file(process: "subprocess.Popen[bytes]") -> str:
+    return f"/proc/{process.pid}/ns/net"
+
+
 def _inside(process: "subprocess.Popen[bytes]") -> list[str]:
-    return ["nsenter", f"--net=/proc/{process.pid}/ns/net"]
+    return ["nsenter", f"--net={_file(process)}"]
 
 
 def _run(command: list[str]) -> None:

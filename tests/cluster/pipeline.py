@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ OVERRIDES = (
     *("pretrain.batch_size=8", "pretrain.epochs=2", "pretrain.log_seconds=0.2"),
     *("evaluate.tasks=400", "evaluate.chunk_tasks=10", "evaluate.online_episodes=20"),
 )
+LONGER = ("data.tasks=18000", "pretrain.epochs=8", "pretrain.checkpoint_minutes=0.02")
+"""A training takes a minute or more."""
 PATIENCE = 2400
 """Seconds, on a machine that may be busy with other things."""
 
@@ -40,16 +42,26 @@ def wait_until(happened: Callable[[], Any], what: str) -> Any:
 
 
 class Pipeline:
-    """One run in a folder of its own."""
+    """One run in a folder of its own.
 
-    def __init__(self, env: dict[str, str], folder: Path, *overrides: str) -> None:
+    Args:
+        env: of a client of the cluster.
+        folder: of the run.
+        overrides: of the config, after OVERRIDES.
+        enter: put before a command, has it run where the cluster is.
+    """
+
+    def __init__(
+        self, env: dict[str, str], folder: Path, *overrides: str, enter: Sequence[str] = ()
+    ) -> None:
         self.env, self.folder, self.overrides = env, folder, [*OVERRIDES, *overrides]
+        self._enter = enter
         experiment = load_experiment(TINY, [o for o in self.overrides if not _of_cluster(o)])
         self.run = Run(experiment, folder / "runs")
 
     def launch(self, *options: str) -> "subprocess.Popen[str]":
         """A launcher in the background."""
-        command = [str(SAD_HPC), "launch", str(TINY), "cluster.pretrain.ranks=2"]
+        command = [*self._enter, str(SAD_HPC), "launch", str(TINY), "cluster.pretrain.ranks=2"]
         command += [*self.overrides, "--cluster", "slurm"]
         command += ["--runs", str(self.folder / "runs"), "--results", str(self.results), *options]
         return subprocess.Popen(
@@ -83,8 +95,16 @@ class Pipeline:
 
     def shown(self, stage: str) -> str:
         """What Slurm says of a stage's job."""
-        command = ["scontrol", "show", "job", self.job(stage)]
-        return subprocess.check_output(command, env=self.env, text=True)
+        return self._slurm("scontrol", "show", "job", self.job(stage))
+
+    def node_state(self, node: str) -> str:
+        """Such as `idle`, or `down*`."""
+        return self._slurm(
+            "sinfo", "--noheader", "--partition=debug", f"--nodes={node}", "--format=%T"
+        )
+
+    def _slurm(self, *command: str) -> str:
+        return subprocess.check_output([*self._enter, *command], env=self.env, text=True).strip()
 
     def wait_until_half_done(self, stage: str) -> None:
         """Until a stage has saved some of its work, and not all."""

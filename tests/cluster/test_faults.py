@@ -13,7 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.cluster.pipeline import Pipeline, processes_of_jobs, ranks_of_jobs, wait_until
+from tests.cluster.pipeline import (
+    LONGER,
+    Pipeline,
+    processes_of_jobs,
+    ranks_of_jobs,
+    wait_until,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -42,19 +48,6 @@ def test_killed_ranks_end_their_job_and_the_next_launch_goes_on(
     assert f"{pipeline.step(stage).title}: failed" in log
     pipeline.finish()
     pipeline.same_as(undisturbed)
-
-
-LONGER = ["data.tasks=18000", "pretrain.epochs=8", "pretrain.checkpoint_minutes=0.02"]
-
-
-@pytest.fixture(scope="module")
-def longer_undisturbed(
-    dev_cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Pipeline:
-    """One whose training takes a minute or more."""
-    calm = Pipeline(dev_cluster, tmp_path_factory.mktemp("longer"), *LONGER)
-    calm.finish()
-    return calm
 
 
 @contextmanager
@@ -98,21 +91,16 @@ def test_a_job_that_loses_its_node_starts_again_elsewhere(
     dev_cluster: dict[str, str], tmp_path: Path, longer_undisturbed: Pipeline, with_its_jobs: bool
 ) -> None:
     """Without its jobs: the daemon alone is dead, and for a while the job runs twice."""
-
-    def state() -> str:
-        command = ["sinfo", "--noheader", "--partition=debug", f"--nodes={node}", "--format=%T"]
-        return subprocess.check_output(command, env=dev_cluster, text=True).strip()
-
     pipeline = Pipeline(dev_cluster, tmp_path, *LONGER)
     launcher = pipeline.launch("--wait")
     pipeline.wait_until_half_done("pretrain")
     node = pipeline.ranks("pretrain")[0].environ()["SLURMD_NODENAME"]
     with lost(node, dev_cluster, with_its_jobs):
-        wait_until(lambda: state().startswith("down"), f"Slurm misses {node}")
+        wait_until(lambda: pipeline.node_state(node).startswith("down"), f"Slurm misses {node}")
         pipeline.finish(launcher)
     assert "Restarts=0" not in pipeline.shown("pretrain")
     pipeline.same_as(longer_undisturbed)
-    wait_until(lambda: state() == "idle", f"{node} is back")
+    wait_until(lambda: pipeline.node_state(node) == "idle", f"{node} is back")
 
 
 KILLS = ("SIGKILL of one rank", "SIGKILL of all ranks")
