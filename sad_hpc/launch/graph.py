@@ -55,17 +55,7 @@ class Step:
         return self.folder.done is not None
 
     def is_seen_complete(self) -> bool:
-        """The same, to whoever knows that the step's job has ended; see `wait_until_seen`.
-
-        There is nothing to wait for if the step has failed, or could not start.
-        """
-        if self.complete:
-            return True
-        beat = self.folder.progress
-        if beat and beat["failed"]:
-            return False
-        if not all(required.is_seen_complete() for required in self.requires):
-            return False
+        """The same, to whoever knows that the step's job has ended well; see `wait_until_seen`."""
         return wait_until_seen(lambda: self.complete)
 
 

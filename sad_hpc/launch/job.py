@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from submitit import JobEnvironment
 from submitit.core.utils import UncompletedJobError
@@ -80,7 +80,6 @@ class StageJob:
                 traceback.print_exc()
             print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
             sys.stdout.flush()
-            self._note_end("failed")
             # Of MPI; those of torch are ended by srun, or by the controller of a local job.
             abort_other_ranks()
             sys.exit(1)
@@ -111,12 +110,10 @@ class StageJob:
         """
         if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
-        self._note_end("stopped")
+        step = self._step()
+        with suppress(SadError):  # no more than a word in `status`
+            step.folder.note_stop()
         queue_again_and_end(self.title, stop, queue_again)
-
-    def _note_end(self, how: Literal["stopped", "failed"]) -> None:
-        with suppress(SadError):  # no more than a word to others
-            self._step().folder.note_end(how)
 
     def _run_stage(self) -> None:
         step = self._step()

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.config import differences
@@ -56,8 +56,6 @@ class _Heartbeat:
     """How often Slurm has started the job again."""
     stopped: float = 0
     """When a signal ended the work after it; 0 if none has."""
-    failed: float = 0
-    """When an error did."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat, or None: {done, total, unit, time, host, pid, requeued, stopped,
-        failed}."""
+        """The last heartbeat: {done, total, unit, time, host, pid, requeued, stopped}, or None."""
         beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
         return None if beat is None else asdict(beat)
 
@@ -134,14 +131,10 @@ class StageFolder:
         beat = _Heartbeat(done, total, unit, time.time(), host, os.getpid(), requeued)
         write_json(self.path / HEARTBEAT, asdict(beat))
 
-    def note_end(self, how: Literal["stopped", "failed"]) -> None:
-        """Notes in the last heartbeat that a signal, or an error, has ended this process's work.
-
-        Of another process's work nothing is noted.
-        """
-        beat = self.progress
-        if beat and (beat["host"], beat["pid"]) == (socket.gethostname(), os.getpid()):
-            write_json(self.path / HEARTBEAT, {**beat, how: time.time()})
+    def note_stop(self) -> None:
+        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
+        if beat := self.progress:
+            write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.errors import SadError
-from sad_hpc.launch.graph import Step, graph
+from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.slurm import QueueEntry
 from sad_hpc.launch.status import step_states
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.storage import files
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
@@ -128,42 +125,6 @@ def test_a_job_waits_for_what_another_node_has_finished(
     threading.Timer(0.5, complete, [collect]).start()
     job()
     assert begun == [step.title]
-
-
-def test_no_job_waits_for_one_that_has_failed(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither the evaluation behind a failed training nor the tables behind that."""
-    complete(steps_of(run, "collect")[0])
-    training, evaluation = (steps_of(run, stage)[0] for stage in ("pretrain", "evaluate"))
-
-    def fail(step: Step, results: Path) -> None:
-        step.folder.prepare({})
-        step.folder.heartbeat(5, 10, "steps")
-        raise SadError("no memory")
-
-    monkeypatch.setattr("sad_hpc.launch.job._call_stage", fail)
-    monkeypatch.setattr("sad_hpc.launch.graph.wait_until_seen", lambda answer: pytest.fail("waits"))
-    for step in (training, evaluation, steps_of(run, "aggregate")[0]):
-        with pytest.raises(SystemExit):
-            StageJob.of(run, step, Path("results"))()
-    said = capsys.readouterr().err
-    assert said.count("no memory") == 1
-    assert f"cannot start: {training.title} is not complete" in said
-    assert f"cannot start: {evaluation.title} is not complete" in said
-    training.folder.heartbeat(6, 10, "steps")  # started again
-    with pytest.raises(pytest.fail.Exception, match="waits"):
-        training.is_seen_complete()
-
-
-def test_nobody_notes_an_end_of_another_process_s_work(run: Run) -> None:
-    folder = graph(run)[0].folder
-    folder.prepare({})
-    folder.heartbeat(5, 10, "blocks")
-    others = {**(folder.progress or {}), "pid": os.getpid() + 1}
-    write_json(folder.path / HEARTBEAT, others)
-    folder.note_end("failed")
-    assert folder.progress == others
 
 
 def test_a_job_whose_step_is_no_more_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
