@@ -18,7 +18,8 @@ from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.slurm import lets_this_job_run
+from sad_hpc.launch.records import load_records
+from sad_hpc.launch.slurm import has_ended_badly, lets_this_job_run
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step
@@ -118,12 +119,18 @@ class StageJob:
     def _run_stage(self) -> None:
         step = self._step()
         for required in step.requires:
-            if not required.is_seen_complete():
+            if not _is_seen_complete(required):
                 raise SadError(
                     f"{step.title} cannot start: {required.title} is not complete; see "
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
         _call_stage(step, Path(self.results))
+
+
+def _is_seen_complete(step: Step) -> bool:
+    """Whether the step is complete; a network file system may take a while to show that."""
+    record = load_records(step.run).get(step.title)
+    return step.complete or (not has_ended_badly(record) and step.is_seen_complete())
 
 
 def queue_again_and_end(title: str, stop: Preempted, queue_again: Any) -> NoReturn:

@@ -141,6 +141,17 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
     return known | sacct([job for job in ids if job not in known])
 
 
+def has_ended_badly(record: JobRecord | None) -> bool:
+    """Whether Slurm says so of a step's last job; what it does not know has not."""
+    if record is None or record.executor != "slurm":
+        return False
+    try:
+        entry = find_jobs([record.id]).get(record.id)
+    except SadError:
+        return False
+    return entry is not None and not entry.is_alive and entry.state != "COMPLETED"
+
+
 def ask(run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord]) -> Answer:
     """What Slurm says about the jobs of incomplete steps, asked once in 30 s by all who look."""
     jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]

@@ -11,7 +11,7 @@ import pytest
 
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.records import JobRecord
+from sad_hpc.launch.records import JobRecord, save_records
 from sad_hpc.launch.slurm import QueueEntry
 from sad_hpc.launch.status import step_states
 from sad_hpc.parallel.preemption import Preempted
@@ -125,6 +125,21 @@ def test_a_job_waits_for_what_another_node_has_finished(
     threading.Timer(0.5, complete, [collect]).start()
     job()
     assert begun == [step.title]
+
+
+@pytest.mark.parametrize("state, waits", [("OUT_OF_MEMORY", False), ("COMPLETED", True)])
+def test_nobody_waits_for_a_job_that_has_ended_badly(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, state: str, waits: bool
+) -> None:
+    collect, training = steps_of(run, "collect")[0], steps_of(run, "pretrain")[0]
+    record = JobRecord("12_3", "slurm", time.time(), "/log", os.uname().nodename, 0)
+    save_records(run, {collect.title: record})
+    slurm.queue(j12_3=state)
+    waited: list[object] = []
+    monkeypatch.setattr("sad_hpc.launch.graph.wait_until_seen", waited.append)
+    with pytest.raises(SystemExit):
+        StageJob.of(run, training, Path("results"))()
+    assert bool(waited) == waits
 
 
 def test_a_job_whose_step_is_no_more_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
