@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,15 @@ FAR = "node3"
 """The last of the cluster's nodes: Slurm sends jobs there first."""
 
 
+@dataclass(frozen=True)
 class FarCluster:
     """A cluster of three nodes on two machines: the last node has one of its own."""
 
-    def __init__(self, network: Network, env: dict[str, str], enter: list[str]) -> None:
-        self.network, self.env, self.enter = network, env, enter
+    network: Network
+    env: dict[str, str]
+    """Of a client."""
+    enter: list[str]
+    """Put before a command, has it run where the cluster is."""
 
 
 @pytest.fixture(scope="module")
