@@ -71,7 +71,8 @@ def share_height(panels: Sequence[Axes]) -> None:
     """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole."""
     top = max(axes.get_ylim()[1] for axes in panels)
     for axes in panels:
-        axes.set_ylim(-0.015 * top, top)
+        if axes.get_yscale() == "linear":
+            axes.set_ylim(-0.015 * top, top)
 
 
 def save(path: Path, figure: Figure) -> None:

@@ -17,11 +17,12 @@ from sad_hpc.aggregate.canvas import (
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.styles import method_label, reference_style, row_styles
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 
 METRIC_LABELS = {
     "return": "return (reward per episode)",
-    "suboptimality": "suboptimality (reward per pull)",
-    "regret": "cumulative regret (reward)",
+    "suboptimality": "suboptimality (reward per pull; optimal: 0)",
+    "regret": "cumulative regret (reward; optimal: 0)",
 }
 AXIS_LABELS = {"context length": "context length (transitions)"}
 SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
@@ -110,15 +111,25 @@ def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
-    """Means over seeds with a band of one standard deviation, references as dashed lines."""
+    """Means over seeds with a band of one standard deviation, references as dashed lines.
+
+    Losses, which are better the lower, have logarithmic axes, which tell apart what is near to
+    nothing, and the first steps.  Zero cannot be shown there.
+    """
+    measure = series[0].measure
+    count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))
+    if is_loss := not HIGHER_IS_BETTER[measure.metric]:
+        axes.set(xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
     styles = row_styles(one.policy for one in series if not one.is_reference)
     for one in series:
         columns = one.steps
+        if is_loss and not one.curves.any():
+            continue
         if one.is_reference:
             axes.plot(columns, one.curves.mean(axis=0), **reference_style(one.policy))
         else:
             name = method_label(one.policy, len(one.seeds))
             draw_band(axes, columns, one.curves, styles[one.policy], name)
-    measure = series[0].measure
-    count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))
     axes.set_ylabel(METRIC_LABELS[measure.metric])

@@ -8,12 +8,15 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.canvas import _add_legend
+from sad_hpc.aggregate.canvas import _add_legend, share_height
+from sad_hpc.aggregate.figures import _draw_curves
 from sad_hpc.aggregate.order import reference_order, row_order
+from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES, reference_style, row_styles
 from sad_hpc.aggregate.training import read_training
 from sad_hpc.aggregate.training_figure import draw_training, training_panels
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import Measure
 
 from .synthetic import make_run, write_metrics
 
@@ -49,6 +52,27 @@ def test_recipes_have_their_methods_colour_and_dashes_of_their_own():
 def test_references_are_grey():
     for name in [*REFERENCE_STYLES, "another"]:
         assert len(set(to_rgb(reference_style(name)["color"]))) == 1
+
+
+@pytest.mark.parametrize("metric, shown", [("regret", 2), ("return", 3)])
+def test_losses_have_logarithmic_axes_without_what_is_zero(metric: str, shown: int):
+    axes = Figure().add_subplot()
+    curves = {"SAD": np.full((2, 3), 5.0), "optimal": np.zeros((2, 3)), "random": np.ones((2, 3))}
+    measure = Measure(metric, "pull", 1)
+    steps = np.array([1, 10, 100], np.int32)
+    _draw_curves(
+        axes,
+        [
+            Series(name, name != "SAD", "online", "all", measure, steps, (0, 1), each, each)
+            for name, each in curves.items()
+        ],
+    )
+    assert len(axes.lines) == shown
+    scale = "log" if metric == "regret" else "linear"
+    assert (axes.get_xscale(), axes.get_yscale()) == (scale, scale)
+    share_height([axes])
+    low, high = axes.get_ylim()
+    assert low < min(line.get_ydata().min() for line in axes.lines) and high > 5
 
 
 def test_rows_stand_in_the_papers_order_with_recipes_behind():
