@@ -26,8 +26,8 @@ OVERRIDES = (
     *("pretrain.batch_size=8", "pretrain.epochs=2", "pretrain.log_seconds=0.2"),
     *("evaluate.tasks=400", "evaluate.chunk_tasks=10", "evaluate.online_episodes=20"),
 )
-LONGER = ("data.tasks=18000", "pretrain.epochs=8", "pretrain.checkpoint_minutes=0.02")
-"""A training takes a minute or more."""
+LONGER = ("data.tasks=18000", "pretrain.epochs=12", "pretrain.checkpoint_minutes=0.02")
+"""A training takes a minute or more: Slurm misses a node within half of it."""
 PATIENCE = 2400
 """Seconds, on a machine that may be busy with other things."""
 
