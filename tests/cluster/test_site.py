@@ -26,7 +26,7 @@ def check(env: dict[str, str], runs: Path, *settings: str) -> tuple[int, dict[st
 
 def test_a_site_where_all_is_well(dev_cluster: dict[str, str], tmp_path: Path) -> None:
     code, lines = check(dev_cluster, tmp_path)
-    assert code == 0 and len(lines) == 6
+    assert code == 0 and len(lines) == 6, lines
     assert all(line.startswith("ok") for line in lines.values())
     assert "2 ranks on node1, node2" in lines["MPI"]
     assert lines["GL"].count(" on node") == 2
