@@ -68,7 +68,10 @@ def count_along(axes: Axes, label: str) -> None:
 
 
 def share_height(panels: Sequence[Axes]) -> None:
-    """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole."""
+    """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole.
+
+    Logarithmic ones, which have no 0, stay as they are.
+    """
     top = max(axes.get_ylim()[1] for axes in panels)
     for axes in panels:
         if axes.get_yscale() == "linear":

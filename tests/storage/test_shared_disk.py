@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from sad_hpc.aggregate import aggregate
-from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
-from tests.conftest import ROOT, TINY, clockless_metrics
+from tests.conftest import ROOT, TINY, clockless_metrics, with_data_of
 from tests.preload import compiled
 
 pytestmark = pytest.mark.faults
@@ -26,11 +25,10 @@ OVERRIDES = ["methods=[SAD]", "seeds=[0]"]
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def calm(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run, and its tables, on a disk of this machine's own."""
     folder = tmp_path_factory.mktemp("calm")
-    run = Run(load_experiment(TINY, OVERRIDES), folder / "runs")
-    collect(run)
+    run = with_data_of(tiny_run, Run(load_experiment(TINY, OVERRIDES), folder / "runs"))
     pretrain(run, "SAD", 0)
     evaluate(run, "SAD", 0)
     aggregate(run, folder / "results")
