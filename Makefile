@@ -16,9 +16,10 @@ test-suite: .venv/installed-test
 test-cluster: .venv/installed-test
 	.venv/bin/python -m pytest tests/cluster
 
+# Two workers, each with a Slurm of its own.
 stress: .venv/installed-test
 	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \
-	    --figures=results/stress/figures.json
+	    --numprocesses 2 --dist loadfile --verbose --durations=20 --figures=results/stress/figures.json
 
 bench: .venv/installed-test
 	.venv/bin/python benchmarks/run.py

@@ -32,12 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--figures", metavar="FILE", help="write what the tests measured to FILE")
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the figures of a worker that ends; one that crashed has none."""
+    all_figures = node.config.stash.setdefault(FIGURES, {})
+    all_figures.update(getattr(node, "workeroutput", {}).get("figures", {}))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the figures, where they are wanted."""
+    """Writes the figures, where they are wanted; a worker hands them on."""
     path = session.config.getoption("--figures")
-    if path and not session.config.option.collectonly:
+    figures = session.config.stash.get(FIGURES, {})
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["figures"] = figures
+    elif path and not session.config.option.collectonly:
         counts = {"tests": session.testscollected, "failed": session.testsfailed}
-        figures = session.config.stash.get(FIGURES, {})
         origin = portable(provenance())
         write_json(Path(path), {**counts, "figures": figures, "provenance": origin})
 
