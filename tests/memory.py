@@ -1,6 +1,7 @@
 """A share of this machine's memory, in which the kernel kills whoever is the largest."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,8 @@ import pytest
 
 MIB = 2**20
 
-# Nobody kills the one who takes it all: another process must give way, and it ends then.
 TAKE = """
 import os, sys
-open("/proc/self/oom_score_adj", "w").write("-1000")
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
 taken = bytearray(int(sys.argv[2]))
 taken[::4096] = b"x" * len(taken[::4096])
@@ -43,7 +42,8 @@ class MemoryShare:
         stat = dict(line.split() for line in lines)
         (self._folder / "memory.limit_in_bytes").write_text(str(int(stat["rss"]) + 64 * MIB))
         taken = [sys.executable, "-c", TAKE, str(self._folder), str(128 * MIB)]
-        subprocess.run(taken, check=True, timeout=60)
+        # The kernel kills the largest, and at times the one who asks as well.
+        assert subprocess.run(taken, timeout=60).returncode in (0, -signal.SIGKILL)
         (self._folder / "memory.limit_in_bytes").write_text("-1")
 
     def end(self) -> None:
