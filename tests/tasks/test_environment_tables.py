@@ -43,6 +43,19 @@ def test_every_task_is_one_environment_and_in_one_split():
     assert len(seen) == 8
 
 
+def test_environments_with_equal_tables_are_one_task():
+    twice = {"desc": {"choice": [*MAPS, *map(tuple, MAPS)]}, "is_slippery": {"choice": [False]}}
+    family = lakes(vary=twice)
+    tables = [repr(family.outcomes_of(task)) for task in np.concatenate([*family.distinct.values()])]
+    assert len(tables) == len(set(tables)) == len(MAPS)
+
+
+def test_environments_that_are_all_equal_are_refused():
+    family = lakes(vary={"desc": {"choice": [MAPS[0], tuple(MAPS[0])]}})
+    with pytest.raises(ConfigError, match="all 2 tasks are the same"):
+        family.distinct_tasks("train")
+
+
 def test_a_state_is_shown_by_its_row_and_column():
     family = lakes()
     env = gymnasium.make("FrozenLake-v1", desc=MAPS[0], is_slippery=False).unwrapped

@@ -160,10 +160,11 @@ class Laws:
         """How many tasks are dealt to both splits; None: a continuum, or each has its own laws."""
         return math.prod(self._sizes) if self._finite and not self._others_in_test else None
 
-    def dealt(self, split: str) -> NDArray[np.int64]:
-        """The numbers of a split's tasks, where there are at most DEALT in both."""
-        total = math.prod(self._sizes)
-        permutation = np.random.default_rng(self._seed).permutation(total)
+    def dealt(self, split: str, tasks: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """The numbers of a split's tasks, of those given or of all, which are at most DEALT."""
+        order = np.random.default_rng(self._seed)
+        permutation = order.permutation(math.prod(self._sizes) if tasks is None else tasks)
+        total = len(permutation)
         test = min(max(round(total * self._test_share), 1), total - 1)
         return permutation[:test] if split == "test" else permutation[test:]
 

@@ -12,6 +12,8 @@ task:
   vary: {desc: {choice: [[SFF, FHF, FFG], [SFF, FFH, FFG], [SFH, FFF, FFG]]}}
 """
 
+import functools
+import hashlib
 import math
 from typing import Any, Literal
 
@@ -44,6 +46,7 @@ class GymnasiumTable(StochasticFamily):
 
     config_class = GymnasiumTableConfig
     config: GymnasiumTableConfig
+    data_revision = StochasticFamily.data_revision + 1  # tasks with equal tables became one
 
     def __init__(self, config: GymnasiumTableConfig) -> None:
         super().__init__(config)
@@ -84,8 +87,30 @@ class GymnasiumTable(StochasticFamily):
         return super().reward_scale if self.sparse_reward else self._reward_scale
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """See TabularFamily."""
-        return self.config.laws.dealt(split).astype(np.int16)[:, None]
+        """See TabularFamily.
+
+        Tasks with equal tables are one: seeds of a small map often draw the same one, which would
+        be in training and in test.
+        """
+        return self.config.laws.dealt(split, self._unequal).astype(np.int16)[:, None]
+
+    @functools.cached_property
+    def _unequal(self) -> NDArray[np.int64]:
+        """Numbers of the tasks whose tables no earlier task has.
+
+        Raises:
+            ConfigError: there is only one.
+        """
+        total = self.config.laws.total
+        assert total is not None
+        first: dict[bytes, int] = {}
+        for number in range(total):
+            first.setdefault(_digest(*self.outcomes_of(np.array([number]))), number)
+        if len(first) < 2:
+            raise ConfigError(
+                f"task.vary changes no table of {self.name}: all {total:,} tasks are the same"
+            )
+        return np.array(list(first.values()))
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
         """See StochasticFamily."""
@@ -94,6 +119,10 @@ class GymnasiumTable(StochasticFamily):
 
     def _task(self, number: int) -> EnvironmentTask:
         return self.config.task(self.config.laws.rows(np.array([number]))[0])
+
+
+def _digest(outcomes: ActionOutcomes, starts: NDArray[np.float64]) -> bytes:
+    return hashlib.blake2b(repr((outcomes, starts.tolist())).encode(), digest_size=16).digest()
 
 
 def _with_table(task: EnvironmentTask) -> Any:
