@@ -46,7 +46,9 @@ def test_every_task_is_one_environment_and_in_one_split():
 def test_environments_with_equal_tables_are_one_task():
     twice = {"desc": {"choice": [*MAPS, *map(tuple, MAPS)]}, "is_slippery": {"choice": [False]}}
     family = lakes(vary=twice)
-    tables = [repr(family.outcomes_of(task)) for task in np.concatenate([*family.distinct.values()])]
+    tables = [
+        repr(family.outcomes_of(task)) for task in np.concatenate([*family.distinct.values()])
+    ]
     assert len(tables) == len(set(tables)) == len(MAPS)
 
 
