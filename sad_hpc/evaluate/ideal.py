@@ -46,7 +46,8 @@ def ideal_returns(
         return {}
     forgetful = settings.memory == "episode"
     seen = as_numbers(family, context)
-    left = logits_of(posterior, tasks_left(posterior, seen))
+    given = settings.context == "transitions"
+    left = logits_of(posterior, tasks_left(posterior, seen, drawn=given))
     offline = offline_returns(family, mdps, left, generator)
     online, online_rewards = online_returns(
         functools.partial(logits_of, posterior),
@@ -57,11 +58,9 @@ def ideal_returns(
         generator,
     )
     rewards = (seen.rewards > 0).sum(axis=1, keepdims=True, dtype=np.int32)
-    given = "ideal" if settings.context == "transitions" else "ideal, episodes"
-    collected = "ideal" if forgetful else "ideal, history"
     return {
-        "offline": (given, offline, rewards),
-        "online": (collected, online, online_rewards),
+        "offline": ("ideal" if given else "ideal, episodes", offline, rewards),
+        "online": ("ideal" if forgetful else "ideal, history", online, online_rewards),
     }
 
 
@@ -71,9 +70,10 @@ def logits_of(posterior: Posterior, alive: Weights) -> NDArray[np.float32]:
         return np.log(posterior.probabilities(alive)).astype(np.float32)
 
 
-def tasks_left(posterior: Posterior, seen: Transitions) -> Weights:
-    """(n, G): how likely the tasks are after transitions (n, T), states by number."""
-    return after_all(consistent(posterior.mdps, **seen.parts))
+def tasks_left(posterior: Posterior, seen: Transitions, *, drawn: bool = False) -> Weights:
+    """(n, G): how likely the tasks are after transitions (n, T), states by number; see
+    `consistent`."""
+    return after_all(consistent(posterior.mdps, **seen.parts, drawn=drawn))
 
 
 class TasksLeft:

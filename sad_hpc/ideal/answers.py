@@ -46,8 +46,8 @@ def ideal_answers(
         data: says how contexts and labels are made.
         labels: HDF5 group of the labels, such as `labels/sad`.
         columns: of n tasks: states, actions, rewards and next_states (n, T, ...), ends (n, T) where
-            there are any, query_states (n, K, d), of which the first is asked, and parameters
-            (n, p).
+            there are any, of contexts whose states are drawn; query_states (n, K, d), of which the
+            first is asked, and parameters (n, p).
     """
     return None
 
@@ -74,6 +74,7 @@ def _of_tables(
             columns["rewards"][rows],
             family.state_numbers(columns["next_states"][rows]),
             columns["ends"][rows] if "ends" in columns else None,
+            drawn=True,
         )
         left = after_prefixes(could)
         told.append((left > 0).sum(axis=2) == 1)

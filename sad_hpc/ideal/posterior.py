@@ -1,10 +1,12 @@
 """The exact posterior over a tabular family's tasks, and what the ideal DPT* answers by it.
 
-Which state and action a context shows says nothing about its task.  So under a uniform prior the
-posterior of a task is proportional to how likely it makes the outcomes of all transitions.  Where
-steps are certain, it is uniform over the tasks that contradict none of them, neither by its reward
-nor by its next state.  DPT*'s labels are drawn from the optimal actions of
-the task: a model of it that makes no mistake answers with their distribution under the posterior.
+Which action a context shows says nothing about its task.  So under a uniform prior the posterior of
+a task is proportional to how likely it makes the outcomes of all transitions, and the states that
+follow from none: all where a context's states are drawn, otherwise those that episodes begin in.
+Where steps are certain, these are the same in all tasks, and the posterior is uniform over the tasks
+that contradict no transition, neither by its reward nor by its next state.  DPT*'s labels are drawn
+from the optimal actions of the task: a model of it that makes no mistake answers with their
+distribution under the posterior.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.tasks.base import SPLITS
-from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
+from sad_hpc.tasks.mdps import FiniteMDPs, StochasticMDPs, TabularMDPs
 from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 Weights = NDArray[Any]
@@ -28,6 +30,8 @@ def consistent(
     rewards: NDArray[Any],
     next_states: NDArray[np.integer[Any]],
     ends: NDArray[Any] | None = None,
+    *,
+    drawn: bool = False,
 ) -> Weights:
     """(n, T, G): which of G tasks each transition could have come from, or with which chance.
 
@@ -38,14 +42,23 @@ def consistent(
         rewards: (n, T).
         next_states: (n, T) numbers.
         ends: (n, T); None: no episode has ended.
+        drawn: whether each state is drawn from those that its task can be in, all as likely, and
+            does not follow from the transition before, or from a start.
     """
-    if not isinstance(mdps, TabularMDPs):
+    if isinstance(mdps, StochasticMDPs):
+        first = np.ones(states.shape, np.bool_)
+        if not drawn:
+            first[:, 1:] = False if ends is None else ends[:, :-1]
+        occupied = mdps.occupied
+        firsts = occupied / occupied.sum(axis=1, keepdims=True) if drawn else mdps.starts
         chances = np.empty((*actions.shape, mdps.sizes[0]))
         for task in range(mdps.sizes[0]):
             may = mdps.outcomes.at(np.full_like(states, task, np.int64), states, actions)
             happened = may.equal(rewards, next_states, ends)
-            chances[..., task] = (may.chances * happened).sum(axis=-1)
+            be = np.where(first, firsts[task, states], 1)
+            chances[..., task] = be * (may.chances * happened).sum(axis=-1)
         return chances
+    assert isinstance(mdps, TabularMDPs)
     paid = np.moveaxis(mdps.rewards, 0, -1)[states, actions]
     moved = np.moveaxis(mdps.next_states, 0, -1)[states, actions]
     return (paid == rewards[..., None]) & (moved == next_states[..., None])

@@ -78,6 +78,8 @@ def test_weights_of_tasks_are_products_of_chances():
         may = posterior.mdps.outcomes.at(g, some.states[n, t], some.actions[n, t])
         seen = some.next_states[n, t], some.rewards[n, t], some.ends[n, t]
         wanted = sum(p for p, *outcome in zip(*may, strict=True) if tuple(outcome) == seen)
+        if t == 0 or some.ends[n, t - 1]:
+            wanted *= posterior.mdps.starts[g, some.states[n, t]]
         assert could[n, t, g] == pytest.approx(wanted)
     products = could.prod(axis=1)
     products /= products.max(axis=1, keepdims=True)
@@ -91,9 +93,9 @@ def test_weights_of_tasks_are_products_of_chances():
     )
 
 
-def block() -> dict:
+def block(split: str = "test") -> dict:
     data = DataConfig(tasks=4000, trust_horizon=6)
-    return make_block(LAKES, data, "test", 0).arrays
+    return make_block(LAKES, data, split, 0).arrays
 
 
 def test_ideal_answers_to_held_out_questions_are_bayes_rule():
@@ -107,13 +109,30 @@ def test_ideal_answers_to_held_out_questions_are_bayes_rule():
     assert found is not None and law is not None
     kinds = LAKES.mdps(LAKES.distinct["train"])
     numbers = {name: LAKES.state_numbers(columns[name]) for name in ("states", "next_states")}
-    could = consistent(kinds, **{name: numbers.get(name, columns[name]) for name in NAMES})
+    parts = {name: numbers.get(name, columns[name]) for name in NAMES}
+    could = consistent(kinds, **parts, drawn=True)
     queries = LAKES.state_numbers(columns["query_states"][:, 0])
     for n in range(20):
         for length in (0, 1, 5, HORIZON):
             weights = could[n, :length].prod(axis=0)
             wanted = (weights[:, None] * law[:, queries[n]]).sum(axis=0)
             assert np.allclose(found.probabilities[n, length], wanted / wanted.sum(), atol=1e-6)
+
+
+@pytest.mark.parametrize("group", ["context", "episodes"])
+def test_the_posterior_is_calibrated(group: str):
+    """A task that is given the chance p is the true one in a share p of all contexts."""
+    arrays, posterior = block("train"), Posterior.of_family(LAKES, ["train"])
+    assert posterior is not None and len(set(posterior.mdps.occupied.sum(axis=1))) > 1
+    parts = {name: torch.from_numpy(arrays[f"{group}/{name}"][:, :6]) for name in NAMES}
+    seen = as_numbers(LAKES, Context(**parts))
+    left = tasks_left(posterior, seen, drawn=group == "context")
+    chances = left / left.sum(axis=1, keepdims=True)
+    true = arrays["tasks/parameters"] == LAKES.distinct["train"].T
+    excess = (chances * (true - chances)).sum(axis=1)
+    assert abs(excess.mean()) <= 4 * excess.std() / np.sqrt(len(excess))
+    wrong = (true - chances).mean(axis=0)
+    assert (np.abs(wrong) <= 4 * (true - chances).std(axis=0) / np.sqrt(len(true))).all()
 
 
 @pytest.mark.parametrize("memory", ["episode", "history"])
