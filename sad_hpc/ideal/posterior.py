@@ -3,7 +3,7 @@
 Which action a context shows says nothing about its task.  So under a uniform prior the posterior of
 a task is proportional to how likely it makes the outcomes of all transitions, and the states that
 follow from none: all where a context's states are drawn, otherwise those that episodes begin in.
-Where steps are certain, these are the same in all tasks, and the posterior is uniform over the tasks
+Where steps are certain, these are the same in all tasks, and the posterior is uniform over tasks
 that contradict no transition, neither by its reward nor by its next state.  DPT*'s labels are drawn
 from the optimal actions of the task: a model of it that makes no mistake answers with their
 distribution under the posterior.
