@@ -87,7 +87,8 @@ class Ratio:
 
     mean: float
     low: float
-    """With `high`, a 95 % t interval; NaN where a side has a single seed."""
+    """With `high`, Fieller's 95 % interval; NaN where a side has a single seed, or where the lower
+    mean is too uncertain to bound the quotient."""
     high: float
     paired: bool
     """Whether both sides have the same seeds, which are then compared one by one."""
@@ -96,22 +97,33 @@ class Ratio:
 def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
     """The mean of `over`, by seed, divided by that of `under`.
 
-    The quotient r of the means is linear in them for small deviations, so that its error is that of
-    mean(over - r under) / mean(under): by seed where the seeds are the same, and otherwise with the
-    variances of both sides added, and Welch's degrees of freedom.
+    Fieller's interval: the quotients r for which a t test of mean(over - r under) = 0 is not
+    significant.  So 1 is outside just when the means differ by that test: a paired one where the
+    seeds are the same, otherwise Welch's, with its degrees of freedom at the quotient found.
     """
     x, y = (np.array(list(side.values())) for side in (over, under))
     if not len(x) or not len(y) or y.mean() == 0:
         return Ratio(float("nan"), float("nan"), float("nan"), False)
     r, paired = x.mean() / y.mean(), set(over) == set(under)
-    if min(len(x), len(y)) < 2:
-        return Ratio(float(r), float("nan"), float("nan"), paired)
-    if paired:
-        rest = np.array([over[seed] - r * under[seed] for seed in over])
-        variance, freedom = rest.var(ddof=1) / len(rest), len(rest) - 1.0
-    else:
-        parts = np.array([x.var(ddof=1) / len(x), r**2 * y.var(ddof=1) / len(y)])
-        variance, counts = parts.sum(), np.array([len(x), len(y)])
-        freedom = variance**2 / (parts**2 / (counts - 1)).sum() if variance else counts.sum() - 2.0
-    margin = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance) / abs(y.mean())
-    return Ratio(float(r), float(r - margin), float(r + margin), paired)
+    low, high = float("nan"), float("nan")
+    if min(len(x), len(y)) > 1:
+        low, high = _fieller(x, np.array([under[seed] for seed in over]) if paired else y, paired)
+    return Ratio(float(r), low, high, paired)
+
+
+def _fieller(
+    x: NDArray[np.float64], y: NDArray[np.float64], paired: bool
+) -> tuple[float, float]:  # fmt: skip
+    """The ends of {r: (mean x - r mean y)^2 <= t^2 (xx - 2 r xy + r^2 yy)}; NaN if it has none."""
+    xx, yy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
+    xy = np.cov(x, y)[0, 1] / len(x) if paired else 0.0
+    counts, parts = np.array([len(x), len(y)]), np.array([xx, (x.mean() / y.mean()) ** 2 * yy])
+    freedom = float(counts[0] - 1 if paired else counts.sum() - 2)
+    if not paired and parts.any():
+        freedom = parts.sum() ** 2 / (parts**2 / (counts - 1)).sum()
+    t = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) ** 2
+    square, product = y.mean() ** 2 - t * yy, x.mean() * y.mean() - t * xy
+    if square <= 0:
+        return float("nan"), float("nan")
+    root = np.sqrt(max(product**2 - square * (x.mean() ** 2 - t * xx), 0))
+    return float((product - root) / square), float((product + root) / square)

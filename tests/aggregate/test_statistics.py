@@ -74,11 +74,11 @@ def test_interval_covers_the_true_mean_about_as_often_as_it_says():
 
 
 def test_equal_seeds_are_paired_and_others_are_not():
-    over, under = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 2.0, 1: 4.0, 2: 6.0}
+    over, under = {0: 9.0, 1: 10.0, 2: 11.0}, {0: 18.0, 1: 20.0, 2: 22.0}
     same = ratio(over, under)
     assert same.paired and (same.low, same.mean, same.high) == pytest.approx((0.5, 0.5, 0.5))
     other = ratio(over, {seed + 1: value for seed, value in under.items()})
-    assert not other.paired and other.low < 0.3 and other.high > 0.7
+    assert not other.paired and other.low < 0.4 and other.high > 0.6
     for degenerate in ({}, {0: 0.0, 1: 0.0}):
         assert np.isnan(ratio(over, degenerate).mean)
     assert ratio({0: 1.0}, {0: 2.0}).mean == 0.5 and np.isnan(ratio({0: 1.0}, {0: 2.0}).low)
@@ -104,6 +104,27 @@ def test_a_ratios_interval_covers_the_true_one_as_often_as_it_says(paired):
         found = ratio(dict(enumerate(x)), dict(zip(seeds, y, strict=True)))
         covered.append(found.low <= 40 / 42 <= found.high)
     assert 0.92 <= np.mean(covered) <= 0.98
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_ratio_excludes_one_just_where_a_t_test_finds_a_difference(paired):
+    generator, differ = np.random.default_rng(4), []
+    for _ in range(200):
+        # With equal variances Welch's degrees of freedom are the same at all quotients near one.
+        x, y = generator.normal(10.0, 1.0, 4), generator.normal(11.5, 1.0, 4)
+        test = stats.ttest_rel(x, y) if paired else stats.ttest_ind(x, y, equal_var=False)
+        if not paired and abs(test.pvalue - 0.05) < 0.005:
+            continue
+        seeds = range(4) if paired else range(4, 8)
+        found = ratio(dict(enumerate(x)), dict(zip(seeds, y, strict=True)))
+        differ.append(test.pvalue < 0.05)
+        assert differ[-1] == (not found.low <= 1 <= found.high)
+    assert 20 < sum(differ) < 180
+
+
+def test_a_ratio_to_a_mean_that_may_be_zero_has_no_interval():
+    found = ratio({0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: -0.5, 2: 0.7})
+    assert found.mean == pytest.approx(10) and np.isnan([found.low, found.high]).all()
 
 
 def test_summary_has_known_numbers(tmp_path):
