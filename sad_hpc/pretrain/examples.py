@@ -87,9 +87,8 @@ class Examples:
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.by_return:
             dit = experiment.dit
-            arrays["weights"] = dit.weight * return_to_go(
-                arrays["rewards"], dit.discount, arrays.get("ends")
-            )
+            returns = return_to_go(arrays["rewards"], dit.discount, arrays.get("ends"))
+            arrays["weights"] = dit.weight * importance(returns)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
         # By what law the tasks come that others have logged is not known.
         if source.labels is not None and experiment.data.contexts is None:
@@ -167,6 +166,15 @@ class Examples:
         """Rows of this rank's share of the held-out tasks."""
         rows = torch.arange(self.n_train, self.n_train + self.n_holdout, device=self.device)
         return rows[rank::world_size]
+
+
+def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """DIT's weights but for lambda, of returns-to-go (n, T).
+
+    Where rewards are costs, which the paper's never are, they are counted from the worst return: a
+    negative weight would train a model to leave out what the data show.
+    """
+    return returns - returns.min() if returns.mean() < 0 else returns
 
 
 def return_to_go(

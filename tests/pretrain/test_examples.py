@@ -5,7 +5,7 @@ import torch
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.pretrain.examples import Examples, return_to_go
+from sad_hpc.pretrain.examples import Examples, importance, return_to_go
 from sad_hpc.storage.run import Run
 
 CPU = torch.device("cpu")
@@ -55,6 +55,14 @@ def test_dit_weighs_an_action_by_its_return_to_go(tiny_run: Run):
 def test_return_to_go_is_the_discounted_sum_of_what_follows():
     rewards = np.array([[1, 0, 2], [0, 0, 0]], np.uint8)
     assert return_to_go(rewards, 0.5) == pytest.approx(np.array([[1.5, 1, 2], [0, 0, 0]]))
+
+
+def test_dit_trains_towards_its_data_also_where_rewards_are_costs():
+    costs = return_to_go(np.array([[-1, -4, -2], [-3, -3, 0]], np.float32), 0.5)
+    weights = importance(costs)
+    assert weights.min() == 0
+    assert (np.argsort(weights, axis=None) == np.argsort(costs, axis=None)).all()
+    assert (importance(-costs) == -costs).all()
 
 
 def test_every_rank_has_its_share_of_the_held_out_rows(tiny_run: Run):
