@@ -4,24 +4,21 @@ Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and 
 shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
 """
 
-import functools
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from sad_hpc.collect.image_process import shared_process
+from sad_hpc.collect.shards import TRIES, ShardMaker
 from sad_hpc.collect.throughput import Throughput, peak_memory, sentence
 from sad_hpc.collect.work_queue import deal
 from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
-from sad_hpc.dataset.writer import shard_content, write_shard, write_virtual_dataset
-from sad_hpc.distill import Block, make_block
+from sad_hpc.dataset.writer import write_virtual_dataset
 from sad_hpc.distill.play import RolloutPolicy
-from sad_hpc.errors import DatasetError, EnvironmentFailure, SadError
-from sad_hpc.kernels.interruption import Interrupted, interruptible
+from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import world
@@ -32,12 +29,6 @@ from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
-
-TRIES = 3
-"""Of a block in which a user's environment fails."""
-
-MOST_FAILURES = 3
-"""Blocks that a rank gives up before it begins no more: the environment fails everywhere."""
 
 INSIDE = (
     "of which some were begun and are lost: if a block takes longer than a job may, set a smaller "
@@ -98,7 +89,6 @@ class SplitCollector:
         self, run: Run, split: str, communicator: Any, policy: RolloutPolicy | None
     ) -> None:
         self._run, self.split, self._communicator = run, split, communicator
-        self._options = {} if policy is None else {"policy": policy}
         self._data = run.experiment.data
         self._family: TaskFamily = make_family(run.experiment.task)
         self._stage = run.data()
@@ -106,12 +96,7 @@ class SplitCollector:
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)
         self.throughput: dict[str, Any] = {}
         """See `Throughput.summary`; empty where nothing was missing."""
-        self._spent = Throughput()
-        self._lost = False
-        """Whether a signal ended a block of this rank."""
-        self._imported: ImportedContexts | None = None
-        self._failures: dict[int, str] = {}
-        """Blocks that this rank has given up, and why."""
+        self._maker = ShardMaker(self._folder, self.manifest, self._family, self._data, policy)
 
     @property
     def _is_first(self) -> bool:
@@ -132,13 +117,15 @@ class SplitCollector:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
         start = time.perf_counter()
         if self.split == "train" and self._data.contexts is not None and self.missing:
-            self._imported = self._communicator.bcast(self._contexts() if self._is_first else None)
+            self._maker.imported = self._communicator.bcast(
+                self._contexts() if self._is_first else None
+            )
         finished = deal(
             self._communicator,
             self.missing,
             self._data.schedule,
-            self._write,
-            self._begins_no_more,
+            self._maker.make,
+            self._maker.begins_no_more,
         )
         if self._is_first:
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
@@ -149,11 +136,11 @@ class SplitCollector:
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
             list(finished)  # works until there is nothing left, and yields nothing here
-        self._spent.elapsed = time.perf_counter() - start
-        self._spent.peak_memory = peak_memory()
+        self._maker.spent.elapsed = time.perf_counter() - start
+        self._maker.spent.peak_memory = peak_memory()
         self._report()
         self._raise_failures()
-        told = self._communicator.gather((preemption.requeue_requested(), self._lost))
+        told = self._communicator.gather((preemption.requeue_requested(), self._maker.lost))
         requeue, lost = (any(each) for each in zip(*told, strict=True)) if told else (False, False)
         left, requeue, lost = self._communicator.bcast((len(self.missing), requeue, lost))
         if left:
@@ -163,11 +150,8 @@ class SplitCollector:
     def _contexts(self) -> ImportedContexts:
         return ImportedContexts.load(self._run.contexts, self._run.experiment)
 
-    def _begins_no_more(self) -> bool:
-        return preemption.requested() or len(self._failures) >= MOST_FAILURES
-
     def _raise_failures(self) -> None:
-        told = self._communicator.gather(self._failures)
+        told = self._communicator.gather(self._maker.failures)
         failures = {block: why for each in told or () for block, why in each.items()}
         if failures := self._communicator.bcast(failures):
             block = min(failures)
@@ -205,54 +189,10 @@ class SplitCollector:
         return True
 
     def _report(self) -> None:
-        ranks = self._communicator.gather(self._spent)
+        ranks = self._communicator.gather(self._maker.spent)
         if self._is_first and (spent := Throughput.of_ranks(ranks)).bytes:
             self.throughput = spent.summary(len(ranks))
             print(f"collect {self.split}: {sentence(self.throughput)}", file=sys.stderr)
-
-    def _write(self, number: int) -> ShardEntry | None:
-        """The shard of a block; None if a signal ended it inside, or its environment failed."""
-        block = self._distilled(number)
-        if block is None:
-            return None
-        spent = self._spent
-        if self._family.image_size is not None:
-            with spent.phase("rendering"):
-                block = shared_process(self._family.image_size).add_images(block)
-        with spent.phase("compression"):
-            content = shard_content(
-                block, self.manifest.signature, self.manifest.config, self._family.name
-            )
-        with spent.phase("I/O"):
-            entry = write_shard(self._folder, number, block, content)
-        spent.transitions += sum(block.transitions.values())
-        spent.bytes += entry.bytes
-        return entry
-
-    def _distilled(self, number: int) -> Block | None:
-        """Contexts and labels of a block; see `_write`."""
-        what = self._family, self._data, self.split, number
-        options: dict[str, Any] = dict(self._options)
-        if self._imported is not None:
-            with self._spent.phase("I/O"):
-                options["given"] = self._imported.block(number)
-        make = functools.partial(make_block, *what, **options)
-        for attempt in range(1, TRIES + 1):
-            try:
-                with self._spent.phase("kernels"):
-                    return interruptible(make, preemption.requested)
-            except Interrupted:
-                self._lost = True
-                return None
-            except EnvironmentFailure as error:
-                failure = str(error)
-            print(
-                f"collect {self.split}: block {number}, try {attempt} of {TRIES}: {failure}",
-                file=sys.stderr,
-                flush=True,
-            )
-        self._failures[number] = failure
-        return None
 
     def _keep_manifest(self, finished: Iterator[ShardEntry | None], stage: StageFolder) -> None:
         shards = self.manifest.shards

@@ -7,7 +7,8 @@ from typing import Any
 import h5py
 import pytest
 
-from sad_hpc.collect.stage import MOST_FAILURES, TRIES, collect
+from sad_hpc.collect.shards import MOST_FAILURES, TRIES
+from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.load import load_experiment

@@ -1,0 +1,104 @@
+"""A rank's work: blocks of tasks made, rendered, compressed and written as shards."""
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+from sad_hpc.collect.image_process import shared_process
+from sad_hpc.collect.throughput import Throughput
+from sad_hpc.dataset.imported import ImportedContexts
+from sad_hpc.dataset.schema import Manifest, ShardEntry
+from sad_hpc.dataset.writer import shard_content, write_shard
+from sad_hpc.distill import Block, make_block
+from sad_hpc.distill.play import RolloutPolicy
+from sad_hpc.errors import EnvironmentFailure
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.kernels.interruption import Interrupted, interruptible
+from sad_hpc.parallel import preemption
+from sad_hpc.tasks.base import TaskFamily
+
+TRIES = 3
+"""Of a block in which a user's environment fails."""
+
+MOST_FAILURES = 3
+"""Blocks that a rank gives up before it begins no more: the environment fails everywhere."""
+
+
+class ShardMaker:
+    """Makes the shards of a split, a block at a time.
+
+    Args:
+        folder: of the split.
+        manifest: of the split.
+        family: of the tasks.
+        data: says how blocks are made.
+        policy: that label rollouts follow; None: the random one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        family: TaskFamily,
+        data: DataConfig,
+        policy: RolloutPolicy | None,
+    ) -> None:
+        self._folder, self._manifest, self._family, self._data = folder, manifest, family, data
+        self._options = {} if policy is None else {"policy": policy}
+        self.imported: ImportedContexts | None = None
+        """Contexts that others have logged; None: blocks draw their own."""
+        self.spent = Throughput()
+        self.lost = False
+        """Whether a signal ended a block."""
+        self.failures: dict[int, str] = {}
+        """Blocks that were given up, and why."""
+
+    def begins_no_more(self) -> bool:
+        """Whether a signal has come, or the environment fails everywhere."""
+        return preemption.requested() or len(self.failures) >= MOST_FAILURES
+
+    def make(self, number: int) -> ShardEntry | None:
+        """The shard of a block; None if a signal ended it inside, or its environment failed."""
+        block = self._distilled(number)
+        if block is None:
+            return None
+        spent = self.spent
+        if self._family.image_size is not None:
+            with spent.phase("rendering"):
+                block = shared_process(self._family.image_size).add_images(block)
+        with spent.phase("compression"):
+            content = shard_content(
+                block, self._manifest.signature, self._manifest.config, self._family.name
+            )
+        with spent.phase("I/O"):
+            entry = write_shard(self._folder, number, block, content)
+        spent.transitions += sum(block.transitions.values())
+        spent.bytes += entry.bytes
+        return entry
+
+    def _distilled(self, number: int) -> Block | None:
+        """Contexts and labels of a block; see `make`."""
+        what = self._family, self._data, self._manifest.split, number
+        options: dict[str, Any] = dict(self._options)
+        if self.imported is not None:
+            with self.spent.phase("I/O"):
+                options["given"] = self.imported.block(number)
+        make = functools.partial(make_block, *what, **options)
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self.spent.phase("kernels"):
+                    return interruptible(make, preemption.requested)
+            except Interrupted:
+                self.lost = True
+                return None
+            except EnvironmentFailure as error:
+                failure = str(error)
+            print(
+                f"collect {self._manifest.split}: block {number}, "
+                f"try {attempt} of {TRIES}: {failure}",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.failures[number] = failure
+        return None
