@@ -42,7 +42,7 @@ PERCENT_TEXT = (
 )
 ORACLE_TEXT = (
     "The same measure over the oracle that was trained in the same way, on optimal actions, with "
-    "its 95 % t interval: by seed where both rows have the same training seeds (paired), and "
+    "Fieller's 95 % interval: by seed where both rows have the same training seeds (paired), and "
     "Welch's otherwise."
 )
 
