@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.parallel.ranks import SingleProcess, torch_process, world
+from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import has_locks
 from sad_hpc.storage.lock import held
 
@@ -136,11 +137,22 @@ PROBES: dict[str, Callable[[Path], None]] = {
     "graphics": graphics,
 }
 
-if __name__ == "__main__":
+
+def main(name: str, folder: Path) -> int:
+    """Runs a probe; 1 where it fails, with the reason in the line that the script prints."""
     try:
-        PROBES[sys.argv[1]](Path(sys.argv[2]))
+        PROBES[name](folder)
     except SadError as error:
-        sys.exit(f"{ERROR_PREFIX}{error}")
-    except Exception as error:  # whatever it is, in the line that the script prints
+        print(f"{ERROR_PREFIX}{error}", file=sys.stderr)
+    except Exception as error:  # whatever it is
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        sys.exit(f"{ERROR_PREFIX}{reason} (on {_node()})")
+        print(f"{ERROR_PREFIX}{reason} (on {_node()})", file=sys.stderr)
+    else:
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1], Path(sys.argv[2]))
+    end_before_teardown(code)
+    sys.exit(code)

@@ -28,7 +28,7 @@ OVERRIDES = (
 )
 LONGER = ("data.tasks=18000", "pretrain.epochs=12", "pretrain.checkpoint_minutes=0.02")
 """A training takes a minute or more: Slurm misses a node within half of it."""
-PATIENCE = 2400
+PATIENCE = 3600
 """Seconds, on a machine that may be busy with other things."""
 
 

@@ -58,6 +58,13 @@ def main():
 cli.main = main
 sys.exit(cli.run())
 """
+PROBE = """
+import runpy
+from sad_hpc.parallel import ranks
+ranks.world = lambda: types.SimpleNamespace(gather=lambda node: [node], Get_rank=lambda: 1)
+sys.argv = ["site_probes", {name!r}, "."]
+runpy.run_module("sad_hpc.launch.site_probes", run_name="__main__")
+"""
 JOB = """
 def stage(*arguments):
     {end}
@@ -82,6 +89,13 @@ def end_of(code: str) -> subprocess.CompletedProcess[str]:
 def test_a_command_ends_with_its_code(code: int):
     done = end_of(COMMAND.format(code=code))
     assert (done.returncode, done.stdout) == (code, "exit functions ran\n"), done.stderr
+
+
+@pytest.mark.parametrize("name, code", [("mpi", 0), ("none", 1)])
+def test_a_probe_of_a_site_ends_with_its_code(name: str, code: int):
+    done = end_of(PROBE.format(name=name))
+    assert (done.returncode, done.stdout) == (code, "exit functions ran\n"), done.stderr
+    assert ("KeyError" in done.stderr) == bool(code)
 
 
 @pytest.mark.parametrize(
