@@ -68,14 +68,18 @@ def count_along(axes: Axes, label: str) -> None:
 
 
 def share_height(panels: Sequence[Axes]) -> None:
-    """Equal value axes from just below 0, so that panels compare and a line at 0 is seen whole.
+    """Equal value axes, so that panels compare.
 
-    Logarithmic ones, which have no 0, stay as they are.
+    They begin just below 0, so that a line there is seen whole, or where there are costs below the
+    lowest.  Logarithmic ones, which have no 0, stay as they are.
     """
-    top = max(axes.get_ylim()[1] for axes in panels)
+    limits = [axes.get_ylim() for axes in panels]
+    bottom, top = min(low for low, _ in limits), max(high for _, high in limits)
+    if min(axes.dataLim.y0 for axes in panels) >= 0:
+        bottom = -0.015 * top
     for axes in panels:
         if axes.get_yscale() == "linear":
-            axes.set_ylim(-0.015 * top, top)
+            axes.set_ylim(bottom, top)
 
 
 def save(path: Path, figure: Figure) -> None:

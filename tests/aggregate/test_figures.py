@@ -75,6 +75,16 @@ def test_losses_have_logarithmic_axes_without_what_is_zero(metric: str, shown: i
     assert low < min(line.get_ydata().min() for line in axes.lines) and high > 5
 
 
+def test_panels_of_costs_show_all_of_them():
+    panels = Figure().subplots(1, 2)
+    panels[0].bar([0, 1], [-600.0, -200.0])
+    panels[1].bar([0, 1], [-300.0, -100.0])
+    share_height(panels)
+    for axes in panels:
+        low, high = axes.get_ylim()
+        assert low < -600 and high >= 0
+
+
 def test_rows_stand_in_the_papers_order_with_recipes_behind():
     names = ["SAD, fastest", "SAD", "SAD+", "DPT*+", "DPT*", "AD", "ideal", "optimal"]
     assert row_order(names) == ["AD", "DPT*", "SAD", "SAD+", "DPT*+", "SAD, fastest"]
