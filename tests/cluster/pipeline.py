@@ -76,7 +76,10 @@ class Pipeline:
     def finish(self, process: "subprocess.Popen[str] | None" = None, code: int = 0) -> str:
         """What a launcher printed, by default one that waits for all jobs."""
         process = process or self.launch("--wait")
-        log, _ = process.communicate(timeout=PATIENCE)
+        try:
+            log, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()  # one that is late would wait for a Slurm that is taken down
         assert process.returncode == code, log
         return log
 
