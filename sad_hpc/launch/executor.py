@@ -92,8 +92,24 @@ class StageExecutor(SlurmExecutor):
 
     def script(self, elements: int | None = None) -> str:
         """The text that is handed to sbatch; with `elements`, as a job array of so many."""
+        if elements is not None:
+            self._name_nodes()
         self.parameters["map_count"] = elements
         return str(self._make_submission_file_text(self._submitit_command_str, ""))
+
+    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
+        if len(delayed_submissions) > 1:
+            self._name_nodes()
+        jobs: list[Any] = super()._internal_process_submissions(delayed_submissions)
+        return jobs
+
+    def _name_nodes(self) -> None:
+        """For an array submitit makes an executor of its own, which knows nothing of `_num_tasks`
+        and needs a number of nodes; sbatch is told that any will do."""
+        if self.parameters["nodes"] is None:
+            additional = self.parameters["additional_parameters"]
+            any_number = {**additional, "nodes": f"1-{additional['ntasks']}"}
+            self.update_parameters(nodes=1, additional_parameters=any_number)
 
     def _num_tasks(self) -> int:
         # Here submitit wants nodes x ranks a node; the number of ranks is in `ntasks`.

@@ -195,6 +195,16 @@ def test_arrays_are_no_larger_than_slurm_takes(
     assert f"afterok:{':'.join(ids)}\n" in slurm.scripts()[str(100 + parts)]
 
 
+def test_an_array_may_have_several_ranks_each(run: Run, slurm: FakeSlurm) -> None:
+    other = {"SAD, N = 5": {"data.trust_horizon": 5}}
+    run = Run(run.experiment.model_copy(update={"variants": other}), run.runs)
+    assert submit(run, "collect.ranks=3") == 0
+    ids = [load_records(run)[step.title].id for step in steps_of(run, "collect")]
+    assert ids == ["100_0", "100_1"]
+    script = slurm.scripts()["100"]
+    assert "#SBATCH --ntasks=3\n" in script and "#SBATCH --nodes=1-3\n" in script
+
+
 def test_a_full_queue_is_named(run: Run, slurm: FakeSlurm) -> None:
     why = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
     slurm._program("sbatch", f'echo "sbatch: error: {why}" >&2; exit 1')
