@@ -101,19 +101,18 @@ def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
     significant.  So 1 is outside just when the means differ by that test: a paired one where the
     seeds are the same, otherwise Welch's, with its degrees of freedom at the quotient found.
     """
-    x, y = (np.array(list(side.values())) for side in (over, under))
+    paired = set(over) == set(under)
+    x = np.array(list(over.values()))
+    y = np.array([under[seed] for seed in (over if paired else under)])
     if not len(x) or not len(y) or y.mean() == 0:
         return Ratio(float("nan"), float("nan"), float("nan"), False)
-    r, paired = x.mean() / y.mean(), set(over) == set(under)
     low, high = float("nan"), float("nan")
     if min(len(x), len(y)) > 1:
-        low, high = _fieller(x, np.array([under[seed] for seed in over]) if paired else y, paired)
-    return Ratio(float(r), low, high, paired)
+        low, high = _fieller(x, y, paired)
+    return Ratio(float(x.mean() / y.mean()), low, high, paired)
 
 
-def _fieller(
-    x: NDArray[np.float64], y: NDArray[np.float64], paired: bool
-) -> tuple[float, float]:  # fmt: skip
+def _fieller(x: NDArray[np.float64], y: NDArray[np.float64], paired: bool) -> tuple[float, float]:
     """The ends of {r: (mean x - r mean y)^2 <= t^2 (xx - 2 r xy + r^2 yy)}; NaN if it has none."""
     xx, yy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
     xy = np.cov(x, y)[0, 1] / len(x) if paired else 0.0
