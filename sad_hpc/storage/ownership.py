@@ -11,6 +11,12 @@ from sad_hpc.errors import SadError
 TRUSTED = "SAD_HPC_TRUSTED_OWNERS"
 """An environment variable: names of users whose folders count as one's own, with commas."""
 
+UID_MAP = Path("/proc/self/uid_map")
+"""Which users of this machine a container knows; where it is none, all of them."""
+
+OVERFLOW = Path("/proc/sys/kernel/overflowuid")
+"""The number that all others have in there."""
+
 
 def check_ownership(folder: Path) -> None:
     """Refuses a folder that another user could change; the parts of it that are not there pass.
@@ -20,17 +26,22 @@ def check_ownership(folder: Path) -> None:
     above `folder` itself a sticky bit will do, as in /tmp.  A folder that its group may write
     passes: who works in a group's folder trusts the group.
 
+    A container without root's privileges (rootless Apptainer) does not tell root from other users:
+    there, the folders above are taken for root's.  Its launcher outside has told them apart.
+
     Raises:
         SadError: whose it is, or its mode, and the way out.
     """
     real = Path(os.path.realpath(folder))
+    unknown = _unknown_owner()
     for path in dict.fromkeys(_way(folder.absolute()) + _way(real)):
         try:
             status = path.lstat()
         except FileNotFoundError:
             continue
         owner = _user_name(status.st_uid)
-        if status.st_uid not in (0, os.geteuid()) and owner not in _trusted_names():
+        mine = status.st_uid in (0, os.geteuid()) or owner in _trusted_names()
+        if not mine and not (status.st_uid == unknown and path in real.parents):
             raise SadError(
                 f"{path} belongs to {owner}, who could run code as you there: choose another "
                 f"folder (--runs), or {TRUSTED}={owner} if you trust them"
@@ -45,6 +56,15 @@ def check_ownership(folder: Path) -> None:
 
 def _way(folder: Path) -> list[Path]:
     return [folder, *folder.parents]
+
+
+def _unknown_owner() -> int | None:
+    """The number that stands for root and for others; None where every user has their own."""
+    try:
+        mapped = [line.split()[1] for line in UID_MAP.read_text().splitlines()]
+        return None if "0" in mapped else int(OVERFLOW.read_text())
+    except OSError:
+        return None
 
 
 def _user_name(number: int) -> str:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.errors import SadError
+from sad_hpc.storage import ownership
 from sad_hpc.storage.ownership import TRUSTED, check_ownership
 
 
@@ -84,3 +85,23 @@ def test_a_strangers_link_to_a_folder_of_mine_is_refused(tmp_path: Path) -> None
     os.lchown(tmp_path / "link", pwd.getpwnam("nobody").pw_uid, -1)
     with pytest.raises(SadError, match="link belongs to nobody"):
         check_ownership(tmp_path / "link/run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away needs root")
+@pytest.mark.parametrize(("users", "known"), [("0 0 4294967295", True), ("1000 1000 1", False)])
+def test_in_a_container_that_knows_no_root_the_folders_above_may_be_anyones(
+    users: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "system/run").mkdir(parents=True)
+    number = int(ownership.OVERFLOW.read_text())
+    os.chown(tmp_path / "system", number, -1)
+    (tmp_path / "uid_map").write_text(f"{users}\n")
+    monkeypatch.setattr(ownership, "UID_MAP", tmp_path / "uid_map")
+    if known:
+        with pytest.raises(SadError, match="system belongs to"):
+            check_ownership(tmp_path / "system/run")
+    else:
+        check_ownership(tmp_path / "system/run")
+    os.chown(tmp_path / "system/run", number, -1)
+    with pytest.raises(SadError, match="belongs to"):
+        check_ownership(tmp_path / "system/run")
