@@ -35,6 +35,11 @@ def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | 
     for key, value in parameters.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
+        if key == "clusters":
+            raise ValueError(
+                "'clusters' would send jobs where squeue does not look for them: export "
+                "SLURM_CLUSTERS, which all of Slurm's programs read"
+            )
         if key in OWNED:
             raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
         if value is False:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.executor import find_mpiexec, submission_environment
+from sad_hpc.launch.environment import submission_environment
+from sad_hpc.launch.executor import find_mpiexec
 from sad_hpc.storage.files import has_locks
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 

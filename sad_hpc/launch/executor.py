@@ -1,4 +1,4 @@
-"""A thin layer over submitit: an executor for each stage, and the environment that jobs get."""
+"""A thin layer over submitit: an executor for each stage."""
 
 import json
 import math
@@ -7,20 +7,18 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from submitit import SlurmExecutor
-from submitit.helpers import clean_env
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.container import QUEUE_AGAIN, REQUESTS, interpreter
 from sad_hpc.launch.controller import RanksExecutor
+from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.job import MpiJob, StageJob
-from sad_hpc.launch.srun import LATER, rank_environment, srun_options
+from sad_hpc.launch.srun import LATER, srun_options
 from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
@@ -36,32 +34,6 @@ def log_folder(run: Run, stage: str) -> Path:
     starts, which is what a folder named by the job's id risks.
     """
     return run.logs.absolute() / stage
-
-
-def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
-    """What every rank of a stage finds in its environment before Python starts."""
-    environment = rank_environment(cluster.resources(stage).cpus_per_rank)
-    if cluster.hdf5_file_locking is not None:
-        # HDF5 reads it once, when h5py is imported.
-        environment["HDF5_USE_FILE_LOCKING"] = str(cluster.hdf5_file_locking).upper()
-    return environment
-
-
-@contextmanager
-def submission_environment(extra: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Hides the Slurm job, if any, in which the launcher itself runs; adds `extra` meanwhile.
-
-    SLURM_CONF says which cluster to talk to and SBATCH_* are the user's own defaults: both stay.
-    """
-    before = dict(os.environ)
-    kept = {k: v for k, v in before.items() if k == "SLURM_CONF" or k.startswith("SBATCH_")}
-    with clean_env():
-        os.environ.update({**kept, **(extra or {})})
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
 
 
 class StageExecutor(SlurmExecutor):
@@ -89,6 +61,12 @@ class StageExecutor(SlurmExecutor):
     def affinity(cls) -> int:
         """Available everywhere: `pipeline` checks for Slurm before it submits."""
         return 1
+
+    @property
+    def options(self) -> set[str]:
+        """The long options of sbatch that the script sets."""
+        parameters = {**self.parameters, **self.parameters["additional_parameters"]}
+        return {key.replace("_", "-") for key, value in parameters.items() if value is not None}
 
     def script(self, elements: int | None = None) -> str:
         """The text that is handed to sbatch; with `elements`, as a job array of so many."""

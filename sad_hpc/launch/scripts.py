@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.executor import StageExecutor, job_environment, submission_environment
+from sad_hpc.launch.environment import job_environment, submission_environment
+from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.plan import Batch, dependency
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
@@ -37,25 +38,26 @@ def write_scripts(
         stale.unlink()
     ids = dict(active)
     for batch in planned:
+        options: set[str] = set()
         if cluster.executor == "slurm":
             executor = StageExecutor(run, cluster, batch.stage, batch.name, dependency(batch, ids))
-            text = executor.script(batch.elements)
+            text, options = executor.script(batch.elements), executor.options
             ids |= {step.title: f"<{batch.name}>" for step in batch.steps}
         else:
             text = _local_script(batch, cluster, command_line)
         path = folder / f"{batch.name}.sh"
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-        print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, cluster)}")
+        print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, cluster, options)}")
 
 
-def _verdict(path: Path, cluster: ClusterConfig) -> str:
+def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
     """A comment: whether Slurm would take the script, where there is one to ask."""
     if cluster.executor != "slurm" or shutil.which("sbatch") is None:
         return ""
     # What it waits for has no number yet.
     command = ["sbatch", "--test-only", "--dependency=", str(path)]
-    with submission_environment():
+    with submission_environment(options=options):
         asked = subprocess.run(command, capture_output=True, text=True, errors="replace")
     return f"# {' '.join(asked.stderr.split())}\n"
 

@@ -18,7 +18,7 @@ from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.launch.cluster import FOLDER, ClusterConfig
 from sad_hpc.launch.container import interpreter
 from sad_hpc.launch.doctor import Outcome, print_outcome
-from sad_hpc.launch.executor import job_environment, submission_environment
+from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.slurm import answer_lines, squeue
 from sad_hpc.launch.srun import LATER, srun_options
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
@@ -85,7 +85,7 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
     runs.mkdir(parents=True, exist_ok=True)
     log = (runs / f"check-{time.strftime('%Y%m%d-%H%M%S')}.log").absolute()
     command = ["sbatch", "--parsable", f"--output={log}", *_sbatch_flags(cluster), str(SCRIPT)]
-    with submission_environment():
+    with submission_environment(options=["mem-per-cpu"]):
         asked = subprocess.run(
             [*command, *arguments, "--runs", str(runs.absolute())], capture_output=True, text=True
         )

@@ -221,9 +221,12 @@ def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
     Raises:
         SadError: it is not there, fails, or does not answer in time.
     """
+    # A user's own filters and formats are for their eyes.
+    hidden = ("SQUEUE_", "SACCT_", "SLURM_TIME_FORMAT")
     try:
         result = subprocess.run(
             command,
+            env={key: value for key, value in os.environ.items() if not key.startswith(hidden)},
             capture_output=True,
             encoding="utf-8",
             errors="replace",  # somebody's comment

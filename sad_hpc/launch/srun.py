@@ -40,6 +40,8 @@ def rank_environment(cpus: int) -> dict[str, str]:
         "LP_NUM_THREADS": "1",
         # `python -m` would import what lies in the working directory, before what is installed.
         "PYTHONSAFEPATH": "1",
+        # srun hands on what this script has set up, also where SBATCH_EXPORT=NONE starts it bare.
+        "SLURM_EXPORT_ENV": "ALL",
     }
 
 

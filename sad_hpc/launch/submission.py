@@ -1,5 +1,6 @@
 """The graph through Slurm: what is missing is submitted, and recorded as soon as it has an id."""
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -10,12 +11,12 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import (
     StageExecutor,
     log_folder,
     run_tag,
     settings_of,
-    submission_environment,
 )
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
@@ -87,6 +88,11 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
             "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
             'on this machine with eval "$(slurm/dev_cluster.sh up)"'
         )
+    if "SBATCH_CLUSTERS" in os.environ:
+        raise SadError(
+            "SBATCH_CLUSTERS sends jobs where squeue does not look for them: unset it, and export "
+            "SLURM_CLUSTERS, which all of Slurm's programs read"
+        )
     queue = squeue()
     _cancel_unrecorded(run, queue)
     queued = QueuedSteps.of(run, steps, cluster, queue)
@@ -124,7 +130,7 @@ def _submit(
     executor = StageExecutor(run, granted, batch.stage, batch.name, after)
     log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
     try:
-        with submission_environment():
+        with submission_environment(options=executor.options):
             jobs = executor.submit_array([_work(run, steps, results) for steps in batch.packs])
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.launch.records import load_records
 from tests.cluster.pipeline import Pipeline
 from tests.conftest import ROOT, TINY
 
@@ -58,6 +59,18 @@ def test_full_pipeline(dev_cluster: Env, tmp_path: Path) -> None:
     assert code == 0, log
     assert json.loads((tmp_path / "runs" / "tiny" / "jobs.json").read_text()) == jobs
     assert f"{len(jobs)} of {len(jobs)} steps are complete and skipped" in log
+
+
+def test_a_users_own_defaults_for_slurm_do_no_harm(dev_cluster: Env, tmp_path: Path) -> None:
+    theirs = {"SBATCH_TIMELIMIT": "5", "SBATCH_NO_REQUEUE": "1", "SBATCH_EXPORT": "NONE"}
+    theirs |= {"SBATCH_OPEN_MODE": "truncate", "SQUEUE_STATES": "FAILED", "SQUEUE_FORMAT": "%j"}
+    small = ["data.tasks=900", "pretrain.epochs=1", "evaluate.tasks=10"]
+    pipeline = Pipeline(dev_cluster | theirs, tmp_path, *small)
+    pipeline.finish()
+    ids = {record.id.partition("_")[0] for record in load_records(pipeline.run).values()}
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
+    limits = subprocess.check_output([*command, "--format=TimelimitRaw"], env=dev_cluster)
+    assert set(limits.decode().split()) == {"1440"}
 
 
 def test_failure_ends_with_an_exit_code_and_the_reason(dev_cluster: Env, tmp_path: Path) -> None:

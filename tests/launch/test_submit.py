@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.launch.cluster import load_cluster
-from sad_hpc.launch.executor import run_tag, submission_environment
+from sad_hpc.launch.environment import submission_environment
+from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
@@ -150,6 +151,40 @@ def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) ->
         assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
         assert os.environ["SBATCH_ACCOUNT"] == "lab" and os.environ["LP_NUM_THREADS"] == "1"
     assert os.environ["SLURM_JOB_ID"] == "7" and "LP_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [((), {"ACCOUNT", "CONSTRAINT", "EXPORT", "MEM_PER_NODE"}),
+     (("account=lab", "collect.memory_gb=1"), {"CONSTRAINT", "EXPORT"}),
+     (("sbatch.constraint=haswell",), {"ACCOUNT", "EXPORT", "MEM_PER_NODE"})],
+)  # fmt: skip
+def test_sbatch_reads_no_defaults_that_would_go_before_the_script(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...],
+    kept: set[str],
+) -> None:  # fmt: skip
+    for name in ("ACCOUNT", "CONSTRAINT", "EXPORT", "MEM_PER_NODE", "TIMELIMIT", "SIGNAL",
+                 "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "OPEN_MODE", "WAIT"):  # fmt: skip
+        monkeypatch.setenv(f"SBATCH_{name}", "1")
+    slurm._program("sbatch", f"env > {slurm.folder}/env; exit 1")
+    with pytest.raises(SadError, match="Slurm refused collect"):
+        submit(run, "collect.memory_gb=null", *overrides)
+    seen = (slurm.folder / "env").read_text().splitlines()
+    assert {line[7:-2] for line in seen if line.startswith("SBATCH_")} == kept
+
+
+def test_jobs_go_where_squeue_looks_for_them(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"'clusters' .* SLURM_CLUSTERS"):
+        submit(run, "sbatch.clusters=other")
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    slurm._program("sbatch", 'echo "$SLURM_CLUSTERS" >&2; exit 1')
+    with pytest.raises(SadError, match="refused collect: other"):
+        submit(run)
+    monkeypatch.setenv("SBATCH_CLUSTERS", "other")
+    with pytest.raises(SadError, match="unset it, and export SLURM_CLUSTERS"):
+        submit(run)
 
 
 def test_waiting_jobs_are_replaced_when_their_settings_change(
