@@ -118,12 +118,10 @@ class ClusterConfig(Section):
         """By stage, how many steps share a Slurm job."""
         return {stage: self.resources(stage).pack for stage in ("pretrain", "evaluate")}
 
-    def with_memory(self, stage: str, memory_gb: float | None) -> "ClusterConfig":
-        """These settings with so much memory for each rank of `stage`; None leaves it."""
-        if memory_gb is None:
-            return self
-        resources = self.resources(stage).model_copy(update={"memory_gb": memory_gb})
-        return self.model_copy(update={stage: resources})
+    def with_resources(self, stage: str, **changes: float | None) -> "ClusterConfig":
+        """These settings with other `Resources` of `stage`; None leaves one."""
+        given = {key: value for key, value in changes.items() if value is not None}
+        return self.model_copy(update={stage: self.resources(stage).model_copy(update=given)})
 
     @field_validator("sbatch")
     @classmethod

@@ -7,18 +7,22 @@ from itertools import groupby
 from pathlib import Path
 
 from sad_hpc.errors import SadError
-from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.cluster import ClusterConfig, Resources
 from sad_hpc.launch.executor import settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.plan import Batch
 from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.slurm import answer_lines
 
-KILLED = re.compile(r"oom[-_]kill|Out Of Memory|exceeded (job )?memory limit", re.IGNORECASE)
-"""What slurmstepd writes into the log of a step that it, or the kernel, has killed."""
+KILLED = re.compile(
+    r"\b(slurmstepd|srun): .*(oom[-_]kill|out of memory|exceeded (job |step )?memory limit)",
+    re.IGNORECASE,
+)
+"""What Slurm writes into the log of a step that it, or the kernel, has killed; a rank may write
+such words, too, of a GPU's memory."""
 
 LOG_BYTES = 20_000
-"""Of a log's end, in which slurmstepd's words are looked for."""
+"""Of a log's end, in which Slurm's words are looked for."""
 
 GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
@@ -57,9 +61,9 @@ def memory_grants(
             continue
         if record.settings != settings_of(cluster, step.stage):
             continue
-        had = record.memory_gb or cluster.resources(step.stage).memory_gb
-        had = had or _default_memory(record, cluster.resources(step.stage).ranks)
-        if had is not None:
+        resources = cluster.resources(step.stage)
+        had = record.memory_gb or resources.memory_gb or _default_memory(record, resources)
+        if had:
             wanted = 2 * had if record.kills < cluster.memory_retries else had
             grants[step.title] = MemoryGrant(wanted, record.kills + 1, record.id)
     return grants
@@ -99,22 +103,30 @@ def split_by_grant(
 def _was_killed(record: JobRecord) -> bool:
     if record.executor != "slurm":
         return False
-    try:
-        with Path(record.log).open("rb") as log:
-            log.seek(max(0, log.seek(0, 2) - LOG_BYTES))
-            text = log.read().decode(errors="replace")
-    except OSError:
-        text = ""
-    if KILLED.search(text):
+    # Of a job of several steps, Slurm's words are in another log than the step's.
+    log = Path(record.log)
+    if any(KILLED.search(_end(path)) for path in log.parent.glob(f"{record.id}_*{log.suffix}")):
         return True
     return any("OUT_OF_MEMORY" in line for line in _accounted(record, "State"))
 
 
-def _default_memory(record: JobRecord, ranks: int) -> float | None:
+def _end(log: Path) -> str:
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, 2) - LOG_BYTES))
+            return handle.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _default_memory(record: JobRecord, resources: Resources) -> float | None:
     """GB of each rank, of a job that asked for none and got the cluster's default."""
-    for line in _accounted(record, "ReqMem"):
-        if found := re.fullmatch(r"([\d.]+)([KMGT])", line.strip()):
-            return float(found[1]) * GIB[found[2]] / ranks
+    for line in _accounted(record, "ReqMem,ReqCPUS"):
+        if found := re.fullmatch(r"([\d.]+)([KMGT])([cn]?)\|(\d+)", line.strip()):
+            memory, cpus = float(found[1]) * GIB[found[2]], int(found[4])
+            # Of the whole job; until Slurm 21.08 of each CPU (c) or node (n).
+            shares = {"": cpus, "c": 1, "n": cpus / (resources.nodes or 1)}[found[3]]
+            return memory * resources.cpus_per_rank / shares
     return None
 
 

@@ -49,6 +49,11 @@ class Batch:
         """The steps of each job."""
         return _parts(self.steps, self.pack)
 
+    @property
+    def largest_pack(self) -> int:
+        """Steps of the first job, for which all ask: there may be fewer than would fit."""
+        return min(self.pack, len(self.steps))
+
 
 def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
     """The steps to submit: not complete, and without a job that can still complete them.

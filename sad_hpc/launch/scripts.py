@@ -40,7 +40,8 @@ def write_scripts(
     for batch in planned:
         options: set[str] = set()
         if cluster.executor == "slurm":
-            executor = StageExecutor(run, cluster, batch.stage, batch.name, dependency(batch, ids))
+            packed = cluster.with_resources(batch.stage, pack=batch.largest_pack)
+            executor = StageExecutor(run, packed, batch.stage, batch.name, dependency(batch, ids))
             text, options = executor.script(batch.elements), executor.options
             ids |= {step.title: f"<{batch.name}>" for step in batch.steps}
         else:

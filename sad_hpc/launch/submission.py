@@ -126,7 +126,9 @@ def _submit(
     results: Path,
     grant: MemoryGrant,
 ) -> dict[str, JobRecord]:
-    granted = cluster.with_memory(batch.stage, grant.memory_gb)
+    granted = cluster.with_resources(
+        batch.stage, memory_gb=grant.memory_gb, pack=batch.largest_pack
+    )
     executor = StageExecutor(run, granted, batch.stage, batch.name, after)
     log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
     try:

@@ -18,6 +18,8 @@ from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
+KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=101.0\n"
+
 
 def submit(run: Run, *overrides: str) -> int:
     cluster = load_cluster("slurm", list(overrides))
@@ -252,7 +254,7 @@ def test_a_job_killed_for_memory_gets_twice_as_much(run: Run, slurm: FakeSlurm) 
     complete(*steps_of(run, "collect"))
     for wanted, kills in ((4, 1), (8, 2), (8, 3)):
         record = load_records(run)[steps_of(run, "pretrain")[0].title]
-        Path(record.log).write_text("error: Detected 1 oom_kill event in StepId=101.0\n")
+        Path(record.log).write_text(KILL)
         submit(run, "pretrain.memory_gb=2")
         records = [load_records(run)[step.title] for step in steps_of(run, "pretrain")]
         assert (records[0].memory_gb, records[0].kills) == (wanted, kills)
@@ -260,3 +262,40 @@ def test_a_job_killed_for_memory_gets_twice_as_much(run: Run, slurm: FakeSlurm) 
         assert f"--mem-per-cpu={1024 * wanted}M" in slurm.scripts()[records[0].id]
     submit(run, "pretrain.memory_gb=3")
     assert load_records(run)[steps_of(run, "pretrain")[0].title].memory_gb is None
+
+
+def test_a_gpu_without_memory_is_no_kill_of_slurms(run: Run, slurm: FakeSlurm) -> None:
+    submit(run, "pretrain.memory_gb=2")
+    complete(*steps_of(run, "collect"))
+    title = steps_of(run, "pretrain")[0].title
+    words = (
+        "torch.OutOfMemoryError: CUDA out of memory\nsrun: error: node1: task 0: Exited with 1\n"
+    )
+    Path(load_records(run)[title].log).write_text(words)
+    submit(run, "pretrain.memory_gb=2")
+    assert load_records(run)[title].memory_gb is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "had"),
+    [("8G|4", 2), ("8192M|4", 2), ("2Gc|4", 2), ("8Gn|4", 2), ("0|4", None), ("?", None)],
+)
+def test_a_pack_killed_for_memory_gets_twice_as_much_for_each_of_its_steps(
+    run: Run, slurm: FakeSlurm, answer: str, had: int | None
+) -> None:
+    """Its job asked for none, and the words about it are in the log of the job's own process."""
+    complete(*steps_of(run, "collect"))
+    settings = ["pretrain.memory_gb=null", "pretrain.pack=4"]
+    submit(run, *settings)
+    first = load_records(run)[steps_of(run, "pretrain")[0].title]
+    log = Path(first.log)
+    assert log.name == "100_1_log.out"
+    (log.parent / "100_0_log.out").write_text(KILL)
+    complete(*steps_of(run, "pretrain")[:2])
+    slurm._program("sacct", f"echo '{answer}'")
+    submit(run, *settings)
+    again = load_records(run)[steps_of(run, "pretrain")[3].title]
+    assert again.memory_gb == (had and 2 * had)
+    script = slurm.scripts()[again.id]
+    assert "--cpus-per-task=2\n" in script, "two of four are left"
+    assert (f"--mem-per-cpu={1024 * again.memory_gb:.0f}M" in script) if had else True
