@@ -1,5 +1,6 @@
 """jobs.json: which job was started for which step, so that nothing is submitted twice."""
 
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -9,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from sad_hpc.errors import ERROR_PREFIX
+from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.launch.graph import Step
-from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.files import read_whole, typed, write_json
 from sad_hpc.storage.run import Run
 
 
@@ -93,8 +94,23 @@ def _last_lines(path: Path, lines: int) -> str:
 
 
 def load_records(run: Run) -> dict[str, JobRecord]:
-    """The last job of each step, by the step's title."""
-    stored = typed(dict[str, Any], read_json(run.path / "jobs.json")) or {}
+    """The last job of each step, by the step's title.
+
+    Raises:
+        SadError: jobs.json is there, but the disk does not give it away.
+    """
+    path = run.path / "jobs.json"
+    try:
+        content = json.loads(read_whole(path))
+    except (FileNotFoundError, ValueError):
+        return {}
+    except OSError as error:
+        # Jobs that nobody has recorded would be taken for those of a dead launcher, and cancelled.
+        raise SadError(
+            f"cannot read {path}: {error.strerror}; it says which jobs are this run's: try again "
+            "when its disk answers"
+        ) from error
+    stored = typed(dict[str, Any], content) or {}
     records = {title: typed(JobRecord, entry) for title, entry in stored.items()}
     return {title: record for title, record in records.items() if record is not None}
 

@@ -1,5 +1,6 @@
 """Submission and recording, with a Slurm made of shell scripts."""
 
+import errno
 import json
 import os
 import pickle
@@ -114,6 +115,23 @@ def test_jobs_of_a_launcher_that_died_are_cancelled(run: Run, slurm: FakeSlurm) 
     slurm.queue(comment="another's", j888="PENDING")
     submit(run)
     assert "888" not in slurm.cancelled
+
+
+def test_no_job_is_cancelled_because_the_disk_does_not_answer(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(run)
+    queue_everything(run, slurm)
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("sad_hpc.launch.records.read_whole", fail)
+    with pytest.raises(
+        SadError, match=r"cannot read .*jobs\.json: Input/output error; .*try again"
+    ):
+        submit(run)
+    assert slurm.cancelled == [] and len(slurm.scripts()) == 7
 
 
 @pytest.mark.parametrize("name", ["a\ntouch evil", "100%j", "a\rb"])
