@@ -2,7 +2,9 @@
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
@@ -19,7 +21,7 @@ from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.ownership import check_ownership
-from sad_hpc.storage.run import Run
+from sad_hpc.storage.run import Run, StageFolder
 
 LOOK_SECONDS = 2.0
 """Between two looks at completion markers, which cost the cluster nothing."""
@@ -168,13 +170,25 @@ def _check_nothing_is_queued(run: Run) -> None:
 
 
 def _tables_are_missing(run: Run, results: Path) -> bool:
-    """Tables of another config, in another --results, or of which a file was deleted since, are no
-    reason to skip aggregate."""
+    """Tables of another config or of other evaluations, in another --results, or of which a file
+    was deleted since, are no reason to skip aggregate."""
     folder = results / run.experiment.name
     made = read_json(folder / "provenance.json") or {}
     if made.get("signature") != run.experiment.aggregate_signature():
         return True
-    return any(file_size(folder / name) != size for name, size in made.get("files", {}).items())
+    if any(file_size(folder / name) != size for name, size in made.get("files", {}).items()):
+        return True
+    read = made.get("stages") or {}
+    return not all(
+        _is_as_read(run.evaluation(*element), read) for element in run.experiment.elements
+    )
+
+
+def _is_as_read(evaluation: StageFolder, read: Mapping[str, Any]) -> bool:
+    """Whether the tables tell of this very evaluation, and it is not to be made again."""
+    started = (read_json(evaluation.path / "provenance.json") or {}).get("time")
+    record = read.get(f"{evaluation.stage}/{evaluation.path.name}") or {}
+    return evaluation.done is not None and record.get("time") == started
 
 
 def wait_for_jobs(run: Run, steps: list[Step]) -> bool:

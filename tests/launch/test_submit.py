@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.aggregate.origin import origin
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.environment import submission_environment
@@ -15,6 +16,7 @@ from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
+from sad_hpc.storage.files import read_json, write_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
@@ -115,6 +117,31 @@ def test_jobs_of_a_launcher_that_died_are_cancelled(run: Run, slurm: FakeSlurm) 
     slurm.queue(comment="another's", j888="PENDING")
     submit(run)
     assert "888" not in slurm.cancelled
+
+
+def test_tables_are_made_again_when_an_evaluation_was(run: Run, slurm: FakeSlurm) -> None:
+    complete(*graph(run))
+    made = origin(run, run.experiment.elements, [])
+    write_json(run.runs.parent / "results/made-up/provenance.json", made)
+    again = steps_of(run, "evaluate")[2].folder
+
+    def submitted() -> list[str]:
+        steps = graph(run)
+        before = set(load_records(run))
+        launch(run, Path("x.yaml"), [], run.runs.parent / "results", load_cluster("slurm", []),
+               dry_run=False, wait=False)  # fmt: skip
+        new = set(load_records(run)) - before
+        (run.path / "jobs.json").unlink(missing_ok=True)
+        return [step.stage for step in steps if step.title in new]
+
+    assert submitted() == []
+    started = read_json(again.path / "provenance.json")
+    write_json(again.path / "provenance.json", started | {"time": "another"})
+    assert submitted() == ["aggregate"]
+    write_json(again.path / "provenance.json", started)
+    complete(*steps_of(run, "aggregate"))
+    (again.path / "done.json").unlink()
+    assert submitted() == ["evaluate", "aggregate"]
 
 
 def test_no_job_is_cancelled_because_the_disk_does_not_answer(
