@@ -1,7 +1,8 @@
 #!/bin/bash
-# The first job of a new site: five minutes on two nodes, a line for each thing that only nodes can
-# tell, and what to do where one failed: MPI and DeepSpeed across nodes, files that all nodes share
-# and their locks, OpenGL, accounting, and whether a job may be queued again.
+# The first job of a new site: a minute or two on two nodes (where something is broken up to fifteen),
+# a line for each thing that only nodes can tell, and what to do where one failed: MPI and DeepSpeed
+# across nodes, files that all nodes share and their locks, OpenGL, accounting, and whether a job may
+# be queued again.
 # From the repository's root, either of
 #
 #   sad-hpc doctor --cluster slurm --submit            (prints what the job says)
