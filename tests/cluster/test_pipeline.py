@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.graph import STAGES
 from sad_hpc.launch.records import load_records
 from tests.cluster.pipeline import Pipeline
 from tests.conftest import ROOT, TINY
@@ -70,7 +72,9 @@ def test_a_users_own_defaults_for_slurm_do_no_harm(dev_cluster: Env, tmp_path: P
     ids = {record.id.partition("_")[0] for record in load_records(pipeline.run).values()}
     command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
     limits = subprocess.check_output([*command, "--format=TimelimitRaw"], env=dev_cluster)
-    assert set(limits.decode().split()) == {"1440"}
+    settings = load_cluster("slurm", [])
+    ours = {str(settings.resources(stage).minutes) for stage in STAGES}
+    assert "5" not in ours and set(limits.decode().split()) == ours
 
 
 def test_failure_ends_with_an_exit_code_and_the_reason(dev_cluster: Env, tmp_path: Path) -> None:
