@@ -18,7 +18,17 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Partitions (several with commas), accounts and the like: nothing that a shell would read."""
 
 OWNED = (
-    *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
+    *(
+        "array",
+        "cluster",
+        "clusters",
+        "dependency",
+        "error",
+        "export",
+        "job-name",
+        "kill-on-invalid-dep",
+        "ntasks",
+    ),
     *("comment", "cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
     *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
@@ -35,10 +45,10 @@ def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | 
     for key, value in parameters.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
-        if key == "clusters":
+        if key in ("cluster", "clusters"):
             raise ValueError(
-                "'clusters' would send jobs where squeue does not look for them: export "
-                "SLURM_CLUSTERS, which all of Slurm's programs read"
+                f"{key!r} has no meaning: jobs go to the cluster of this machine's slurm.conf; for "
+                "another one launch from its login node, or set SLURM_CONF"
             )
         if key in OWNED:
             raise ValueError(f"{key!r} is set by the launcher or has a key of its own")

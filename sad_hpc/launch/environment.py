@@ -10,10 +10,20 @@ from sad_hpc.launch.cluster import OWNED, ClusterConfig
 from sad_hpc.launch.srun import rank_environment
 
 MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
-"""Options of sbatch of which a job may have one."""
+GPUS = {"gpus", "gpus-per-node", "gpus-per-task", "gres"}
+"""Options of sbatch that contradict each other."""
 
-VARIABLES = {"array": "ARRAY_INX", "mem": "MEM_PER_NODE", "time": "TIMELIMIT"}
+VARIABLES = {
+    "array": "ARRAY_INX",
+    "cpu-freq": "CPU_FREQ_REQ",
+    "mem": "MEM_PER_NODE",
+    "switches": "REQ_SWITCH",
+    "time": "TIMELIMIT",
+}
 """SBATCH_* of options that have another name there."""
+
+FILTERS = ("SACCT_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SQUEUE_")
+"""How a user wants to see Slurm's answers."""
 
 
 def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
@@ -25,22 +35,27 @@ def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
     return environment
 
 
+def client_environment() -> dict[str, str]:
+    """For Slurm's other programs: without the user's own filters and formats."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(FILTERS)}
+
+
 @contextmanager
 def submission_environment(
     extra: Mapping[str, str] | None = None, options: Collection[str] = ()
 ) -> Iterator[None]:
     """Hides the Slurm job, if any, in which the launcher itself runs; adds `extra` meanwhile.
 
-    SLURM_CONF and SLURM_CLUSTERS say which cluster to talk to, and SBATCH_* are the user's own
-    defaults: they stay, but for those that would go before what a script says itself.
+    SLURM_CONF says which cluster to talk to, and SBATCH_* are the user's own defaults: they stay,
+    but for those that would go before what a script says itself.
 
     Args:
         extra: variables.
         options: long options of sbatch that the script sets, besides those that it always does.
     """
     before = dict(os.environ)
-    kept = {"SLURM_CONF", "SLURM_CLUSTERS"}
-    kept |= {key for key in before if key.startswith("SBATCH_")} - _said_by_scripts(options)
+    kept = {"SLURM_CONF", *(key for key in before if key.startswith("SBATCH_"))}
+    kept -= _said_by_scripts(options)
     with clean_env():
         os.environ.update({key: before[key] for key in kept if key in before})
         os.environ.update(extra or {})
@@ -53,7 +68,9 @@ def submission_environment(
 
 def _said_by_scripts(options: Collection[str]) -> set[str]:
     """The variables that sbatch takes for more than the lines of a script."""
-    said = {*OWNED, "no-requeue"} - MEMORY - {"export"} | set(options)
-    if said & MEMORY:
-        said |= MEMORY
+    said = {*OWNED, "cpus-per-gpu", "no-requeue"} - {*MEMORY, "export", "gpus-per-task"}
+    said |= set(options)
+    for rivals in (MEMORY, GPUS):
+        if said & rivals:
+            said |= rivals
     return {f"SBATCH_{VARIABLES.get(option, option.upper().replace('-', '_'))}" for option in said}

@@ -15,7 +15,7 @@ from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.slurm import answer_lines
 
 KILLED = re.compile(
-    r"\b(slurmstepd|srun): .*(oom[-_]kill|out of memory|exceeded (job |step )?memory limit)",
+    r"\b(slurmstepd[-\w.]*|srun): .*(oom[-_]kill|out of memory|exceeded (job |step )?memory limit)",
     re.IGNORECASE,
 )
 """What Slurm writes into the log of a step that it, or the kernel, has killed; a rank may write

@@ -177,7 +177,12 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
     command = ["srun", "--nodes=2", "--ntasks=2", *options, "bash", "-c", "\n".join(lines)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_SECONDS,
+            env=os.environ | exports,
         )
     except subprocess.TimeoutExpired:
         return "miss", f"no answer in {PROBE_SECONDS} s; {probe.way_out}"

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sad_hpc.errors import SadError
+from sad_hpc.launch.environment import client_environment
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.records import JobRecord
 from sad_hpc.storage.files import read_json, typed, write_json
@@ -176,7 +177,7 @@ def cancel(ids: Collection[str]) -> None:
     """Ends jobs, and waits until they have ended."""
     if not ids:
         return
-    subprocess.run(["scancel", *ids], check=False)
+    subprocess.run(["scancel", *ids], check=False, env=client_environment())
     for _ in range(ENDING_SECONDS):
         # One that runs still has its block or step to finish, and holds its folder meanwhile.
         queue = squeue()
@@ -221,12 +222,10 @@ def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
     Raises:
         SadError: it is not there, fails, or does not answer in time.
     """
-    # A user's own filters and formats are for their eyes.
-    hidden = ("SQUEUE_", "SACCT_", "SLURM_TIME_FORMAT")
     try:
         result = subprocess.run(
             command,
-            env={key: value for key, value in os.environ.items() if not key.startswith(hidden)},
+            env=client_environment(),
             capture_output=True,
             encoding="utf-8",
             errors="replace",  # somebody's comment

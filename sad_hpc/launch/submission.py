@@ -1,6 +1,5 @@
 """The graph through Slurm: what is missing is submitted, and recorded as soon as it has an id."""
 
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -87,11 +86,6 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
         raise SadError(
             "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
             'on this machine with eval "$(slurm/dev_cluster.sh up)"'
-        )
-    if "SBATCH_CLUSTERS" in os.environ:
-        raise SadError(
-            "SBATCH_CLUSTERS sends jobs where squeue does not look for them: unset it, and export "
-            "SLURM_CLUSTERS, which all of Slurm's programs read"
         )
     queue = squeue()
     _cancel_unrecorded(run, queue)

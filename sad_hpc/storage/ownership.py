@@ -27,7 +27,7 @@ def check_ownership(folder: Path) -> None:
     passes: who works in a group's folder trusts the group.
 
     A container without root's privileges (rootless Apptainer) does not tell root from other users:
-    there, the folders above are taken for root's.  Its launcher outside has told them apart.
+    there, the folders above are taken for root's.  A launcher outside has told them apart.
 
     Raises:
         SadError: whose it is, or its mode, and the way out.
@@ -41,7 +41,7 @@ def check_ownership(folder: Path) -> None:
             continue
         owner = _user_name(status.st_uid)
         mine = status.st_uid in (0, os.geteuid()) or owner in _trusted_names()
-        if not mine and not (status.st_uid == unknown and path in real.parents):
+        if not mine and not (status.st_uid == unknown and path not in (folder.absolute(), real)):
             raise SadError(
                 f"{path} belongs to {owner}, who could run code as you there: choose another "
                 f"folder (--runs), or {TRUSTED}={owner} if you trust them"

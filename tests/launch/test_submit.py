@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
-KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=101.0\n"
+KILL = "slurmstepd-node1: error: Detected 1 oom_kill event in StepId=101.0\n"
 
 
 def submit(run: Run, *overrides: str) -> int:
@@ -202,16 +203,17 @@ def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("overrides", "kept"),
-    [((), {"ACCOUNT", "CONSTRAINT", "EXPORT", "MEM_PER_NODE"}),
-     (("account=lab", "collect.memory_gb=1"), {"CONSTRAINT", "EXPORT"}),
-     (("sbatch.constraint=haswell",), {"ACCOUNT", "EXPORT", "MEM_PER_NODE"})],
+    [((), {"ACCOUNT", "CONSTRAINT", "EXPORT", "GRES", "MEM_PER_NODE"}),
+     (("account=lab", "collect.memory_gb=1"), {"CONSTRAINT", "EXPORT", "GRES"}),
+     (("collect.gpus=1",), {"ACCOUNT", "CONSTRAINT", "EXPORT", "MEM_PER_NODE"}),
+     (("sbatch.constraint=haswell",), {"ACCOUNT", "EXPORT", "GRES", "MEM_PER_NODE"})],
 )  # fmt: skip
 def test_sbatch_reads_no_defaults_that_would_go_before_the_script(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...],
     kept: set[str],
 ) -> None:  # fmt: skip
     for name in ("ACCOUNT", "CONSTRAINT", "EXPORT", "MEM_PER_NODE", "TIMELIMIT", "SIGNAL",
-                 "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "OPEN_MODE", "WAIT"):  # fmt: skip
+                 "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "OPEN_MODE", "WAIT", "GRES"):  # fmt: skip
         monkeypatch.setenv(f"SBATCH_{name}", "1")
     slurm._program("sbatch", f"env > {slurm.folder}/env; exit 1")
     with pytest.raises(SadError, match="Slurm refused collect"):
@@ -223,15 +225,21 @@ def test_sbatch_reads_no_defaults_that_would_go_before_the_script(
 def test_jobs_go_where_squeue_looks_for_them(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"'clusters' .* SLURM_CLUSTERS"):
-        submit(run, "sbatch.clusters=other")
+    for option in ("cluster", "clusters"):
+        with pytest.raises(ConfigError, match=f"'{option}' has no meaning: .*set SLURM_CONF"):
+            submit(run, f"sbatch.{option}=other")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
-    slurm._program("sbatch", 'echo "$SLURM_CLUSTERS" >&2; exit 1')
-    with pytest.raises(SadError, match="refused collect: other"):
-        submit(run)
     monkeypatch.setenv("SBATCH_CLUSTERS", "other")
-    with pytest.raises(SadError, match="unset it, and export SLURM_CLUSTERS"):
+    monkeypatch.setenv("SCANCEL_STATE", "PENDING")
+    foreign = "env | grep -E '^(SLURM|SBATCH)_CLUSTERS'"
+    slurm._program("sbatch", f'echo "they say $({foreign})" >&2; exit 1')
+    with pytest.raises(SadError, match="refused collect: they say;"):
         submit(run)
+    slurm._program("scancel", f"env > {slurm.folder}/seen; echo > {slurm.folder}/queue")
+    slurm.queue(comment=run_tag(run), j777="PENDING")
+    with pytest.raises(SadError, match="refused"):
+        submit(run)
+    assert not re.search("^(SCANCEL|SLURM_CLUSTERS)", (slurm.folder / "seen").read_text(), re.M)
 
 
 def test_waiting_jobs_are_replaced_when_their_settings_change(

@@ -102,6 +102,9 @@ def test_in_a_container_that_knows_no_root_the_folders_above_may_be_anyones(
             check_ownership(tmp_path / "system/run")
     else:
         check_ownership(tmp_path / "system/run")
+        (tmp_path / "link").symlink_to(tmp_path / "system")
+        os.lchown(tmp_path / "link", number, -1)
+        check_ownership(tmp_path / "link/run")
     os.chown(tmp_path / "system/run", number, -1)
     with pytest.raises(SadError, match="belongs to"):
         check_ownership(tmp_path / "system/run")
