@@ -50,8 +50,8 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     """The content of `provenance.json` in a results folder, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
-    the like, with its number of `ranks` if it had any; `missing` lists the elements that
-    the tables do not have.
+    the like, with its number of `ranks` if it had any, and when it `finished` (seconds since the
+    epoch); `missing` lists the elements that the tables do not have.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
@@ -92,8 +92,9 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
 
 def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
     record = portable(read_json(folder.path / "provenance.json"))
-    ranks = (folder.done or {}).get("ranks")
-    return record if record is None or ranks is None else record | {"ranks": ranks}
+    marker = folder.done or {}
+    told = {key: marker[key] for key in ("ranks", "finished") if key in marker}
+    return record if record is None else record | told
 
 
 def training_ranks(provenances: dict[str, Any]) -> int | None:

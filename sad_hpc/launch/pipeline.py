@@ -186,9 +186,9 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
 
 def _is_as_read(evaluation: StageFolder, read: Mapping[str, Any]) -> bool:
     """Whether the tables tell of this very evaluation, and it is not to be made again."""
-    started = (read_json(evaluation.path / "provenance.json") or {}).get("time")
+    marker = evaluation.done
     record = read.get(f"{evaluation.stage}/{evaluation.path.name}") or {}
-    return evaluation.done is not None and record.get("time") == started
+    return marker is not None and record.get("finished") == marker["finished"]
 
 
 def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
