@@ -120,7 +120,7 @@ def test_a_launch_makes_what_was_deleted_again(tmp_path: Path, capsys):
     run = make_run(tmp_path, methods=["SAD"], seeds=[0])
     fill(run)
     for folder in (run.data(), run.checkpoint("SAD", 0), run.evaluation("SAD", 0)):
-        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.prepare({})
         folder.complete()
     folder = aggregate(run, tmp_path / "results")
     (folder / "notes.txt").write_text("mine")
