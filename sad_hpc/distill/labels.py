@@ -107,15 +107,17 @@ class Labels:
         return Labels(queries, actions, self.transitions)
 
 
-def hopeless(rule: LabelRule, query: str) -> SadError:
-    """What is raised where a task has no query state (or pose) that is good enough."""
-    remedy = "no rollout found a reward: raise data.trust_horizon"
-    if not rule.stop_at_reward:
-        remedy = (
-            f"no query {query} reached data.return_threshold={rule.return_threshold:g}: raise "
-            "data.trust_horizon, or lower the threshold (null takes any)"
+def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> SadError:
+    """What is raised where no query state (or pose) of so many tries was good enough."""
+    if rule.stop_at_reward:
+        return SadError(
+            f"no rollout found a reward from {tries:,} query {query}s: raise data.trust_horizon"
         )
-    return SadError(f"after {MAX_CANDIDATES:,} tries for one label {remedy}")
+    least = f"data.return_threshold={rule.return_threshold:g}"
+    return SadError(
+        f"none of {tries:,} query {query}s reached {least}: raise data.trust_horizon, or "
+        "lower the threshold (null takes any)"
+    )
 
 
 def optimal_labels(

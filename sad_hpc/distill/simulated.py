@@ -19,8 +19,9 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
-MAX_ROUNDS = 100
-"""Rollouts of T steps in search of query states that are good enough, before it is given up."""
+MAX_VAIN_TRIES = 2000
+"""Query states in a row that are good enough for no label, before the search is given up.  Where
+one in two hundred is, the last label is missed once in twenty thousand blocks."""
 
 FOLLOWED = 0.5
 """Of the rollouts in search of query states, where label rollouts follow a policy."""
@@ -107,24 +108,23 @@ class Distillation:
         self._actions = behavior.draw(self._missing.size, generator)
         self._actions = self._actions.reshape(*shape, *self._actions.shape[1:])
         self._states = np.zeros((*shape, len(family.state_center)), np.float32)
-        self._spent = 0
+        self._spent = self._vain_tries = 0
 
     def labels(self) -> Labels:
         """The labels.
 
         Raises:
-            SadError: for some task no query state was good enough in MAX_ROUNDS rollouts.
+            SadError: MAX_VAIN_TRIES query states in a row were not good enough.
             Interrupted: it was told to stop.
         """
-        for _ in range(MAX_ROUNDS):
-            lacking = np.flatnonzero(self._missing.any(axis=1))
-            if not lacking.size:
-                states, actions = (
-                    part.reshape(-1, *part.shape[2:]) for part in (self._states, self._actions)
-                )
-                return Labels(states, actions, self._spent)
+        while (lacking := np.flatnonzero(self._missing.any(axis=1))).size:
+            if self._vain_tries >= MAX_VAIN_TRIES:
+                raise hopeless(self._rule, "state", self._vain_tries)
             self._search(lacking)
-        raise hopeless(self._rule, "state")
+        states, actions = (
+            part.reshape(-1, *part.shape[2:]) for part in (self._states, self._actions)
+        )
+        return Labels(states, actions, self._spent)
 
     def _search(self, tasks: NDArray[np.int64]) -> None:
         """One rollout of up to T steps of `tasks` (m,), and a try for each label they lack."""
@@ -170,6 +170,7 @@ class Distillation:
             part = slice(first, first + size)
             scores = self._scores(simulators, rows[part], candidates[part], places[0][part])
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
+            self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
             here = tuple(each[part][accepted] for each in places)
             self._actions[here] = candidates[part][accepted, self._best(scores)[accepted]]
             self._states[here] = simulators.observations[rows[part][accepted]]

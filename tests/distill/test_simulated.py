@@ -106,6 +106,16 @@ def test_query_states_that_are_never_good_enough_are_given_up() -> None:
         make_block(Rooms(noise=0.1), data, "train", 0)
 
 
+def test_query_states_that_are_seldom_good_enough_are_found() -> None:
+    """One in sixty, by noise alone: of some hundred labels the last takes hundreds of tries."""
+    least = 2.7
+    data = DataConfig(tasks=300, trust_horizon=1, return_threshold=least, queries_per_task=1)
+    arrays = make_block(Rooms(noise=1.0), data, "train", 0).arrays
+    law = 1 - norm.cdf(least) ** 5
+    assert law < 0.02
+    assert arrays["labels/sad/actions"].shape == (240, 1)
+
+
 def test_labels_are_best_before_what_the_policy_does() -> None:
     """One that always goes +x: the label is the action after which this reaches the goal first."""
     family = Rooms()
