@@ -7,7 +7,8 @@
 #   SAD_HPC_IMAGE=FOLDER python -m pytest tests/cluster/test_container.py
 #
 # usage: unpack.sh FOLDER [PATH ...]
-# PATHs of this machine (of pip's settings, or of certificates) are seen inside while it works.
+# PATHs of this machine (of pip's settings, or of certificates) are seen inside while it works, for
+# reading only: packages that are installed there write to /etc/ssl/certs and the like.
 set -euo pipefail
 
 root=$(realpath -m -- "${1:?usage: unpack.sh FOLDER [PATH ...]}")
@@ -33,5 +34,6 @@ unshare --mount bash -euo pipefail -c '
         if [[ -d $path ]]; then mkdir -p "$root$path"; else mkdir -p "$root${path%/*}" && touch "$root$path"; fi
         mount --rbind "$path" "$root$path"
     done
+    for path in "$@"; do mount -o remount,bind,ro "$root$path"; done
     exec chroot "$root" bash -euo pipefail /post.sh
 ' bash "$@"
