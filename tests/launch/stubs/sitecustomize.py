@@ -54,7 +54,11 @@ def evaluate(run, method, seed):
 def aggregate(run, results: Path):
     from sad_hpc.storage.files import write_json
 
-    tables = {"signature": run.experiment.aggregate_signature()}
+    folders = [run.evaluation(*element) for element in run.experiment.elements]
+    tables = {
+        "signature": run.experiment.aggregate_signature(),
+        "stages": {f"evaluate/{each.path.name}": each.done for each in folders},
+    }
     write_json(results / run.experiment.name / "provenance.json", tables)
     _work(run, run.aggregate(), f"aggregate {results.name}")
 
