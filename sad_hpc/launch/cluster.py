@@ -17,18 +17,11 @@ ALIASES = {"slurm": "slurm-cpu"}
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Partitions (several with commas), accounts and the like: nothing that a shell would read."""
 
+ELSEWHERE = ("cluster", "clusters")
+"""sbatch parameters that send jobs where squeue does not look for them."""
+
 OWNED = (
-    *(
-        "array",
-        "cluster",
-        "clusters",
-        "dependency",
-        "error",
-        "export",
-        "job-name",
-        "kill-on-invalid-dep",
-        "ntasks",
-    ),
+    *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
     *("comment", "cpus-per-task", "gpus-per-task", "mem", "mem-per-cpu", "nodes", "time"),
     *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
@@ -45,7 +38,7 @@ def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | 
     for key, value in parameters.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
-        if key in ("cluster", "clusters"):
+        if key in ELSEWHERE:
             raise ValueError(
                 f"{key!r} has no meaning: jobs go to the cluster of this machine's slurm.conf; for "
                 "another one launch from its login node, or set SLURM_CONF"

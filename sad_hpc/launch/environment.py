@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from submitit.helpers import clean_env
 
-from sad_hpc.launch.cluster import OWNED, ClusterConfig
+from sad_hpc.launch.cluster import ELSEWHERE, OWNED, ClusterConfig
 from sad_hpc.launch.srun import rank_environment
 
 MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
@@ -68,7 +68,7 @@ def submission_environment(
 
 def _said_by_scripts(options: Collection[str]) -> set[str]:
     """The variables that sbatch takes for more than the lines of a script."""
-    said = {*OWNED, "cpus-per-gpu", "no-requeue"} - {*MEMORY, "export", "gpus-per-task"}
+    said = {*OWNED, *ELSEWHERE, "cpus-per-gpu", "no-requeue"} - {*MEMORY, "export", "gpus-per-task"}
     said |= set(options)
     for rivals in (MEMORY, GPUS):
         if said & rivals:

@@ -168,11 +168,9 @@ def _outcomes(cluster: ClusterConfig, job: str, folder: Path) -> Iterator[tuple[
 def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
     """What the ranks of both nodes have found."""
     gpus = cluster.pretrain.gpus if probe.stage == "pretrain" else 0
-    exports = job_environment(cluster, probe.stage)
     python = interpreter(cluster, probe.stage, [folder.parent, Path.cwd()])
     program = [*python, "-m", "sad_hpc.launch.site_probes", probe.name, str(folder)]
-    lines = [*(f"export {key}={shlex.quote(value)}" for key, value in exports.items())]
-    lines += [*cluster.setup, f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
+    lines = [*cluster.setup, f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
     options = srun_options(probe.stage, 1, min(gpus, 1), cluster.mpi)
     command = ["srun", "--nodes=2", "--ntasks=2", *options, "bash", "-c", "\n".join(lines)]
     try:
@@ -182,7 +180,7 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
             text=True,
             errors="replace",
             timeout=PROBE_SECONDS,
-            env=os.environ | exports,
+            env=os.environ | job_environment(cluster, probe.stage),
         )
     except subprocess.TimeoutExpired:
         return "miss", f"no answer in {PROBE_SECONDS} s; {probe.way_out}"

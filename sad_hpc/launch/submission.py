@@ -11,12 +11,7 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
-from sad_hpc.launch.executor import (
-    StageExecutor,
-    log_folder,
-    run_tag,
-    settings_of,
-)
+from sad_hpc.launch.executor import StageExecutor, log_folder, run_tag, settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
