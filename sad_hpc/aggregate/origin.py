@@ -23,8 +23,8 @@ class MissingElement(BaseModel):
     seed: int
 
 
-class StageRecord(BaseModel):
-    """A stage's provenance, as far as pages show it."""
+class Maker(BaseModel):
+    """What made a stage's output, or a part of it, as far as pages show it."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -34,6 +34,12 @@ class StageRecord(BaseModel):
     ranks: int | None = None
     python: str | None = None
     libraries: dict[str, str | None] | None = None
+
+
+class StageRecord(Maker):
+    """A stage's provenance: what began it, and what went on with it by other versions."""
+
+    resumed: list[Maker] = []
 
 
 class Origin(BaseModel):
@@ -109,9 +115,14 @@ def training_ranks(provenances: dict[str, Any]) -> int | None:
 
 def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
     """A stage's provenance without the folders of the machine that it ran on."""
-    if record is None or "argv" not in record:
-        return record
-    return record | {"argv": _without_folders(record["argv"])}
+    if record is None:
+        return None
+    portables: dict[str, Any] = {}
+    if "argv" in record:
+        portables["argv"] = _without_folders(record["argv"])
+    if "resumed" in record:
+        portables["resumed"] = [portable(maker) for maker in record["resumed"]]
+    return record | portables
 
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:
@@ -130,12 +141,18 @@ def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
     """One row a stage: its name, commits, machines and library versions, each named once."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for title, record in provenances["stages"].items():
-        stages.setdefault(title.split("/")[0], []).append(record or {})
+        stages.setdefault(title.split("/")[0], []).extend(_makers(record or {}))
     told = (_commit, _machine, _versions)
     return [
-        [stage, *("; ".join(dict.fromkeys(map(tell, records))) for tell in told)]
-        for stage, records in stages.items()
+        [stage, *("; ".join(dict.fromkeys(map(tell, makers))) for tell in told)]
+        for stage, makers in stages.items()
     ]
+
+
+def _makers(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """What began a stage's output, and what went on with it."""
+    ranks = {"ranks": record.get("ranks")}
+    return [record, *(maker | ranks for maker in record.get("resumed", []))]
 
 
 def _commit(record: dict[str, Any]) -> str:

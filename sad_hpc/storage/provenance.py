@@ -17,6 +17,9 @@ LIBRARIES = (
     "numpy", "pyglet", "submitit", "torch",
 )  # fmt: skip
 
+DECISIVE = ("commit", "dirty", "machine", "python", "libraries")
+"""What may change the numbers of an output."""
+
 
 def provenance() -> dict[str, Any]:
     """Git commit, dirty flag, host, processor, Python and library versions."""
@@ -30,6 +33,20 @@ def provenance() -> dict[str, Any]:
         "python": platform.python_version(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
+
+
+def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """The record of an output that is gone on with now, given that of its beginning.
+
+    `resumed` lists later ones, each of which differs from the one before in `DECISIVE`.
+    """
+    if record is None:
+        return now
+    resumed = record.get("resumed", [])
+    last = resumed[-1] if resumed else record
+    if all(last.get(key) == now[key] for key in DECISIVE):
+        return record
+    return record | {"resumed": [*resumed, now]}
 
 
 def _git_state() -> dict[str, Any]:

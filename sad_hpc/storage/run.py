@@ -39,7 +39,7 @@ from sad_hpc.storage.files import (
     write_json,
 )
 from sad_hpc.storage.lock import HEARTBEAT, held
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import continued, provenance
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class StageFolder:
     def prepare(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it was made by the same config.
 
+        Who goes on with an unfinished one by another commit or other versions is recorded, too.
+
         Raises:
             SadError: it holds the output of another config, or cannot be written.
         """
@@ -83,12 +85,14 @@ class StageFolder:
         stored = read_json(self.path / "config.json")
         if stored is None:
             write_json(self.path / "config.json", config)
-            write_json(self.path / "provenance.json", provenance())
         elif changed := differences(stored, json.loads(json.dumps(config))):
             raise SadError(
                 f"{self.path} holds the output of another config ({'; '.join(changed)}); "
                 "remove the folder or choose another --runs folder"
             )
+        if self.done is None:
+            path = self.path / "provenance.json"
+            write_json(path, continued(read_json(path), provenance()))
 
     @property
     def done(self) -> dict[str, Any] | None:

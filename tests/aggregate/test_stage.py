@@ -14,6 +14,7 @@ from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parser import make_parser
+from sad_hpc.storage.files import write_json
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -50,6 +51,16 @@ def test_results_folder_is_complete(run, tmp_path):
     assert run.experiment.data_signature() in readme
     assert "INCOMPLETE" not in readme
     assert str(tmp_path) not in readme + (folder / "provenance.json").read_text()
+
+
+def test_the_page_names_every_commit_that_made_a_part(run, tmp_path):
+    path = run.checkpoint("SAD", 0).path / "provenance.json"
+    maker = {"commit": "later0commit", "argv": [f"{tmp_path}/sad-hpc"]}
+    write_json(path, {"commit": "first0commit", "argv": [], "resumed": [maker]})
+    folder = aggregate(run, tmp_path / "results")
+    readme = (folder / "README.md").read_text()
+    assert "first0commit; later0commit" in readme
+    assert str(tmp_path) not in (folder / "provenance.json").read_text()
 
 
 def test_every_reference_policy_has_a_style_of_its_own():

@@ -46,6 +46,22 @@ def test_a_folder_of_another_config_is_refused_with_the_difference(tmp_path: Pat
         folder.prepare({"seed": 1})
 
 
+def test_who_goes_on_with_an_output_by_other_versions_is_recorded(tmp_path: Path, monkeypatch):
+    folder = StageFolder("collect", tmp_path / "f")
+    folder.prepare({})
+    for commit in ("later", "later", "latest"):
+        now = provenance() | {"commit": commit}
+        monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda now=now: now)
+        folder.prepare({})
+    record = json.loads((folder.path / "provenance.json").read_text())
+    assert record["commit"] == provenance()["commit"]
+    assert [maker["commit"] for maker in record["resumed"]] == ["later", "latest"]
+    folder.complete()
+    monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda: now | {"commit": "reader"})
+    folder.prepare({})
+    assert json.loads((folder.path / "provenance.json").read_text()) == record
+
+
 def test_markers_and_heartbeats_round_trip(tmp_path: Path):
     folder = StageFolder("collect", tmp_path)
     assert folder.done is None and folder.progress is None
