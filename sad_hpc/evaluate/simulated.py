@@ -5,6 +5,7 @@ no return.  As on tables the agent then goes on from a new start until it has ta
 that what it has seen fills a context.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,16 +52,18 @@ def evaluate_simulated(
     given = Context.of_group(columns, "context")
     offline = returns_of(episodes.play(agent(given, likeliest)))
     report(1)
-    context, online = given.map(lambda part: part[:, :0]), []
+    context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
+        shown.append(_rewarded(context))
         played = episodes.play(agent(context, sample))
         online.append(returns_of(played))
         context = Context(**{name: torch.from_numpy(part) for name, part in played.parts.items()})
         report(2 + episode)
     random = _random_returns(family, columns["tasks/parameters"], generator.spawn(1)[0])
+    result = functools.partial(_result, family, random)
     return {
-        "offline": _result([offline], random, 1),
-        "online": _result(online, random, settings.headline_episodes),
+        "offline": result([offline], [_rewarded(given)], 1),
+        "online": result(online, shown, settings.headline_episodes),
     }
 
 
@@ -130,11 +133,24 @@ def _random_returns(
     return np.mean(returns, axis=0, dtype=np.float32)
 
 
+def _rewarded(context: Context) -> NDArray[np.int32]:
+    """(n,): rewarded transitions in each context."""
+    return (context.rewards > 0).sum(dim=1, dtype=torch.int32).numpy()
+
+
 def _result(
-    played: list[NDArray[np.float32]], random: NDArray[np.float32], headline: int
+    family: SimulatedFamily,
+    random: NDArray[np.float32],
+    played: list[NDArray[np.float32]],
+    shown: list[NDArray[np.int32]],
+    headline: int,
 ) -> ModeResult:
-    """The result of a mode, an episode a column; `random` (n,) is that of the random policy."""
+    """The result of a mode, an episode a column; `random` (n,) is that of the random policy.
+
+    What contexts show of rewards is counted where these are sparse.
+    """
     steps = np.arange(1, len(played) + 1, dtype=np.int32)
     references = {"random": random[:, None].repeat(len(played), axis=1)}
     values = np.stack(played, axis=1)
-    return ModeResult(Measure("return", "episode", headline), steps, values, None, references)
+    counts = np.stack(shown, axis=1) if family.sparse_reward else None
+    return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)

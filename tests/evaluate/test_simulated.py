@@ -1,13 +1,14 @@
 """Playing simulated tasks: episodes that end early, and a model's answers behind its contexts."""
 
 import numpy as np
+import pytest
 import torch
 
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import greedy
-from sad_hpc.evaluate.simulated import Episodes, acting
-from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.evaluate.policy import Trained, greedy
+from sad_hpc.evaluate.simulated import Episodes, acting, evaluate_simulated
+from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from tests.simulators import HORIZON, Rooms
@@ -50,3 +51,29 @@ def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
         logits = model(context, Queries(torch.from_numpy(played.states), prefixes))
     np.testing.assert_array_equal(played.actions, logits.argmax(dim=2))
     assert len(np.unique(played.actions)) > 2
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool) -> None:
+    family, generator = Rooms(), np.random.default_rng(3)
+    family.sparse_reward = sparse
+    model, parameters = model_of(family), family.draw_tasks("test", 30, generator)
+    seen = Episodes(family, parameters, generator).play(
+        lambda simulators, step: generator.integers(5, size=30)
+    )
+    columns = {f"context/{name}": part for name, part in seen.parts.items()}
+    columns["tasks/parameters"] = parameters
+    settings = EvaluateConfig(online_episodes=4, headline_episodes=2)
+    modes = evaluate_simulated(
+        family, Trained(model, HORIZON), columns, settings, generator, lambda done: None
+    )
+    if not sparse:
+        assert all(mode.context_rewards is None for mode in modes.values())
+        return
+    offline, online = modes["offline"].context_rewards, modes["online"].context_rewards
+    assert offline is not None and online is not None
+    np.testing.assert_array_equal(offline[:, 0], (seen.rewards > 0).sum(axis=1))
+    # Nobody has seen anything at first, and later what the episode before brought.
+    assert (online[:, 0] == 0).all()
+    np.testing.assert_array_equal(online[:, 1:], modes["online"].values[:, :-1])
+    assert 0 < (online[:, 1:] > 0).mean() < 1
