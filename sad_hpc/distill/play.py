@@ -15,8 +15,11 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 Act = Callable[[Simulators, int], NDArray[Any]]
 """Of simulators at step t: actions (n,), or vectors (n, a)."""
 
-RolloutPolicy = Callable[[Transitions, np.random.Generator], Act]
-"""Of contexts (n, T), one for each of n simulators: how one acts there who has read them."""
+Acts = Callable[[NDArray[np.int64]], Act]
+"""Of tasks (m,), which may be there several times: how one acts in a simulator of each."""
+
+RolloutPolicy = Callable[[Transitions, np.random.Generator], Acts]
+"""Of contexts (n, T) of n tasks: how one acts in them who has read these."""
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,14 @@ policy, an episode after another until there are T transitions, and query states
 rollouts: the simulator is copied at a step drawn uniformly among T, once for every label rollout.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.block import Block, Draw, Given, Transitions
+from sad_hpc.distill.block import Block, Draw, Given
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
-from sad_hpc.distill.play import Act, Behavior, RolloutPolicy, play
+from sad_hpc.distill.play import Act, Acts, Behavior, RolloutPolicy, play
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
@@ -56,7 +54,7 @@ def simulated_block(
     rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
     of_sad = generators["sad"]
-    following = None if policy is None else functools.partial(_followed, policy, context, of_sad)
+    following = None if policy is None else policy(context, of_sad)
     sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()
     # A state of the context, and an action drawn anew.
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
@@ -66,16 +64,6 @@ def simulated_block(
     return Block.of(draw.first, parameters, {"context": context}, {"sad": sad, "dpt": dpt})
 
 
-def _followed(
-    policy: RolloutPolicy,
-    context: Transitions,
-    generator: np.random.Generator,
-    tasks: NDArray[np.int64],
-) -> Act:
-    """What a policy does in tasks (m,), each by its context."""
-    return policy(context.map(lambda part: part[tasks]), generator)
-
-
 class Distillation:
     """K labels of each of n tasks, each in a query state of its own.
 
@@ -83,7 +71,7 @@ class Distillation:
         family: of the tasks.
         parameters: (n, p) of the tasks.
         behavior: the policy of first actions and rollouts.
-        following: how rollouts act in tasks (m,) instead, a simulator each.
+        following: how rollouts act instead.
         rule: trust horizon and the rest.
         queries: K.
         generator: of all that is random.
@@ -94,7 +82,7 @@ class Distillation:
         family: SimulatedFamily,
         parameters: NDArray[np.float64],
         behavior: Behavior,
-        following: Callable[[NDArray[np.int64]], Act] | None,
+        following: Acts | None,
         rule: LabelRule,
         queries: int,
         generator: np.random.Generator,

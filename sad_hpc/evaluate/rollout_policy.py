@@ -2,15 +2,20 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.play import Act, RolloutPolicy
+from sad_hpc.distill.play import Act, Acts, RolloutPolicy
 from sad_hpc.evaluate.policy import load_model
-from sad_hpc.evaluate.simulated import acting, readings
-from sad_hpc.model.context import Context
+from sad_hpc.evaluate.simulated import Read, readings
+from sad_hpc.model.context import Context, Queries
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
-from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+
+SIMULATORS_A_PASS = 256
+"""At most so many simulators of a task are answered for by one pass over its context."""
 
 
 def rollout_policy(run: Run) -> RolloutPolicy:
@@ -23,9 +28,47 @@ def rollout_policy(run: Run) -> RolloutPolicy:
     model, family = load_model(run, *element), make_family(run.experiment.task)
     assert isinstance(family, SimulatedFamily)
 
-    def policy(context: Transitions, generator: np.random.Generator) -> Act:
-        shown = Context(**{name: torch.from_numpy(part) for name, part in context.parts.items()})
+    def policy(context: Transitions, generator: np.random.Generator) -> Acts:
+        parts = {name: torch.from_numpy(part) for name, part in context.parts.items()}
         _, sample = readings(family, generator)
-        return acting(model, shown, sample, run.experiment.evaluate.batch_size)
+        return lambda tasks: following(model, Context(**parts), sample, tasks)
 
     return policy
+
+
+def following(model: Transformer, context: Context, read: Read, tasks: NDArray[np.int64]) -> Act:
+    """What a model does in simulators of `tasks` (m,), of which many may be of one task.
+
+    A label's rollouts are a hundred simulators of one task.  So a pass answers for many of them,
+    and reads their context once.
+
+    Args:
+        model: the transformer.
+        context: one for each task.
+        read: makes actions of its answers.
+        tasks: rows of the context.
+    """
+    present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
+    size = min(SIMULATORS_A_PASS, int(counts.max(initial=1)))
+    passes = -(-counts // size)
+    # The how manieth simulator of its task each one is.
+    rank = np.empty_like(which)
+    rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - np.repeat(
+        counts.cumsum() - counts, counts
+    )
+    places = (passes.cumsum() - passes)[which] + rank // size, rank % size
+    device = model.head.weight.device
+    shown = context.map(lambda part: part[np.repeat(present, passes)].to(device))
+    prefixes = torch.full((len(shown.actions), size, 1), shown.actions.shape[1])
+    components = model.inputs.components
+
+    @torch.no_grad()
+    def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
+        states = np.zeros((*prefixes.shape[:2], simulators.observations.shape[1]), np.float32)
+        states[places] = simulators.observations
+        queries = Queries(torch.from_numpy(states).to(device), prefixes.to(device))
+        logits = model(shown, queries).float().cpu().numpy()
+        shape = () if components is None else (components,)
+        return read(logits.reshape(*states.shape[:2], *shape, logits.shape[-1])[places])
+
+    return act

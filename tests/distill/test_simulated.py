@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.play import Act
+from sad_hpc.distill.play import Act, Acts
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law
@@ -120,13 +120,19 @@ def test_labels_are_best_before_what_the_policy_does() -> None:
     """One that always goes +x: the label is the action after which this reaches the goal first."""
     family = Rooms()
 
-    def policy(context: Transitions, generator: np.random.Generator) -> Act:
-        def act(simulators: RoomSimulators, step: int) -> np.ndarray:
-            found, when = np.nonzero(context.rewards)
-            np.testing.assert_array_equal(context.next_states[found, when], simulators.goals[found])
-            return np.zeros(len(context.rewards), np.int64)
+    def policy(contexts: Transitions, generator: np.random.Generator) -> Acts:
+        def acts(tasks: np.ndarray) -> Act:
+            context = contexts.map(lambda part: part[tasks])
 
-        return act
+            def act(simulators: RoomSimulators, step: int) -> np.ndarray:
+                found, when = np.nonzero(context.rewards)
+                goals = context.next_states[found, when]
+                np.testing.assert_array_equal(goals, simulators.goals[found])
+                return np.zeros(len(tasks), np.int64)
+
+            return act
+
+        return acts
 
     data = DataConfig(tasks=200, trust_horizon=3, queries_per_task=8, seed=2)
     arrays = make_block(family, data, "train", 0, policy=policy).arrays

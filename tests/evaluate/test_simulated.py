@@ -7,6 +7,7 @@ import torch
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.policy import Trained, greedy
+from sad_hpc.evaluate.rollout_policy import following
 from sad_hpc.evaluate.simulated import Episodes, acting, evaluate_simulated
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -51,6 +52,24 @@ def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
         logits = model(context, Queries(torch.from_numpy(played.states), prefixes))
     np.testing.assert_array_equal(played.actions, logits.argmax(dim=2))
     assert len(np.unique(played.actions)) > 2
+
+
+def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    family, generator = Rooms(), np.random.default_rng(4)
+    model, parameters = model_of(family), family.draw_tasks("test", 6, generator)
+    torch.nn.init.normal_(model.head.weight, std=3.0)
+    seen = Episodes(family, parameters, generator).play(
+        lambda simulators, step: generator.integers(5, size=6)
+    )
+    context = Context(**{name: torch.from_numpy(part) for name, part in seen.parts.items()})
+    tasks = generator.integers(5, size=40)  # of the sixth task there is none
+    monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 3)
+    simulators = family.simulators(parameters[tasks], generator)
+    each = acting(model, context.map(lambda part: part[tasks]), lambda logits: logits, 8)
+    expected = each(simulators, 0)
+    found = following(model, context, lambda logits: logits, tasks)(simulators, 0)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert (expected[tasks == 0].mean(axis=0) - expected[tasks == 1].mean(axis=0)).std() > 0.1
 
 
 @pytest.mark.parametrize("sparse", [True, False])
