@@ -32,7 +32,7 @@ from sad_hpc.tasks.base import make_family
 WEIGHTS, CARD, README = "model.safetensors", "config.json", "README.md"
 
 PARTS = ("states", "actions", "rewards", "next_states")
-"""Of a context, each (t, ...); and `ends` where episodes end by themselves."""
+"""Of a context, each (t, ...); `ends` may be added where episodes can end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,13 @@ class Policy:
 
         Args:
             context: t >= 0 transitions in the order in which they were made: states (t, d), actions
-                (t,) or (t, a), rewards (t,), next_states (t, d), and ends (t,) where the family has
-                them.  None: no transitions.
+                (t,) or (t, a), rewards (t,), next_states (t, d); where episodes can end by
+                themselves also ends (t,), 1 where a terminal state followed, zeros if left out.
+                Of more transitions than `longest` the last ones are shown.  None: no transitions.
             state: (d,) the state in which to act.
 
         Raises:
-            SadError: a part of the context is missing, or of another shape.
+            SadError: a part of the context is missing, of another shape or not finite.
         """
         shown = self._context(context or {})
         asked = self._part("state", [state], (1, self._width))
@@ -92,7 +93,7 @@ class Policy:
         """A batch of one context."""
         inputs = self.model.inputs
         names = (*PARTS, "ends") if inputs.has_ends else PARTS
-        if given and set(given) != set(names):
+        if given and not set(PARTS) <= set(given) <= set(names):
             raise SadError(f"a context has {', '.join(names)}, not {', '.join(given)}")
         length = len(np.asarray(given["rewards"])) if given else 0
         action = () if inputs.components is None else (inputs.components,)
@@ -100,14 +101,17 @@ class Policy:
         parts = {}
         for name in names:
             shape = (length, *shapes.get(name, ()))
-            part = self._part(name, given[name] if given else np.zeros(shape), shape)
+            part = self._part(name, given.get(name, np.zeros(shape)), shape)
             parts[name] = torch.from_numpy(part[max(0, length - self.longest) :][None])
         return Context(**parts)
 
     def _part(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
         array = np.asarray(value, np.float32)
         if array.shape != shape:
-            raise SadError(f"{name} has the shape {array.shape}, but should have {shape}")
+            beside = "" if name == "state" else f" beside {shape[0]} rewards"
+            raise SadError(f"{name} has the shape {array.shape}, but should have {shape}{beside}")
+        if not np.isfinite(array).all():
+            raise SadError(f"{name} has a number that is not finite")
         if name == "actions" and self.model.inputs.components is None:
             known = (array >= 0) & (array < self.model.inputs.n_actions) & (array % 1 == 0)
             if not known.all():

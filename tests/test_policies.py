@@ -84,6 +84,9 @@ def test_a_shared_policy_answers_as_the_run_does(run: Run, tmp_path: Path) -> No
         found = policy.logits(given, state)
         np.testing.assert_array_equal(found.reshape(expected.shape), expected)
         np.testing.assert_allclose(policy.probabilities(given, state).sum(axis=-1), 1)
+    unended = {name: part for name, part in given.items() if name != "ends"}
+    zeros = {**given, "ends": np.zeros(length)} if "ends" in given else given
+    np.testing.assert_array_equal(policy.logits(unended, state), policy.logits(zeros, state))
     drawn = [policy.act(given, state, np.random.default_rng(seed)) for seed in range(50)]
     assert len({np.asarray(action).tobytes() for action in drawn}) > 1
     assert np.shape(policy.act(None, state)) == np.shape(context["actions"][0, 0])
@@ -121,6 +124,10 @@ def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
         ({"states": [[0, 0]]}, "a context has states, actions, rewards, next_states"),
         (dict(states=[[0, 0]], actions=[5], rewards=[0], next_states=[[0, 0]]), "below 5"),
         (dict(states=[[0]], actions=[1], rewards=[0], next_states=[[0, 0]]), r"shape \(1, 1\)"),
+        (dict(states=[[0, 0]] * 2, actions=[1] * 2, rewards=[0], next_states=[[0, 0]] * 2),
+         r"states has the shape \(2, 2\).*beside 1 rewards"),
+        (dict(states=[[0, 0]], actions=[1], rewards=[np.nan], next_states=[[0, 0]]),
+         "rewards has a number that is not finite"),
     ],
 )  # fmt: skip
 def test_a_wrong_context_is_named(shared: Path, context: dict[str, Any], reason: str) -> None:

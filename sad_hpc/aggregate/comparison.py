@@ -75,7 +75,7 @@ def comparison(
                              paper's own
     and the columns of `add_oracles`, from the `seed_table` of each summary.  Environments are the
     paper's, then others, then Average: mean percentages over those of the paper's environments that
-    have one.
+    have one.  Where nothing is of the paper's environments, these are left out.
 
     Raises:
         SadError: two summaries have the same method of the same family, so one must be chosen.
@@ -99,17 +99,24 @@ def comparison(
     add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
     table["environment"] = table["environment"].map(family_name)
+    if not _is_of_paper(found):
+        return table
     return pd.concat([table, _averages(table, mode)], ignore_index=True)
 
 
 def _places(found: pd.DataFrame) -> pd.MultiIndex:
     """(family, name) of every row and reference, also of methods that were not computed."""
     places = []
-    for family in dict.fromkeys([*FAMILY_NAMES, *sorted(found["task_family"])]):
+    papers = FAMILY_NAMES if _is_of_paper(found) else ()
+    for family in dict.fromkeys([*papers, *sorted(found["task_family"])]):
         own = found.loc[found["task_family"] == family, "method"].tolist()
         names = [*row_order([*METHODS, *own]), *reference_order([*own, *LIMITS])]
         places += [(family, name) for name in names]
     return pd.MultiIndex.from_tuples(places, names=["environment", "method"])
+
+
+def _is_of_paper(found: pd.DataFrame) -> bool:
+    return found.empty or bool(found["task_family"].isin(FAMILY_NAMES).any())
 
 
 def _add_shares(table: pd.DataFrame) -> None:

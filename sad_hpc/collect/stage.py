@@ -157,8 +157,9 @@ class SplitCollector:
             block = min(failures)
             raise SadError(
                 f"{len(failures)} of {self.manifest.n_blocks} blocks of {self.split} failed, each "
-                f"{TRIES} times; block {block}: {failures[block]}; the others are saved: mend the "
-                "environment and collect again, which makes what is missing"
+                f"{TRIES} times; block {block}: {failures[block]}; the others are saved, and "
+                "collecting again makes what is missing, or everything if the environment's own "
+                "module was edited"
             )
 
     def _existing(self) -> Manifest:

@@ -31,8 +31,8 @@ TRIAL_TASKS = 4
 LONG_BLOCK_MINUTES = 10
 """Progress is told, and work is saved, block by block."""
 
-FEW_STEPS = 300
-"""Of a training; the shortest one of the examples has 680."""
+FEW_STEPS = 200
+"""Of a training; the shortest one of the documentation's examples has 210."""
 
 
 def try_config(path: Path) -> str:
@@ -71,7 +71,10 @@ def _training(experiment: Experiment[TaskConfig]) -> str:
     steps = settings.epochs * settings.batches(tasks)
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
-        told += ", fewer than any example learns with: raise data.tasks, or else pretrain.epochs"
+        told += (
+            f", and no example learns with fewer than {FEW_STEPS}: raise data.tasks, or else "
+            "pretrain.epochs"
+        )
     return told
 
 
@@ -81,6 +84,11 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
     seconds = (time.perf_counter() - started) / TRIAL_TASKS
     whole = duration(seconds * data.tasks)
     cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
+    if data.return_threshold is not None and not family.sparse_reward:
+        cost += (
+            "; only query states where an action returns at least data.return_threshold="
+            f"{data.return_threshold:g} are labelled (null: all)"
+        )
     tasks = min(data.block_tasks, data.tasks)
     if seconds * tasks > 60 * LONG_BLOCK_MINUTES:
         fewer = max(1, int(60 / seconds))

@@ -245,6 +245,15 @@ def test_other_families_are_shown_but_not_averaged():
     assert "800.0 % (paper –)" in comparison_markdown(table, "offline")
 
 
+def test_an_environment_of_ones_own_stands_without_the_papers():
+    table = comparison([summary("inventory", {"SAD": 3.0, "DIT": 2.0, "random": 1.0})], "offline")
+    assert set(table["environment"]) == {"Inventory"}
+    assert [row[0] for row in percent_cells(table)] == ["Inventory"]
+    assert "Darkroom" not in comparison_markdown(table, "offline")
+    latex = comparison_latex(table, "offline")
+    assert r"\emph{Inventory}" in latex and "hline\n\\hline" not in latex
+
+
 def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
     summaries = [
         summary("darkroom", {"SAD": 30.0, "SAD, N_ep = 4": 40.0, "DPT": 10.0}),

@@ -2,11 +2,13 @@
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.sticky_actions import take_over_sticky_actions
@@ -64,12 +66,25 @@ def make_environment(
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"there is no environment {id}{_nearest(id)}") from error
     except Exception as error:  # of the user's own code, too
+        _refuse_unknown(id, make or {})
         made = f"gymnasium.make({id!r}, **{dict(make or {})})"
         raise ConfigError(f"{made} fails: {type(error).__name__}: {_line(error)}") from error
     take_over_sticky_actions(environment)
     for name, value in (attributes or {}).items():
         _set_attribute(environment, id, name, value)
     return environment
+
+
+def _refuse_unknown(id: str, make: Mapping[str, Any]) -> None:
+    """Names an argument that the environment, which could not be made, does not take."""
+    entry_point = gymnasium.spec(id).entry_point
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    takes = inspect.signature(creator).parameters if callable(creator) else {}
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        return
+    for name in make:
+        if takes and name not in takes:
+            raise ConfigError(f"{id} takes no argument {name}{_suggestion(name, list(takes))}")
 
 
 def _import_package(id: str) -> None:
