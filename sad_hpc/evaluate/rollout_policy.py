@@ -51,11 +51,9 @@ def following(model: Transformer, context: Context, read: Read, tasks: NDArray[n
     present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
     size = min(SIMULATORS_A_PASS, int(counts.max(initial=1)))
     passes = -(-counts // size)
-    # The how manieth simulator of its task each one is.
-    rank = np.empty_like(which)
-    rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - np.repeat(
-        counts.cumsum() - counts, counts
-    )
+    before = np.repeat(counts.cumsum() - counts, counts)
+    rank = np.empty_like(which)  # among the simulators of its task
+    rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - before
     places = (passes.cumsum() - passes)[which] + rank // size, rank % size
     device = model.head.weight.device
     shown = context.map(lambda part: part[np.repeat(present, passes)].to(device))
