@@ -91,7 +91,7 @@ def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str
         else:
             lines.append(_latex_line([rf"\emph{{{cells[0]}}}", *cells[1:]]))
     header = _latex_line(PERCENT_HEADER)
-    if lines[-1] == r"\hline":
+    if lines and lines[-1] == r"\hline":
         lines.pop()  # the table ends with lines of its own
     return TEX % (_latex(caption), "compare", mode, "c|ccc|c", header, "\n".join(lines))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sad_hpc.storage.files import read_json
+from sad_hpc.storage.files import read_json, typed
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.storage.run import Run, StageFolder
 
@@ -97,7 +97,7 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
 
 
 def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
-    record = portable(read_json(folder.path / "provenance.json"))
+    record = portable(typed(dict[str, Any], read_json(folder.path / "provenance.json")))
     marker = folder.done or {}
     told = {key: marker[key] for key in ("ranks", "finished") if key in marker}
     return record if record is None else record | told
@@ -120,7 +120,7 @@ def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
     portables: dict[str, Any] = {}
     if "argv" in record:
         portables["argv"] = _without_folders(record["argv"])
-    if "resumed" in record:
+    if record.get("resumed"):
         portables["resumed"] = [portable(maker) for maker in record["resumed"]]
     return record | portables
 

@@ -71,6 +71,7 @@ def write_readme(
     labels: pd.DataFrame,
     origin: dict[str, Any],
     notes: Sequence[str],
+    has_episodes: bool,
 ) -> None:
     """Writes README.md.
 
@@ -81,10 +82,12 @@ def write_readme(
         labels: see `label_table`.
         origin: the content of provenance.json.
         notes: sentences for its top.
+        has_episodes: whether AD and DIT have contexts of their own, which are episodes.
     """
     launch, aggregate = _commands(home, origin)
     width = max(len(launch), len(aggregate))
-    methods = summary["method"].unique()
+    seen = len(pick(summary, "offline", "reward_seen")) > 0
+    of_episodes = [name for name in ("AD", "DIT") if name in summary["method"].unique()]
     write_page(
         folder / "README.md",
         "README.md.jinja",
@@ -93,8 +96,8 @@ def write_readme(
         notes=notes,
         title=headline_title(summary),
         headline=markdown_table(*headline_cells(summary)),
-        seen=len(pick(summary, "offline", "reward_seen")) > 0,
-        episodes=" and ".join(name for name in ("AD", "DIT") if name in methods),
+        seen=seen,
+        of_episodes=of_episodes if seen and has_episodes else [],
         diagnosis=(folder / "diagnosis.png").exists(),
         sweep=(folder / "sweep.png").exists(),
         labels=markdown_table(*label_cells(labels)) if len(labels) else "",

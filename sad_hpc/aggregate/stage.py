@@ -150,7 +150,8 @@ def _write_results(
         trained_on = make_family(run.experiment.source.task).name
         draw_training(folder / "training.png", trained_on, training)
     notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
-    write_readme(folder, home, summary, labels, source, notes)
+    has_episodes = "episodes" in make_family(run.experiment.task).context_groups
+    write_readme(folder, home, summary, labels, source, notes, has_episodes)
     # Last, with all that is there: what is deleted later is then missed, and made again.
     write_json(folder / "provenance.json", source | {"files": _sizes(folder)})
 

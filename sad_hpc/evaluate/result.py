@@ -43,14 +43,18 @@ class ModeResult:
 
     @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":
-        """The results of successive tasks as one."""
+        """The results of successive tasks as one.
+
+        Rewards in contexts are known if all chunks have counted them, which an earlier version did
+        not in simulated tasks.
+        """
         first = chunks[0]
         counted = [each.context_rewards for each in chunks if each.context_rewards is not None]
         return cls(
             first.measure,
             first.steps,
             np.concatenate([each.values for each in chunks]),
-            np.concatenate(counted) if counted else None,
+            np.concatenate(counted) if len(counted) == len(chunks) else None,
             {
                 name: np.concatenate([each.references[name] for each in chunks])
                 for name in first.references

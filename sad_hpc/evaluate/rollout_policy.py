@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.play import Act, Acts, RolloutPolicy
 from sad_hpc.evaluate.policy import load_model
-from sad_hpc.evaluate.simulated import Read, readings
+from sad_hpc.evaluate.simulated import Read, acting, readings
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
@@ -16,6 +16,9 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 SIMULATORS_A_PASS = 256
 """At most so many simulators of a task are answered for by one pass over its context."""
+
+FEW_SIMULATORS = 8
+"""Where no task has as many, a context that is kept encoded answers sooner than one read anew."""
 
 
 def rollout_policy(run: Run) -> RolloutPolicy:
@@ -31,12 +34,19 @@ def rollout_policy(run: Run) -> RolloutPolicy:
     def policy(context: Transitions, generator: np.random.Generator) -> Acts:
         parts = {name: torch.from_numpy(part) for name, part in context.parts.items()}
         _, sample = readings(family, generator)
-        return lambda tasks: following(model, Context(**parts), sample, tasks)
+        batch_size = run.experiment.evaluate.batch_size
+        return lambda tasks: following(model, Context(**parts), sample, tasks, batch_size)
 
     return policy
 
 
-def following(model: Transformer, context: Context, read: Read, tasks: NDArray[np.int64]) -> Act:
+def following(
+    model: Transformer,
+    context: Context,
+    read: Read,
+    tasks: NDArray[np.int64],
+    batch_size: int,
+) -> Act:
     """What a model does in simulators of `tasks` (m,), of which many may be of one task.
 
     A label's rollouts are a hundred simulators of one task.  So a pass answers for many of them,
@@ -47,26 +57,32 @@ def following(model: Transformer, context: Context, read: Read, tasks: NDArray[n
         context: one for each task.
         read: makes actions of its answers.
         tasks: rows of the context.
+        batch_size: contexts in one forward pass.
     """
     present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
-    size = min(SIMULATORS_A_PASS, int(counts.max(initial=1)))
+    most = int(counts.max())
+    if most < FEW_SIMULATORS:
+        return acting(model, context.map(lambda part: part[tasks]), read, batch_size)
+    # In powers of 2: the kernel keeps a memory for every size that it meets.
+    size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     passes = -(-counts // size)
     before = np.repeat(counts.cumsum() - counts, counts)
     rank = np.empty_like(which)  # among the simulators of its task
     rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - before
     places = (passes.cumsum() - passes)[which] + rank // size, rank % size
-    device = model.head.weight.device
+    device, components = model.head.weight.device, model.inputs.components
     shown = context.map(lambda part: part[np.repeat(present, passes)].to(device))
-    prefixes = torch.full((len(shown.actions), size, 1), shown.actions.shape[1])
-    components = model.inputs.components
+    after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
+    shape = () if components is None else (components,)
 
     @torch.no_grad()
     def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
-        states = np.zeros((*prefixes.shape[:2], simulators.observations.shape[1]), np.float32)
+        states = np.zeros((*after.shape[:2], simulators.observations.shape[1]), np.float32)
         states[places] = simulators.observations
-        queries = Queries(torch.from_numpy(states).to(device), prefixes.to(device))
-        logits = model(shown, queries).float().cpu().numpy()
-        shape = () if components is None else (components,)
-        return read(logits.reshape(*states.shape[:2], *shape, logits.shape[-1])[places])
+        asked = torch.from_numpy(states).to(device).split(batch_size)
+        parts = zip(shown.split(batch_size), asked, after.split(batch_size), strict=True)
+        logits = torch.cat([model(part, Queries(*query)) for part, *query in parts])
+        answers = logits.float().cpu().numpy()
+        return read(answers.reshape(*states.shape[:2], *shape, answers.shape[-1])[places])
 
     return act

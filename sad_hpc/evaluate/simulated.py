@@ -54,7 +54,7 @@ def evaluate_simulated(
     report(1)
     context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
-        shown.append(_rewarded(context))
+        shown.append(_rewarded(trained.shown(context)))
         played = episodes.play(agent(context, sample))
         online.append(returns_of(played))
         context = Context(**{name: torch.from_numpy(part) for name, part in played.parts.items()})
@@ -62,7 +62,7 @@ def evaluate_simulated(
     random = _random_returns(family, columns["tasks/parameters"], generator.spawn(1)[0])
     result = functools.partial(_result, family, random)
     return {
-        "offline": result([offline], [_rewarded(given)], 1),
+        "offline": result([offline], [_rewarded(trained.shown(given))], 1),
         "online": result(online, shown, settings.headline_episodes),
     }
 

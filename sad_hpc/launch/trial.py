@@ -32,7 +32,7 @@ LONG_BLOCK_MINUTES = 10
 """Progress is told, and work is saved, block by block."""
 
 FEW_STEPS = 200
-"""Of a training; the shortest one of the documentation's examples has 210."""
+"""Of a training; the shortest that is known to learn, an example of the documentation, has 210."""
 
 
 def try_config(path: Path) -> str:
@@ -67,14 +67,13 @@ def try_config(path: Path) -> str:
 
 def _training(experiment: Experiment[TaskConfig]) -> str:
     settings = experiment.pretrain
+    if experiment.pretrained is not None:
+        return "training: none, another experiment's models are played"
     tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
     steps = settings.epochs * settings.batches(tasks)
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
-        told += (
-            f", and no example learns with fewer than {FEW_STEPS}: raise data.tasks, or else "
-            "pretrain.epochs"
-        )
+        told += f", which is few (below {FEW_STEPS}): raise data.tasks, or else pretrain.epochs"
     return told
 
 

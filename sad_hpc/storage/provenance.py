@@ -42,7 +42,7 @@ def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, A
     """
     if record is None:
         return now
-    resumed = record.get("resumed", [])
+    resumed = record.get("resumed") or []
     last = resumed[-1] if resumed else record
     if all(last.get(key) == now[key] for key in DECISIVE):
         return record

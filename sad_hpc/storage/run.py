@@ -92,7 +92,8 @@ class StageFolder:
             )
         if self.done is None:
             path = self.path / "provenance.json"
-            write_json(path, continued(read_json(path), provenance()))
+            record = typed(dict[str, Any], read_json(path))
+            write_json(path, continued(record, provenance()))
 
     @property
     def done(self) -> dict[str, Any] | None:

@@ -63,11 +63,11 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
     )
     context = Context(**{name: torch.from_numpy(part) for name, part in seen.parts.items()})
     tasks = generator.integers(5, size=40)  # of the sixth task there is none
-    monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 3)
+    monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 4)
     simulators = family.simulators(parameters[tasks], generator)
     each = acting(model, context.map(lambda part: part[tasks]), lambda logits: logits, 8)
     expected = each(simulators, 0)
-    found = following(model, context, lambda logits: logits, tasks)(simulators, 0)
+    found = following(model, context, lambda logits: logits, tasks, 2)(simulators, 0)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (expected[tasks == 0].mean(axis=0) - expected[tasks == 1].mean(axis=0)).std() > 0.1
 
@@ -83,16 +83,18 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
     columns = {f"context/{name}": part for name, part in seen.parts.items()}
     columns["tasks/parameters"] = parameters
     settings = EvaluateConfig(online_episodes=4, headline_episodes=2)
+    longest = HORIZON - 4
     modes = evaluate_simulated(
-        family, Trained(model, HORIZON), columns, settings, generator, lambda done: None
+        family, Trained(model, longest), columns, settings, generator, lambda done: None
     )
     if not sparse:
         assert all(mode.context_rewards is None for mode in modes.values())
         return
     offline, online = modes["offline"].context_rewards, modes["online"].context_rewards
     assert offline is not None and online is not None
-    np.testing.assert_array_equal(offline[:, 0], (seen.rewards > 0).sum(axis=1))
-    # Nobody has seen anything at first, and later what the episode before brought.
+    np.testing.assert_array_equal(offline[:, 0], (seen.rewards[:, 4:] > 0).sum(axis=1))
+    # Nobody has seen anything at first, and later the last steps of the episode before.
     assert (online[:, 0] == 0).all()
-    np.testing.assert_array_equal(online[:, 1:], modes["online"].values[:, :-1])
-    assert 0 < (online[:, 1:] > 0).mean() < 1
+    missed = modes["online"].values[:, :-1] - online[:, 1:]
+    assert ((missed >= 0) & (missed <= 4)).all()
+    assert missed.mean() > 0 and 0 < (online[:, 1:] > 0).mean() < 1

@@ -94,7 +94,7 @@ pretrain: {epochs: 1}
     verdict, detail = doctor._config(config)
     assert verdict == "ok", detail
     assert detail.startswith("frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test; ")
-    assert "training: 46 steps, and no example learns with fewer than 200" in detail
+    assert "training: 46 steps, which is few (below 200): raise data.tasks" in detail
 
 
 def own_environment(name: str, folder: Path) -> Path:

@@ -110,6 +110,8 @@ def test_other_actions_are_refused_with_a_way_out(space, text):
         (("tests.tasks.own_environments:Wak-v0",), "the nearest: Walk-v0"),
         (("CartPole-v1", {"speed": 1}), "CartPole-v1 takes no argument speed$"),
         (("CartPole-v1", {"suton_reward": True}), "suton_reward; the nearest: sutton_barto_reward"),
+        (("tests.tasks.own_environments:Walk-v0", {"nose": 1}), "takes no argument nose$"),
+        (("CartPole", {"speed": 1}), "CartPole.*fails: .*'speed'"),
         (("CartPole-v1", {"render_mode": 1}), "CartPole-v1.*fails: "),
         (("CartPole-v1", {}, {"gravty": 1}), "no attribute gravty; the nearest: gravity"),
         (("CartPole-v1", {}, {"unwrapped": 1}), "unwrapped of CartPole-v1 cannot be set to 1"),

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -66,7 +67,9 @@ def make_environment(
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"there is no environment {id}{_nearest(id)}") from error
     except Exception as error:  # of the user's own code, too
-        _refuse_unknown(id, make or {})
+        for name, known in _unknown(id, make or {}).items():
+            text = f"{id} takes no argument {name}{_suggestion(name, known)}"
+            raise ConfigError(text) from error
         made = f"gymnasium.make({id!r}, **{dict(make or {})})"
         raise ConfigError(f"{made} fails: {type(error).__name__}: {_line(error)}") from error
     take_over_sticky_actions(environment)
@@ -75,16 +78,17 @@ def make_environment(
     return environment
 
 
-def _refuse_unknown(id: str, make: Mapping[str, Any]) -> None:
-    """Names an argument that the environment, which could not be made, does not take."""
-    entry_point = gymnasium.spec(id).entry_point
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    takes = inspect.signature(creator).parameters if callable(creator) else {}
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
-        return
-    for name in make:
-        if takes and name not in takes:
-            raise ConfigError(f"{id} takes no argument {name}{_suggestion(name, list(takes))}")
+def _unknown(id: str, make: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Arguments that an environment does not take, each with those that it takes; empty if this
+    cannot be told."""
+    with suppress(Exception):  # entry points are the users' own, of any kind
+        entry_point = gymnasium.spec(id.rpartition(":")[2]).entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if creator is not None:
+            takes = inspect.signature(creator).parameters
+            if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in takes.values()):
+                return {name: list(takes) for name in make if name not in takes}
+    return {}
 
 
 def _import_package(id: str) -> None:
