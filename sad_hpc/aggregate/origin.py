@@ -62,9 +62,7 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
     recorded = read_json(run.path / "provenance.json") or {}
-    stages = {
-        f"{folder.stage}/{folder.path.name}": _of_stage(folder) for folder in _folders(run, present)
-    }
+    stages = {folder.key: _of_stage(folder) for folder in _folders(run, present)}
     return {
         "experiment": run.experiment.name,
         "signature": run.experiment.aggregate_signature(),

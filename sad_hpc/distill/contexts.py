@@ -148,25 +148,40 @@ def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]  # p
 
 
 @njit(cache=True, nogil=True)
+def _ranges(n_states, policy, pairs):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """What `_next_pair` draws by: the two ranges, their product, its threshold, and `pairs`."""
+    product = digits_product(n_states * len(policy), pairs)
+    ranges = np.uint64(n_states), np.uint64(len(policy))
+    return *ranges, product, rejection_threshold(product), pairs
+
+
+@njit(cache=True, nogil=True)
+def _next_pair(  # type: ignore[no-untyped-def]  # pragma: no cover
+    tables, mdp, policy, ranges, stream, word, left
+):
+    """A state in which an episode can be, an action, and what is left of the random word."""
+    state_range, policy_range, product, threshold, pairs = ranges
+    while True:
+        if left == 0:
+            word, left = digits_word(stream, product, threshold), pairs
+        state = high_product(word, state_range)
+        word *= state_range
+        action = policy[high_product(word, policy_range)]
+        word *= policy_range
+        left -= 1
+        if can_be(tables, mdp, state):
+            return state, action, word, left
+
+
+@njit(cache=True, nogil=True)
 def _draw_pairs(  # type: ignore[no-untyped-def]  # pragma: no cover
     tables, n_states, mdp_of_query, policy, pairs, stream, states, actions
 ):
-    state_range, policy_range = np.uint64(n_states), np.uint64(len(policy))
-    product = digits_product(n_states * len(policy), pairs)
-    threshold = rejection_threshold(product)
-    word, left = np.uint64(0), 0
+    ranges, word, left = _ranges(n_states, policy, pairs), np.uint64(0), 0
     for i in range(len(states)):
-        while True:
-            if left == 0:
-                word, left = digits_word(stream, product, threshold), pairs
-            state = high_product(word, state_range)
-            word *= state_range
-            action = policy[high_product(word, policy_range)]
-            word *= policy_range
-            left -= 1
-            if can_be(tables, mdp_of_query[i], state):
-                break
-        states[i], actions[i] = state, action
+        states[i], actions[i], word, left = _next_pair(
+            tables, mdp_of_query[i], policy, ranges, stream, word, left
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -188,23 +203,11 @@ def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
 def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
     cells, tables, mdp_of_task, policy, pairs, stream, states, actions, rewards, next_states, ends
 ):
-    state_range, policy_range = np.uint64(len(cells)), np.uint64(len(policy))
-    product = digits_product(len(cells) * len(policy), pairs)
-    threshold = rejection_threshold(product)
-    word, left = np.uint64(0), 0
+    ranges, word, left = _ranges(len(cells), policy, pairs), np.uint64(0), 0
     for task in range(actions.shape[0]):
         mdp = mdp_of_task[task]
         for t in range(actions.shape[1]):
-            while True:
-                if left == 0:
-                    word, left = digits_word(stream, product, threshold), pairs
-                state = high_product(word, state_range)
-                word *= state_range
-                action = policy[high_product(word, policy_range)]
-                word *= policy_range
-                left -= 1
-                if can_be(tables, mdp, state):
-                    break
+            state, action, word, left = _next_pair(tables, mdp, policy, ranges, stream, word, left)
             _step(
                 cells, tables, mdp, state, action, stream, task, t,
                 states, actions, rewards, next_states, ends,

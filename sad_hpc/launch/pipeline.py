@@ -187,7 +187,7 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
 def _is_as_read(evaluation: StageFolder, read: Mapping[str, Any]) -> bool:
     """Whether the tables tell of this very evaluation, and it is not to be made again."""
     marker = evaluation.done
-    record = read.get(f"{evaluation.stage}/{evaluation.path.name}") or {}
+    record = read.get(evaluation.key) or {}
     return marker is not None and record.get("finished") == marker["finished"]
 
 

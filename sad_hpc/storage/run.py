@@ -70,6 +70,11 @@ class StageFolder:
         """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
         return f"{self.stage} {self.path.name}"
 
+    @property
+    def key(self) -> str:
+        """`pretrain/sad-seed0-0123456789ab`, in the provenance of tables."""
+        return f"{self.stage}/{self.path.name}"
+
     def prepare(self, config: dict[str, Any]) -> None:
         """Creates the folder, or checks that it was made by the same config.
 
