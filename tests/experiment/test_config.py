@@ -2,6 +2,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
@@ -316,6 +317,13 @@ def test_differences_name_the_key_and_both_values():
     "path", sorted(ROOT.glob("results/**/config.yaml")), ids=lambda path: path.parent.name
 )
 def test_configs_beside_results_can_be_launched_again(path: Path, monkeypatch):
-    for package in ROOT.glob("examples/*/"):  # some are of environments of one's own
-        monkeypatch.syspath_prepend(str(package))
+    known = list(entry_points(group=families.GROUP))
+    for project in ROOT.glob("examples/*/pyproject.toml"):  # some are of environments of one's own
+        monkeypatch.syspath_prepend(str(project.parent))
+        groups = tomllib.loads(project.read_text())["project"].get("entry-points", {})
+        known += [
+            EntryPoint(name, place, families.GROUP)
+            for name, place in groups.get(families.GROUP, {}).items()
+        ]
+    monkeypatch.setattr(families, "_families", lambda: EntryPoints(known))
     assert load_experiment(path).name == path.parent.name
