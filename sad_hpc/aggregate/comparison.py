@@ -2,7 +2,7 @@
 paper has it: the numbers of compare_offline and compare_online."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -87,7 +87,8 @@ def comparison(
             f"two summaries have {twice['method'].iloc[0]} on {twice['task_family'].iloc[0]}; "
             "compare one experiment for each task family"
         )
-    rows = _places(found)
+    papers = FAMILY_NAMES if found.empty or found["task_family"].isin(FAMILY_NAMES).any() else ()
+    rows = _places(found, papers)
     table = found.set_index(["task_family", "method"])[list(NUMBERS)].reindex(rows)
     table["n_seeds"] = table["n_seeds"].astype("Int64")
     _add_shares(table)
@@ -99,24 +100,20 @@ def comparison(
     add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
     table["environment"] = table["environment"].map(family_name)
-    if not _is_of_paper(found):
+    if not papers:
         return table
     return pd.concat([table, _averages(table, mode)], ignore_index=True)
 
 
-def _places(found: pd.DataFrame) -> pd.MultiIndex:
-    """(family, name) of every row and reference, also of methods that were not computed."""
+def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:
+    """(family, name) of every row and reference, also of methods that were not computed, and of
+    the families `papers`."""
     places = []
-    papers = FAMILY_NAMES if _is_of_paper(found) else ()
     for family in dict.fromkeys([*papers, *sorted(found["task_family"])]):
         own = found.loc[found["task_family"] == family, "method"].tolist()
         names = [*row_order([*METHODS, *own]), *reference_order([*own, *LIMITS])]
         places += [(family, name) for name in names]
     return pd.MultiIndex.from_tuples(places, names=["environment", "method"])
-
-
-def _is_of_paper(found: pd.DataFrame) -> bool:
-    return found.empty or bool(found["task_family"].isin(FAMILY_NAMES).any())
 
 
 def _add_shares(table: pd.DataFrame) -> None:

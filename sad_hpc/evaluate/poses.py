@@ -87,10 +87,9 @@ def evaluate_poses(
         seen_online.append(rewards.sum(axis=1))
         walks.append(rooms.walk(tokens, sample))
         report(2 + episode)
-    seen = (context.rewards.numpy() > 0).sum(axis=1)
     random = random_returns(family, targets, int(columns["tasks/index"][0]))
     return {
-        "offline": _result(random, targets, [offline], [seen], 1),
+        "offline": _result(random, targets, [offline], [context.rewarded], 1),
         "online": _result(random, targets, walks, seen_online, settings.headline_episodes),
     }
 

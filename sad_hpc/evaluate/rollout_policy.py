@@ -32,10 +32,9 @@ def rollout_policy(run: Run) -> RolloutPolicy:
     assert isinstance(family, SimulatedFamily)
 
     def policy(context: Transitions, generator: np.random.Generator) -> Acts:
-        parts = {name: torch.from_numpy(part) for name, part in context.parts.items()}
-        _, sample = readings(family, generator)
+        shown, (_, sample) = Context.of_parts(context.parts), readings(family, generator)
         batch_size = run.experiment.evaluate.batch_size
-        return lambda tasks: following(model, Context(**parts), sample, tasks, batch_size)
+        return lambda tasks: following(model, shown, sample, tasks, batch_size)
 
     return policy
 
@@ -59,19 +58,14 @@ def following(
         tasks: rows of the context.
         batch_size: contexts in one forward pass.
     """
-    present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
-    most = int(counts.max())
+    most = int(np.bincount(tasks).max())
     if most < FEW_SIMULATORS:
         return acting(model, context.map(lambda part: part[tasks]), read, batch_size)
     # In powers of 2: the kernel keeps a memory for every size that it meets.
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
-    passes = -(-counts // size)
-    before = np.repeat(counts.cumsum() - counts, counts)
-    rank = np.empty_like(which)  # among the simulators of its task
-    rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - before
-    places = (passes.cumsum() - passes)[which] + rank // size, rank % size
+    task_of_pass, places = _passes(tasks, size)
     device, components = model.head.weight.device, model.inputs.components
-    shown = context.map(lambda part: part[np.repeat(present, passes)].to(device))
+    shown = context.map(lambda part: part[task_of_pass].to(device))
     after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
     shape = () if components is None else (components,)
 
@@ -86,3 +80,16 @@ def following(
         return read(answers.reshape(*states.shape[:2], *shape, answers.shape[-1])[places])
 
     return act
+
+
+def _passes(
+    tasks: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The task of each pass (P,), and the places (pass (m,), row (m,)) of simulators of `tasks`."""
+    present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
+    passes = -(-counts // size)
+    before = np.repeat(counts.cumsum() - counts, counts)
+    rank = np.empty_like(which)  # among the simulators of its task
+    rank[np.argsort(which, kind="stable")] = np.arange(len(which)) - before
+    first = passes.cumsum() - passes
+    return np.repeat(present, passes), (first[which] + rank // size, rank % size)

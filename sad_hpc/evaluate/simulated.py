@@ -47,22 +47,22 @@ def evaluate_simulated(
     likeliest, sample = readings(family, generator)
 
     def agent(context: Context, read: Read) -> Act:
-        return acting(trained.model, trained.shown(context), read, settings.batch_size)
+        return acting(trained.model, context, read, settings.batch_size)
 
-    given = Context.of_group(columns, "context")
+    given = trained.shown(Context.of_group(columns, "context"))
     offline = returns_of(episodes.play(agent(given, likeliest)))
     report(1)
     context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
-        shown.append(_rewarded(trained.shown(context)))
+        shown.append(context.rewarded)
         played = episodes.play(agent(context, sample))
         online.append(returns_of(played))
-        context = Context(**{name: torch.from_numpy(part) for name, part in played.parts.items()})
+        context = trained.shown(Context.of_parts(played.parts))
         report(2 + episode)
     random = _random_returns(family, columns["tasks/parameters"], generator.spawn(1)[0])
     result = functools.partial(_result, family, random)
     return {
-        "offline": result([offline], [_rewarded(trained.shown(given))], 1),
+        "offline": result([offline], [given.rewarded], 1),
         "online": result(online, shown, settings.headline_episodes),
     }
 
@@ -131,11 +131,6 @@ def _random_returns(
     uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
     returns = [returns_of(episodes.play(uniform)) for _ in range(RANDOM_EPISODES)]
     return np.mean(returns, axis=0, dtype=np.float32)
-
-
-def _rewarded(context: Context) -> NDArray[np.int32]:
-    """(n,): rewarded transitions in each context."""
-    return (context.rewards > 0).sum(dim=1, dtype=torch.int32).numpy()
 
 
 def _result(

@@ -46,7 +46,7 @@ def evaluate_tabular(
             Measure("return", "episode", 1),
             np.ones(1, np.int32),
             offline,
-            (context.rewards.numpy() > 0).sum(axis=1, keepdims=True, dtype=np.int32),
+            context.rewarded[:, None],
             _references(family, mdps, 1),
         ),
         "online": ModeResult(

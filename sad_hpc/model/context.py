@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -88,13 +89,23 @@ class Context:
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
         """The contexts of one group of a dataset, from columns such as `context/states`."""
-        return cls(
-            **{
-                name.removeprefix(f"{group}/"): torch.from_numpy(column)
+        return cls.of_parts(
+            {
+                name.removeprefix(f"{group}/"): column
                 for name, column in columns.items()
                 if name.startswith(f"{group}/")
             }
         )
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, NDArray[Any]]) -> "Context":
+        """The contexts of arrays, by name."""
+        return cls(**{name: torch.from_numpy(part) for name, part in parts.items()})
+
+    @property
+    def rewarded(self) -> NDArray[np.int32]:
+        """(B,): rewarded transitions in each context."""
+        return (self.rewards > 0).sum(dim=1, dtype=torch.int32).cpu().numpy()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
         """The context with every part changed in the same way."""

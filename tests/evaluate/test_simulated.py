@@ -45,7 +45,7 @@ def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
     torch.nn.init.normal_(model.head.weight, std=3.0)
     random = Episodes(family, parameters, generator)
     seen = random.play(lambda simulators, step: generator.integers(5, size=20))
-    context = Context(**{name: torch.from_numpy(part) for name, part in seen.parts.items()})
+    context = Context.of_parts(seen.parts)
     played = Episodes(family, parameters, generator).play(acting(model, context, greedy, 8))
     prefixes = torch.full((20, HORIZON, 1), HORIZON)
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
     seen = Episodes(family, parameters, generator).play(
         lambda simulators, step: generator.integers(5, size=6)
     )
-    context = Context(**{name: torch.from_numpy(part) for name, part in seen.parts.items()})
+    context = Context.of_parts(seen.parts)
     tasks = generator.integers(5, size=40)  # of the sixth task there is none
     monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 4)
     simulators = family.simulators(parameters[tasks], generator)

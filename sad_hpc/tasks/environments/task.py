@@ -67,28 +67,33 @@ def make_environment(
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"there is no environment {id}{_nearest(id)}") from error
     except Exception as error:  # of the user's own code, too
-        for name, known in _unknown(id, make or {}).items():
-            text = f"{id} takes no argument {name}{_suggestion(name, known)}"
-            raise ConfigError(text) from error
-        made = f"gymnasium.make({id!r}, **{dict(make or {})})"
-        raise ConfigError(f"{made} fails: {type(error).__name__}: {_line(error)}") from error
+        raise ConfigError(_why_not_made(id, make or {}, error)) from error
     take_over_sticky_actions(environment)
     for name, value in (attributes or {}).items():
         _set_attribute(environment, id, name, value)
     return environment
 
 
-def _unknown(id: str, make: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Arguments that an environment does not take, each with those that it takes; empty if this
-    cannot be told."""
+def _why_not_made(id: str, make: Mapping[str, Any], error: Exception) -> str:
+    """An argument that the environment does not take, or what its code says."""
+    takes = _arguments(id)
+    for name in make:
+        if takes is not None and name not in takes:
+            return f"{id} takes no argument {name}{_suggestion(name, takes)}"
+    made = f"gymnasium.make({id!r}, **{dict(make)})"
+    return f"{made} fails: {type(error).__name__}: {_line(error)}"
+
+
+def _arguments(id: str) -> list[str] | None:
+    """Those that an environment takes by name; None if it takes any, or if this cannot be told."""
     with suppress(Exception):  # entry points are the users' own, of any kind
         entry_point = gymnasium.spec(id.rpartition(":")[2]).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         if creator is not None:
             takes = inspect.signature(creator).parameters
             if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in takes.values()):
-                return {name: list(takes) for name in make if name not in takes}
-    return {}
+                return list(takes)
+    return None
 
 
 def _import_package(id: str) -> None:

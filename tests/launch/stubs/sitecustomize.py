@@ -57,7 +57,7 @@ def aggregate(run, results: Path):
     folders = [run.evaluation(*element) for element in run.experiment.elements]
     tables = {
         "signature": run.experiment.aggregate_signature(),
-        "stages": {f"evaluate/{each.path.name}": each.done for each in folders},
+        "stages": {each.key: each.done for each in folders},
     }
     write_json(results / run.experiment.name / "provenance.json", tables)
     _work(run, run.aggregate(), f"aggregate {results.name}")
