@@ -3,8 +3,9 @@
     python benchmarks/gpu.py            every config of configs/paper/, as `sad-hpc pretrain` trains
     python benchmarks/gpu.py --toy      the same at toy size, on a CPU too
 
-Prints a JSON line a config: tokens/s, the share of the device's own matrix-multiply rate that the
-model's arithmetic reaches (MFU), and the hours for 5 methods x 4 seeds; then their sum.
+Prints a JSON line a config: tokens/s, how many times as many as without CUDA graphs, the share of
+the device's matrix-multiply rate that the model's arithmetic reaches (MFU), and the
+hours for 5 methods x 4 seeds; then their sum.
 """
 
 import argparse
@@ -60,18 +61,21 @@ def bench_config(
     experiment: Experiment, device: torch.device, multiply_rate: float, steps: int
 ) -> float:
     """Hours that training all methods and seeds of a config takes."""
-    loop = Loop(experiment, device)
-    loop.run(max(1, steps // 10))
-    seconds = loop.run(steps) / steps
+    plain, fast = (Loop(experiment, device, graphs) for graphs in (False, True))
+    for loop in (plain, fast):
+        loop.run(max(3, steps // 10))
+    reference, seconds = (loop.run(steps) / steps for loop in (plain, fast))
     family, config = make_family(experiment.task), experiment.pretrain
     trained = family.n_tasks("train", experiment.data.tasks) - config.holdout_tasks
     hours = MODELS * config.epochs * (trained // config.batch_size) * seconds / 3600
     report(
         f"pretrain {experiment.name} on {device.type}",
-        loop.tokens,
+        fast.tokens,
         "tokens",
         seconds,
-        mfu=loop.flops() / seconds / multiply_rate,
+        reference="without CUDA graphs",
+        ratio=reference / seconds,
+        mfu=plain.flops() / seconds / multiply_rate,
         hours=hours,
     )
     return hours
@@ -80,7 +84,7 @@ def bench_config(
 class Loop:
     """The steps of `sad-hpc pretrain`, on examples that are resident on the device."""
 
-    def __init__(self, experiment: Experiment, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, device: torch.device, graphs: bool) -> None:
         family, config = make_family(experiment.task), experiment.pretrain
         columns = random_columns(family, 16 * config.batch_size)
         columns = {name: column.to(device) for name, column in columns.items()}
@@ -89,6 +93,8 @@ class Loop:
         learner = Learner(Transformer(experiment.model, inputs))
         self._limit = config.gradient_clipping
         self._engine = make_engine(learner, config, torch_process())
+        if graphs and device.type == "cuda" and (reason := learner.use_graphs()):
+            raise SystemExit(reason)
         self.tokens = config.batch_size * self._examples.tokens
         """Of a step."""
         self._batches = self._examples.order(0, 0).split(config.batch_size)

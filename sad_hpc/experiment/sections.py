@@ -97,7 +97,8 @@ class PretrainConfig(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU, fp32 on a CPU."""
     kernel: Literal["auto", "torch"] = "auto"
-    """auto: on a CPU in fp32 the compiled kernel takes the steps where it can; torch: never."""
+    """auto: CUDA graphs take the steps on a GPU, and on a CPU in fp32 the compiled kernel, where
+    they can; torch: neither does."""
     zero_stage: Literal[0, 1, 2] = 0
     repeated_contexts: float = Field(0.0, ge=0, le=1)
     """Probability that a context is trained on with repetitions (see `pretrain.repetition`), for

@@ -170,7 +170,8 @@ class Transformer(nn.Module):
             Without answers, what only these need is left out: (B, 0, A).
         """
         first = 1 + memory.length
-        x = self.embed_at(tokens, torch.arange(first, first + tokens.shape[1]))
+        places = torch.arange(first, first + tokens.shape[1], device=tokens.device)
+        x = self.embed_at(tokens, places)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             query, key, value = block.split(x)
@@ -189,7 +190,7 @@ class Transformer(nn.Module):
         itself = torch.eye(count, dtype=torch.bool, device=prefixes.device)
         seen = places < prefixes.unsqueeze(2)
         mask = torch.cat([seen, itself.expand(batch, -1, -1)], dim=2).unsqueeze(1)
-        x = self.embed_at(query_tokens, torch.zeros(1, dtype=torch.int64))
+        x = self.embed_at(query_tokens, places.new_zeros(1))
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             query, key, value = block.split(x)
@@ -203,7 +204,7 @@ class Transformer(nn.Module):
         """(B, L, width) -> (B, L, E): tokens at positions (L,) or (1,)."""
         # DeepSpeed brings weights into bf16, but not the buffers that scale tokens.
         x = self.embed(tokens.to(self.embed.weight.dtype))
-        return self.dropout(x + self.positions(positions.to(tokens.device)))
+        return self.dropout(x + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
         """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""

@@ -1,6 +1,7 @@
 """What DeepSpeed trains: a model whose parameters are one flat tensor, and its loss."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class Learner(nn.Module):
         self._hidden = (model,)
         self._kernel: Kernel | None = None
         """Forward, loss and backward in one; None: torch does the work."""
+        self._graphs: Callable[[Batch], Tensor] | None = None
+        """Torch's work as CUDA graphs; None: as one launch after the other."""
         self._dropout_keys = np.zeros(2, np.int64)
 
     @property
@@ -61,17 +64,32 @@ class Learner(nn.Module):
             self._kernel = Kernel(self._shell, sizes)
         return reason
 
+    def use_graphs(self) -> str | None:
+        """Torch's compiler puts a step on a GPU into CUDA graphs from now on, where it can; else
+        the answer says why not.
+
+        A step of so small a model is hundreds of kernels, most of which take longer to launch than
+        to run.
+        """
+        reason = graphs_obstacle(self.flat.device)
+        if reason is None:
+            self._graphs = torch.compile(self._torch_loss, mode="reduce-overhead", dynamic=False)
+        return reason
+
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch, see `action_loss`."""
         kernel, labels, weights = self._kernel, batch.labels, batch.weights
         if kernel is None:
-            return action_loss(self.logits(batch), labels, weights)
+            return (self._graphs or self._torch_loss)(batch)
         keys = self._dropout_keys if self.training else None
 
         def loss(tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
             return kernel.loss(self.flat, tokens, query_tokens, prefixes, labels, weights, keys)
 
         return self._through(loss, batch)
+
+    def _torch_loss(self, batch: Batch) -> Tensor:
+        return action_loss(self.logits(batch), batch.labels, batch.weights)
 
     def logits(self, batch: Batch) -> Tensor:
         """(B, K, A): the action logits of its questions."""
@@ -121,3 +139,14 @@ def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -
         return F.cross_entropy(scores, expected)
     losses = F.cross_entropy(scores, expected, reduction="none")
     return (weights.flatten() * losses).mean()
+
+
+def graphs_obstacle(device: torch.device) -> str | None:
+    """Why torch makes no CUDA graphs there, or None: its compiler needs Triton and a C compiler."""
+    if device.type != "cuda":
+        return f"the device is {device.type}"
+    try:
+        torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(8, device=device))
+    except Exception as error:  # whatever its parts raise
+        return f"torch.compile fails: {' '.join(str(error).split())[:200]}"
+    return None

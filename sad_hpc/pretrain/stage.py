@@ -66,13 +66,18 @@ def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:
 
 
 def _choose_way(learner: Learner, config: PretrainConfig) -> None:
-    """The compiled kernel where it can and may, else torch; the log says which.
+    """CUDA graphs on a GPU, else the compiled kernel, where they can and may; else plain torch.
 
-    The first rank compiles it, and the others load what it has made.
+    The log says which.  The first rank compiles the kernel, and the others load what it has made.
     """
-    reason = "pretrain.kernel is torch" if config.kernel == "torch" else learner.use_kernel()
-    if reason is None:
+    on_gpu = learner.flat.device.type == "cuda"
+    if config.kernel == "torch":
+        reason: str | None = "pretrain.kernel is torch"
+    else:
+        reason = learner.use_graphs() if on_gpu else learner.use_kernel()
+    if reason is None and not on_gpu:
         on_first_rank(compile_kernel)
     if dist.get_rank() == 0:
-        way = "the compiled kernel" if reason is None else f"torch ({reason})"
+        fast = "CUDA graphs" if on_gpu else "the compiled kernel"
+        way = fast if reason is None else f"torch ({reason})"
         print(f"training steps by {way}", flush=True)

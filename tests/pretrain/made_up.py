@@ -30,12 +30,16 @@ def make_columns(queries: int = 1, stateless: bool = False) -> dict[str, torch.T
     }
 
 
-def make_examples(method: str, queries: int = 1, stateless: bool = False) -> Examples:
-    columns = make_columns(queries, stateless)
+def make_examples(
+    method: str, queries: int = 1, stateless: bool = False, device: str = "cpu"
+) -> Examples:
+    made = make_columns(queries, stateless)
+    columns = {name: column.to(device) for name, column in made.items()}
     if method != "DIT":
         del columns["weights"]
     return Examples(METHODS[method], columns, 1000, stateless)
 
 
 def make_batch(examples: Examples, size: int, seed: int = 0, step: int = 0) -> Batch:
-    return examples.batch(torch.arange(size), examples.draws(seed, step, size))
+    rows = torch.arange(size, device=examples.device)
+    return examples.batch(rows, examples.draws(seed, step, size))
