@@ -26,17 +26,20 @@ def batches(method: str, queries: int) -> list[Batch]:
     return [make_batch(examples, 64, step=step) for step in range(STEPS)]
 
 
+def step(learner: Learner, batch: Batch) -> float:
+    """The loss; the gradient is in memory of the graph, which the next step takes."""
+    learner.flat.grad = None
+    loss = learner(batch)
+    loss.backward()
+    return loss.item()
+
+
 @on_gpu
 @pytest.mark.parametrize("method, queries", [("SAD", 1), ("SAD", 3), ("AD", 1), ("DIT", 1)])
 def test_losses_and_gradients_are_those_of_torch(method: str, queries: int):
     plain, fast = make_learner(False), make_learner(True)
     for batch in batches(method, queries):
-        losses = []
-        for learner in (plain, fast):
-            learner.flat.grad = None
-            loss = learner(batch)
-            loss.backward()
-            losses.append(loss.item())
+        losses = [step(learner, batch) for learner in (plain, fast)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-4)
         assert plain.flat.grad is not None and fast.flat.grad is not None
         error = (fast.flat.grad - plain.flat.grad).norm() / plain.flat.grad.norm()
@@ -52,12 +55,10 @@ def test_dropout_is_a_function_of_seed_step_and_rank():
 
     def loss(*numbers: int) -> float:
         learner.begin_step(*numbers)
-        found = learner(batch)
-        found.backward()
-        return found.item()
+        return step(learner, batch)
 
-    for step in range(STEPS):
-        loss(1, step, 3)
+    for number in range(STEPS):
+        loss(1, number, 3)
     once = loss(1, 2, 3)
     assert len({once, loss(2, 2, 3), loss(1, 3, 3), loss(1, 2, 4)}) == 4
     assert loss(1, 2, 3) == once
@@ -69,12 +70,10 @@ def test_dropout_drops_as_much_as_torch_does():
     for graphs in (False, True):
         learner = make_learner(graphs, dropout=0.5)
         losses = []
-        for step in range(400):
-            learner.begin_step(0, step, 0)
-            loss = learner(batch)
-            loss.backward()
-            losses.append(loss.detach().clone())
-        means.append(torch.stack(losses))
+        for number in range(400):
+            learner.begin_step(0, number, 0)
+            losses.append(step(learner, batch))
+        means.append(torch.tensor(losses))
     error = sum(each.var() / len(each) for each in means) ** 0.5
     assert abs(means[0].mean() - means[1].mean()) < 4 * error
     assert 0.5 < means[0].std() / means[1].std() < 2
