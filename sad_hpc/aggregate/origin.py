@@ -31,7 +31,9 @@ class Maker(BaseModel):
     host: str | None = None
     machine: str | None = None
     cpus: int | None = None
+    gpu: str | None = None
     ranks: int | None = None
+    precision: str | None = None
     python: str | None = None
     libraries: dict[str, str | None] | None = None
 
@@ -56,8 +58,8 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
     """The content of `provenance.json` in a results folder, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
-    the like, with its number of `ranks` if it had any, and when it `finished` (seconds since the
-    epoch); `missing` lists the elements that the tables do not have.
+    the like, with its number of `ranks` and its `precision` if it had any, and when it `finished`
+    (seconds since the epoch); `missing` lists the elements that the tables do not have.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
@@ -97,7 +99,7 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
 def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
     record = portable(typed(dict[str, Any], read_json(folder.path / "provenance.json")))
     marker = folder.done or {}
-    told = {key: marker[key] for key in ("ranks", "finished") if key in marker}
+    told = {key: marker[key] for key in ("ranks", "precision", "finished") if key in marker}
     return record if record is None else record | told
 
 
@@ -149,8 +151,8 @@ def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
 
 def _makers(record: dict[str, Any]) -> list[dict[str, Any]]:
     """What began a stage's output, and what went on with it."""
-    ranks = {"ranks": record.get("ranks")}
-    return [record, *(maker | ranks for maker in record.get("resumed", []))]
+    told = {key: record.get(key) for key in ("ranks", "precision")}
+    return [record, *(maker | told for maker in record.get("resumed", []))]
 
 
 def _commit(record: dict[str, Any]) -> str:
@@ -163,9 +165,11 @@ def _commit(record: dict[str, Any]) -> str:
 def _machine(record: dict[str, Any]) -> str:
     if not record.get("host"):
         return "unknown"
-    machine = f"{record['host']} ({record.get('machine')}, {record.get('cpus')} processors)"
-    ranks = record.get("ranks")
-    return machine if ranks is None else f"{machine}, {ranks} rank{'s' * (ranks > 1)}"
+    parts = [record.get("machine"), f"{record.get('cpus')} processors", record.get("gpu")]
+    machine = f"{record['host']} ({', '.join(str(part) for part in parts if part)})"
+    ranks, precision = record.get("ranks"), record.get("precision")
+    told = [machine, ranks and f"{ranks} rank{'s' * (ranks > 1)}", precision]
+    return ", ".join(part for part in told if part)
 
 
 def _versions(record: dict[str, Any]) -> str:

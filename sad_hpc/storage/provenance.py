@@ -17,12 +17,12 @@ LIBRARIES = (
     "numpy", "pyglet", "submitit", "torch",
 )  # fmt: skip
 
-DECISIVE = ("commit", "dirty", "machine", "python", "libraries")
+DECISIVE = ("commit", "dirty", "machine", "gpu", "python", "libraries")
 """What may change the numbers of an output."""
 
 
 def provenance() -> dict[str, Any]:
-    """Git commit, dirty flag, host, processor, Python and library versions."""
+    """Git commit, dirty flag, host, processor, GPU, Python and library versions."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "argv": sys.argv,
@@ -30,6 +30,7 @@ def provenance() -> dict[str, Any]:
         "host": socket.gethostname(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
+        "gpu": _gpu(),
         "python": platform.python_version(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
@@ -44,7 +45,7 @@ def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, A
         return now
     resumed = record.get("resumed") or []
     last = resumed[-1] if resumed else record
-    if all(last.get(key) == now[key] for key in DECISIVE):
+    if all(last.get(key) == now.get(key) for key in DECISIVE):
         return record
     return record | {"resumed": [*resumed, now]}
 
@@ -62,6 +63,12 @@ def _git_state() -> dict[str, Any]:
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
     dirty = None if changes is None else changes != ""
     return {"commit": commit and commit.strip(), "dirty": dirty}
+
+
+def _gpu() -> str | None:
+    """What this process's torch works on; None: on CPUs, or there is no torch in it."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
 
 
 def version(name: str) -> str | None:

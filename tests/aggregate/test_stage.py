@@ -14,7 +14,7 @@ from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parser import make_parser
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.files import read_json, write_json
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -107,6 +107,16 @@ def test_the_command_shown_trains_on_as_many_ranks(run, tmp_path):
     folder.complete(ranks=1)  # of the last model alone: no command makes these tables again
     page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
     assert "cluster.pretrain.ranks" not in page and "processors), 1 rank |" in page
+
+
+def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
+    folder = run.checkpoint(*run.experiment.elements[0])
+    folder.prepare({})
+    folder.complete(ranks=1, precision="bf16")
+    record = read_json(folder.path / "provenance.json")
+    write_json(folder.path / "provenance.json", record | {"gpu": "NVIDIA X"})
+    page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    assert "processors, NVIDIA X), 1 rank, bf16" in page
 
 
 def test_curves_and_copies_give_the_same_means(run, tmp_path):

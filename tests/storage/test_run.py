@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_provenance_names_commit_and_libraries():
     content = json.loads(json.dumps(provenance()))
     assert content["libraries"]["torch"].startswith("2.")
     assert set(content) >= {"commit", "dirty", "host", "python", "time"}
+    assert (content["gpu"] is not None) == torch.cuda.is_available()
 
 
 def test_provenance_watches_the_whole_package():
