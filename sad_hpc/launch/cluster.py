@@ -73,7 +73,8 @@ class Resources(Section):
     minutes: int = Field(1440, ge=2)
     """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
     pack: int = Field(1, ge=1)
-    """Trainings, or evaluations, of one rank that share one Slurm job, each on cores of its own."""
+    """Trainings, or evaluations, of one rank that share a Slurm job, each on cores of its own, and
+    its GPU, if it has one; so many trainings share the GPU of a machine without Slurm, too."""
     sbatch: SbatchOptions = {}
     """More sbatch parameters of this stage's jobs, also such as `partition`: they go before those
     of all stages."""
@@ -156,10 +157,10 @@ class ClusterConfig(Section):
                 raise ValueError(f"{stage}.pack must be 1: only pretrain and evaluate are packed")
         for stage in ("pretrain", "evaluate"):
             resources = self.resources(stage)
-            if resources.pack > 1 and (resources.ranks > 1 or resources.gpus):
+            if resources.pack > 1 and (resources.ranks > 1 or resources.gpus > 1):
                 raise ValueError(
-                    f"{stage}.pack={resources.pack} is for steps of one rank without a GPU: set "
-                    f"{stage}.ranks=1 and {stage}.gpus=0, or {stage}.pack=1"
+                    f"{stage}.pack={resources.pack} is for steps of one rank, which share a GPU or "
+                    f"have none: set {stage}.ranks=1 and {stage}.gpus=1 or 0, or {stage}.pack=1"
                 )
         for stage in ("collect", "pretrain", "evaluate", "aggregate"):
             nodes, ranks = self.resources(stage).nodes or 1, self.resources(stage).ranks

@@ -48,13 +48,15 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
 
 
 def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
-    """How many of a stage's jobs run at a time; of trainings no more than there are cores for."""
+    """How many of a stage's jobs run at a time; of trainings no more than there are cores for, or
+    than may share the GPU."""
     resources = cluster.resources(stage)
     if stage == "evaluate":
         return cluster.array_parallelism
-    if stage == "pretrain" and not resources.gpus:
+    if stage == "pretrain":
         room = len(os.sched_getaffinity(0)) // (resources.ranks * resources.cpus_per_rank)
-        return max(1, min(room, cluster.array_parallelism))
+        wanted = resources.pack if resources.gpus else cluster.array_parallelism
+        return max(1, min(room, wanted))
     return 1
 
 

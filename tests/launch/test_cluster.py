@@ -7,6 +7,7 @@ import pytest
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import resolved
 from sad_hpc.launch.cluster import FOLDER, ClusterConfig, load_cluster
+from sad_hpc.launch.executor import sbatch_parameters
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
@@ -79,3 +80,13 @@ def test_refused(override: str) -> None:
 def test_wrong_type_names_the_key() -> None:
     with pytest.raises(ConfigError, match=r"account: .*123"):
         load_cluster("slurm", ["account=123"])
+
+
+def test_the_members_of_a_pack_share_its_gpu() -> None:
+    config = load_cluster("slurm-gpu", ["pretrain.pack=8"])
+    parameters = sbatch_parameters(config, "pretrain", "name")
+    assert parameters["gpus_per_task"] == 1
+    assert parameters["cpus_per_task"] == 8 * config.pretrain.cpus_per_rank
+    for override in ("pretrain.gpus=2", "pretrain.ranks=2"):
+        with pytest.raises(ConfigError, match="share a GPU or have none"):
+            load_cluster("slurm-gpu", ["pretrain.pack=8", override])

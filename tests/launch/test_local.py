@@ -72,7 +72,8 @@ def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
     ("overrides", "at_once"),
     [([], 2), (["array_parallelism=9"], 8), (["array_parallelism=9", "pretrain.ranks=2"], 4),
      (["array_parallelism=9", "pretrain.ranks=3"], 2), (["pretrain.ranks=9"], 1),
-     (["pretrain.cpus_per_rank=5"], 1), (["pretrain.gpus=1"], 1)],
+     (["pretrain.cpus_per_rank=5"], 1), (["pretrain.gpus=1"], 1),
+     (["pretrain.gpus=1", "pretrain.pack=6"], 6), (["pretrain.gpus=1", "pretrain.pack=9"], 8)],
 )  # fmt: skip
 def test_trainings_share_the_cores(
     overrides: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
