@@ -61,21 +61,23 @@ def bench_config(
     experiment: Experiment, device: torch.device, multiply_rate: float, steps: int
 ) -> float:
     """Hours that training all methods and seeds of a config takes."""
-    plain, fast = (Loop(experiment, device, graphs) for graphs in (False, True))
-    for loop in (plain, fast):
+    on_gpu = device.type == "cuda"
+    loops = [Loop(experiment, device, graphs) for graphs in ([False, True] if on_gpu else [False])]
+    for loop in loops:
         loop.run(max(3, steps // 10))
-    reference, seconds = (loop.run(steps) / steps for loop in (plain, fast))
+    timed = [loop.run(steps) / steps for loop in loops]
+    seconds = timed[-1]
     family, config = make_family(experiment.task), experiment.pretrain
     trained = family.n_tasks("train", experiment.data.tasks) - config.holdout_tasks
     hours = MODELS * config.epochs * (trained // config.batch_size) * seconds / 3600
     report(
         f"pretrain {experiment.name} on {device.type}",
-        fast.tokens,
+        loops[0].tokens,
         "tokens",
         seconds,
-        reference="without CUDA graphs",
-        ratio=reference / seconds,
-        mfu=plain.flops() / seconds / multiply_rate,
+        reference="without CUDA graphs" if on_gpu else None,
+        ratio=timed[0] / seconds if on_gpu else None,
+        mfu=loops[0].flops() / seconds / multiply_rate,
         hours=hours,
     )
     return hours
@@ -93,7 +95,7 @@ class Loop:
         learner = Learner(Transformer(experiment.model, inputs))
         self._limit = config.gradient_clipping
         self._engine = make_engine(learner, config, torch_process())
-        if graphs and device.type == "cuda" and (reason := learner.use_graphs()):
+        if graphs and (reason := learner.use_graphs()):
             raise SystemExit(reason)
         self.tokens = config.batch_size * self._examples.tokens
         """Of a step."""
