@@ -76,6 +76,7 @@ pretrain: {epochs: 1}
     verdict, detail = doctor._config(config)
     assert verdict == "ok" and "4 numbers are seen, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
+    assert "at least data.return_threshold=1e-06 are labelled (null: all)" in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))
     verdict, detail = doctor._config(config)
     assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
@@ -95,6 +96,12 @@ pretrain: {epochs: 1}
     assert verdict == "ok", detail
     assert detail.startswith("frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test; ")
     assert "training: 46 steps, which is few (below 200): raise data.tasks" in detail
+
+
+def test_a_config_that_plays_the_models_of_another_trains_nothing() -> None:
+    verdict, detail = doctor._config(ROOT / "configs/bernoulli_bandit.yaml")
+    assert verdict == "ok"
+    assert detail.endswith("training: none, another experiment's models are played")
 
 
 def own_environment(name: str, folder: Path) -> Path:
@@ -131,6 +138,7 @@ def test_what_an_environment_prints_is_not_shown_and_equal_rewards_are_told(
     verdict, detail = doctor._config(own_environment("Chatty", tmp_path))
     assert verdict == "ok" and "a step!" not in detail and len(detail.splitlines()) == 1
     assert "all rewards of 40 random transitions are -1" in detail
+    assert "return_threshold" not in detail, "null labels all"
 
 
 def test_a_table_whose_returns_miss_the_threshold_is_told(tmp_path: Path) -> None:
