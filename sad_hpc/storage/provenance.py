@@ -68,7 +68,10 @@ def _git_state() -> dict[str, Any]:
 def _gpu() -> str | None:
     """What this process's torch works on; None: on CPUs, or there is no torch in it."""
     torch = sys.modules.get("torch")
-    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
+    try:
+        return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
+    except RuntimeError:  # another process has it for itself
+        return None
 
 
 def version(name: str) -> str | None:

@@ -79,6 +79,19 @@ def test_dropout_drops_as_much_as_torch_does():
     assert 0.5 < means[0].std() / means[1].std() < 2
 
 
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("method, queries", [("SAD", 1), ("SAD", 3), ("AD", 1), ("DIT", 1)])
+def test_a_step_is_one_graph(method: str, queries: int, stateless: bool):
+    examples = make_examples(method, queries, stateless)
+    learner = Learner(make_model(stateless))
+    compiled = torch.compile(
+        learner._torch_loss, backend="aot_eager", fullgraph=True, dynamic=False
+    )
+    for number in range(3):
+        batch = make_batch(examples, 16, step=number)
+        assert compiled(batch).item() == pytest.approx(learner(batch).item(), rel=1e-5)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_what_is_in_the_way_of_graphs_is_named():
     assert graphs_obstacle(torch.device("cpu")) == "the device is cpu"
