@@ -252,17 +252,25 @@ def recalled(walks: list[Context], generator: np.random.Generator) -> Context:
     return Context(**{name: part[rooms, places] for name, part in past.items()})
 
 
-@pytest.mark.parametrize("memory", ["episode", "history"])
+@pytest.mark.parametrize(
+    "memory, after_reward",
+    [("episode", "drawn"), ("history", "drawn"), ("episode", "likeliest")],
+)
 @torch.no_grad()
-def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str):
+def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, after_reward: str):
     """Offline: the dataset's context, greedy; online: each episode is the next one's context, or
-    what is drawn of all episodes."""
+    what is drawn of all episodes, and actions are drawn, always or until a reward is shown."""
     family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
     found, model = columns(run, "test"), make_model(family)
     model.head.weight *= 0.2
     model.head.bias[2] += 1.5  # forward: some come to their box
     settings = EvaluateConfig(
-        tasks=24, online_episodes=3, headline_episodes=2, batch_size=5, memory=memory
+        tasks=24,
+        online_episodes=6,
+        headline_episodes=2,
+        batch_size=5,
+        memory=memory,
+        after_reward=after_reward,
     )
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
@@ -271,14 +279,15 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str):
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 
-    def play(context: Context, greedy: bool) -> Context:
+    def play(context: Context, greedy: bool, sure: np.ndarray) -> Context:
         poses, history = np.full((24, 3), 3.0), []
         poses[:, 2] = 2 * np.pi * generator.random(24)
         for _ in range(25):
             images = torch.from_numpy(renderer.render(poses))
             logits = ask(model, torch.from_numpy(poses), context, images).numpy()
             uniforms = None if greedy else generator.random(24)
-            actions = logits.argmax(axis=-1) if greedy else sampled(logits, uniforms)
+            best = logits.argmax(axis=-1)
+            actions = best if greedy else np.where(sure, best, sampled(logits, uniforms))
             after, rewards = step_poses(poses, actions.astype(np.uint8), targets)
             history.append((poses, actions.astype(np.uint8), rewards, after, images.numpy()))
             poses = after
@@ -287,20 +296,21 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str):
         )
 
     given = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
-    walk = play(given, greedy=True)
+    walk = play(given, True, np.ones(24, bool))
     assert (modes["offline"].values[:, 0] == walk.rewards.sum(dim=1).numpy()).all()
     seen = (given.rewards > 0).sum(dim=1).numpy()
     assert (modes["offline"].context_rewards[:, 0] == seen).all()
     context, walks = given.map(lambda part: part[:, :0]), []
-    for episode in range(3):
+    for episode in range(6):
         if walks:
             context = walks[-1] if memory == "episode" else recalled(walks, generator)
         seen = context.rewards.sum(dim=1).numpy()
         assert (modes["online"].context_rewards[:, episode] == seen).all()
-        walks.append(play(context, greedy=False))
+        walks.append(play(context, False, (seen > 0) & (after_reward == "likeliest")))
         returns = walks[-1].rewards.sum(dim=1).numpy()
         assert (modes["online"].values[:, episode] == returns).all()
     assert modes["offline"].values.any() and modes["online"].values.any()
+    assert (modes["online"].context_rewards > 0).sum() > 5
 
 
 def test_optimal_returns_are_reached_by_the_shortest_way_and_never_exceeded():

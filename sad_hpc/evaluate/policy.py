@@ -124,6 +124,14 @@ def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
     return logits.argmax(axis=-1)
 
 
+def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """(n, ..., A): in the rows of `known` (n,) -inf for all but the likeliest action, whose draw is
+    certain then."""
+    unlikely = np.arange(logits.shape[-1]) != greedy(logits)[..., None]
+    rows = known.reshape(-1, *(1,) * (logits.ndim - 1))
+    return np.where(rows & unlikely, np.float32(-np.inf), logits)
+
+
 def sampled(logits: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
     """(n, A) -> (n,): an action drawn from the softmax, by one uniform number in [0, 1) a row."""
     weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))

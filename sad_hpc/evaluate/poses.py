@@ -21,7 +21,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.rollouts import sample_pose_episodes
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.memory import history_places
-from sad_hpc.evaluate.policy import Trained, greedy, sampled
+from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -76,6 +76,8 @@ def evaluate_poses(
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+        if settings.after_reward == "likeliest":
+            logits = settled(logits, seen_online[-1] > 0)
         return sampled(logits, generator.random(len(logits)))
 
     walks: list[Walk] = []

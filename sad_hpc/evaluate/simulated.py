@@ -18,7 +18,7 @@ from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.play import Act, Behavior, play
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import Trained, greedy, sampled
+from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -49,13 +49,17 @@ def evaluate_simulated(
     def agent(context: Context, read: Read) -> Act:
         return acting(trained.model, context, read, settings.batch_size)
 
+    def draw(logits: NDArray[np.float32]) -> NDArray[Any]:
+        drawn = settings.after_reward == "drawn"
+        return sample(logits if drawn else settled(logits, shown[-1] > 0))
+
     given = trained.shown(Context.of_group(columns, "context"))
     offline = returns_of(episodes.play(agent(given, likeliest)))
     report(1)
     context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
         shown.append(context.rewarded)
-        played = episodes.play(agent(context, sample))
+        played = episodes.play(agent(context, draw))
         online.append(returns_of(played))
         context = trained.shown(Context.of_parts(played.parts))
         report(2 + episode)

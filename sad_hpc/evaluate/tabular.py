@@ -12,7 +12,7 @@ from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import Trained, state_logits
+from sad_hpc.evaluate.policy import Trained, settled, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
@@ -32,7 +32,12 @@ def evaluate_tabular(
     mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)
-    answer = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
+    logits = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
+
+    def answer(context: Context) -> NDArray[np.float32]:
+        drawn = settings.after_reward == "drawn"
+        return logits(context) if drawn else settled(logits(context), context.rewarded > 0)
+
     offline = offline_returns(family, mdps, answer(context), generator)
     report(1)
     memory: Recollection = LastEpisode(family, len(offline), trained.longest)

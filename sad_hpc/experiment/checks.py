@@ -41,6 +41,11 @@ def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
 
 def _check_row(experiment: Experiment[TaskConfig], where: str) -> None:
     _check_data(experiment, where)
+    if experiment.evaluate.after_reward != "drawn" and not experiment.family.sparse_reward:
+        raise ConfigError(
+            f"{where}: evaluate.after_reward=likeliest is for tasks with sparse rewards: "
+            f"{experiment.family.name} has others; set it to drawn"
+        )
     if experiment.pretrained is None:
         _check_training(experiment, where)
     else:

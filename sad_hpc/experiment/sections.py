@@ -160,6 +160,9 @@ class EvaluateConfig(Section):
     temperature: float = row_setting(1.0, gt=0, later=True)
     """What the logits of an answer are divided by: below 1 online actions are drawn nearer to the
     likeliest one; the paper's are drawn at 1.  Offline the likeliest action stays the same."""
+    after_reward: Literal["drawn", "likeliest"] = row_setting("drawn", later=True)
+    """Online actions once the context shows a reward: drawn, as the paper's are, or the likeliest
+    ones.  Draws are what finds a first reward, and go on missing it where it is known."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 

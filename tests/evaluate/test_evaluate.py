@@ -20,7 +20,14 @@ from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
 from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import Trained, load_model, sampled, state_logits
+from sad_hpc.evaluate.policy import (
+    Trained,
+    greedy,
+    load_model,
+    sampled,
+    settled,
+    state_logits,
+)
 from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -354,6 +361,37 @@ def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained
         found.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)
     assert (found[0]["offline"].values == found[1]["offline"].values).all()
     assert (found[0]["online"].values != found[1]["online"].values).any()
+
+
+def test_what_is_known_is_not_drawn():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(50, 3, 5)).astype(np.float32)
+    known = generator.random(50) < 0.5
+    found = settled(logits, known)
+    assert (found[~known] == logits[~known]).all()
+    for uniform in (0.0, 0.3, 0.99999):
+        drawn = sampled(found.reshape(-1, 5), np.full(150, uniform)).reshape(50, 3)
+        assert (drawn[known] == greedy(logits)[known]).all()
+        assert (drawn[~known] != greedy(logits)[~known]).any()
+
+
+def test_until_a_first_reward_actions_are_drawn_as_ever(trained: Run):
+    rows = {"SAD, settled": {"evaluate.after_reward": "likeliest"}}
+    values = trained.experiment.model_dump(mode="json") | {"variants": rows}
+    run = Run(parse_experiment(values, "test"), trained.runs)
+    modes = []
+    for name in ("SAD", "SAD, settled"):
+        own, method = run.of_row(name)
+        assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
+        evaluate(own, method, 0)
+        modes.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)
+    usual, changed = modes
+    assert (usual["offline"].values == changed["offline"].values).all()
+    returns, others = usual["online"].values, changed["online"].values
+    # An episode is the same if no context of its task has shown a reward so far.
+    same = (usual["online"].context_rewards > 0).cumsum(axis=1) == 0
+    assert (returns[same] == others[same]).all()
+    assert same[:, 1:].any() and (returns != others).any()
 
 
 def columns_of_test_tasks(run: Run) -> Arrays:

@@ -98,3 +98,30 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
     missed = modes["online"].values[:, :-1] - online[:, 1:]
     assert ((missed >= 0) & (missed <= 4)).all()
     assert missed.mean() > 0 and 0 < (online[:, 1:] > 0).mean() < 1
+
+
+def test_until_a_first_reward_actions_are_drawn_as_ever() -> None:
+    family, generator = Rooms(), np.random.default_rng(3)
+    family.sparse_reward = True
+    model, parameters = model_of(family), family.draw_tasks("test", 60, generator)
+    seen = Episodes(family, parameters, generator).play(
+        lambda simulators, step: generator.integers(5, size=60)
+    )
+    columns = {f"context/{name}": part for name, part in seen.parts.items()}
+    columns["tasks/parameters"] = parameters
+    found = []
+    for way in ("drawn", "likeliest"):
+        settings = EvaluateConfig(online_episodes=4, headline_episodes=2, after_reward=way)
+        modes = evaluate_simulated(
+            family,
+            Trained(model, HORIZON),
+            columns,
+            settings,
+            np.random.default_rng(7),
+            lambda done: None,
+        )
+        found.append(modes["online"])
+    usual, settled = found
+    same = (usual.context_rewards > 0).cumsum(axis=1) == 0
+    assert (usual.values[same] == settled.values[same]).all() and 0.2 < same.mean() < 0.9
+    assert (usual.values != settled.values).any()

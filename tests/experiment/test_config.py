@@ -103,6 +103,11 @@ def test_a_wrong_override_is_named_in_one_line(override: str, words: list[str]):
         assert word in message
 
 
+def test_where_every_pull_is_rewarded_there_is_no_first_reward():
+    with pytest.raises(ConfigError, match=r"after_reward=likeliest .* gaussian_bandit has others"):
+        load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["evaluate.after_reward=likeliest"])
+
+
 def test_an_empty_split_is_named():
     with pytest.raises(ConfigError, match=r"data\.tasks=2 leaves the train split empty"):
         load_experiment(TINY, ["data.tasks=2", "task.train_goals=1"])
