@@ -45,7 +45,7 @@ def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, A
         return now
     resumed = record.get("resumed") or []
     last = resumed[-1] if resumed else record
-    if all(last.get(key) == now.get(key) for key in DECISIVE):
+    if all(last.get(key) == now[key] for key in DECISIVE):
         return record
     return record | {"resumed": [*resumed, now]}
 

@@ -4,6 +4,7 @@ import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -28,6 +29,7 @@ from sad_hpc.evaluate.policy import (
     settled,
     state_logits,
 )
+from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -350,17 +352,22 @@ def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained
         for temperature in (1.0, 0.25)
     )
     np.testing.assert_allclose(sharp, usual * 4, rtol=1e-4, atol=1e-4)
-    row = {"SAD, sharp": {"evaluate.temperature": 0.25}}
-    values = trained.experiment.model_dump(mode="json") | {"variants": row}
+    found = modes_beside(trained, {"evaluate.temperature": 0.25})
+    assert (found[0]["offline"].values == found[1]["offline"].values).all()
+    assert (found[0]["online"].values != found[1]["online"].values).any()
+
+
+def modes_beside(trained: Run, changes: dict[str, Any]) -> list[dict[str, ModeResult]]:
+    """What SAD's weights come to in an evaluation as it is, and in one with changes."""
+    values = trained.experiment.model_dump(mode="json") | {"variants": {"SAD, changed": changes}}
     run = Run(parse_experiment(values, "test"), trained.runs)
     found = []
-    for name in ("SAD", "SAD, sharp"):
+    for name in ("SAD", "SAD, changed"):
         own, method = run.of_row(name)
         assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
         evaluate(own, method, 0)
         found.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)
-    assert (found[0]["offline"].values == found[1]["offline"].values).all()
-    assert (found[0]["online"].values != found[1]["online"].values).any()
+    return found
 
 
 def test_what_is_known_is_not_drawn():
@@ -376,16 +383,7 @@ def test_what_is_known_is_not_drawn():
 
 
 def test_until_a_first_reward_actions_are_drawn_as_ever(trained: Run):
-    rows = {"SAD, settled": {"evaluate.after_reward": "likeliest"}}
-    values = trained.experiment.model_dump(mode="json") | {"variants": rows}
-    run = Run(parse_experiment(values, "test"), trained.runs)
-    modes = []
-    for name in ("SAD", "SAD, settled"):
-        own, method = run.of_row(name)
-        assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
-        evaluate(own, method, 0)
-        modes.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)
-    usual, changed = modes
+    usual, changed = modes_beside(trained, {"evaluate.after_reward": "likeliest"})
     assert (usual["offline"].values == changed["offline"].values).all()
     returns, others = usual["online"].values, changed["online"].values
     # An episode is the same if no context of its task has shown a reward so far.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.policy import Trained, greedy
@@ -18,6 +19,16 @@ from tests.simulators import HORIZON, Rooms
 def model_of(family: Rooms) -> Transformer:
     torch.manual_seed(0)
     return Transformer(ModelConfig(dropout=0.0), Inputs.of_family(family)).eval()
+
+
+def make_columns(family: Rooms, count: int, generator: np.random.Generator) -> Arrays:
+    """Of so many test tasks, with contexts of random play."""
+    parameters = family.draw_tasks("test", count, generator)
+    seen = Episodes(family, parameters, generator).play(
+        lambda simulators, step: generator.integers(5, size=count)
+    )
+    columns = {f"context/{name}": part for name, part in seen.parts.items()}
+    return columns | {"tasks/parameters": parameters}
 
 
 def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
@@ -76,12 +87,7 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
 def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool) -> None:
     family, generator = Rooms(), np.random.default_rng(3)
     family.sparse_reward = sparse
-    model, parameters = model_of(family), family.draw_tasks("test", 30, generator)
-    seen = Episodes(family, parameters, generator).play(
-        lambda simulators, step: generator.integers(5, size=30)
-    )
-    columns = {f"context/{name}": part for name, part in seen.parts.items()}
-    columns["tasks/parameters"] = parameters
+    model, columns = model_of(family), make_columns(family, 30, generator)
     settings = EvaluateConfig(online_episodes=4, headline_episodes=2)
     longest = HORIZON - 4
     modes = evaluate_simulated(
@@ -92,7 +98,9 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
         return
     offline, online = modes["offline"].context_rewards, modes["online"].context_rewards
     assert offline is not None and online is not None
-    np.testing.assert_array_equal(offline[:, 0], (seen.rewards[:, 4:] > 0).sum(axis=1))
+    np.testing.assert_array_equal(
+        offline[:, 0], (columns["context/rewards"][:, 4:] > 0).sum(axis=1)
+    )
     # Nobody has seen anything at first, and later the last steps of the episode before.
     assert (online[:, 0] == 0).all()
     missed = modes["online"].values[:, :-1] - online[:, 1:]
@@ -103,12 +111,7 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
 def test_until_a_first_reward_actions_are_drawn_as_ever() -> None:
     family, generator = Rooms(), np.random.default_rng(3)
     family.sparse_reward = True
-    model, parameters = model_of(family), family.draw_tasks("test", 60, generator)
-    seen = Episodes(family, parameters, generator).play(
-        lambda simulators, step: generator.integers(5, size=60)
-    )
-    columns = {f"context/{name}": part for name, part in seen.parts.items()}
-    columns["tasks/parameters"] = parameters
+    model, columns = model_of(family), make_columns(family, 60, generator)
     found = []
     for way in ("drawn", "likeliest"):
         settings = EvaluateConfig(online_episodes=4, headline_episodes=2, after_reward=way)
