@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.summary import write_table
+from sad_hpc.aggregate.tables import write_table
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.block import Draw
 from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions

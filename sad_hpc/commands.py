@@ -94,7 +94,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _aggregate(options: argparse.Namespace) -> int:
     run = _load_run(options)
-    from sad_hpc.aggregate import aggregate, headline_table
+    from sad_hpc.aggregate.readme import headline_table
+    from sad_hpc.aggregate.stage import aggregate
 
     folder = aggregate(run, options.results, allow_missing=options.allow_missing)
     print(headline_table(folder))
@@ -136,9 +137,21 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from sad_hpc.aggregate import overview
+    from sad_hpc.aggregate.blocks import fill
+    from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
+    from sad_hpc.aggregate.overview import comparison_tables, overview
 
+    if options.latex or options.csv:
+        tables = comparison_tables(options.results)
+        if options.csv:
+            print(comparison_csv(tables), end="")
+        for mode, table in tables.items() if options.latex else ():
+            print(comparison_latex(table, mode))
+        return 0
     print(f"all experiments: {overview(options.results)}")
+    for document in options.fill:
+        fill(document, options.results)
+        print(f"{document}: tables and numbers written")
     return 0
 
 

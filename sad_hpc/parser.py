@@ -76,8 +76,15 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
     command = add("status", "Show each stage's state, progress and log.")
     command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
-    command = add("report", "Tables of all experiments beside the paper's, and one page.")
+    command = add("report", "Make the pages of all experiments again, an index and one page.")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+    command.add_argument(
+        "--fill", type=Path, nargs="*", default=[], metavar="DOCUMENT",
+        help="write the tables between the marks of a Markdown document",
+    )  # fmt: skip
+    only = command.add_mutually_exclusive_group()
+    only.add_argument("--latex", action="store_true", help="only print the tables as LaTeX")
+    only.add_argument("--csv", action="store_true", help="only print the tables as CSV")
     command = add("inspect", "Show what a dataset holds.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command.add_argument("--json", action="store_true", help="print JSON")

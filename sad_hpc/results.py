@@ -5,48 +5,48 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from sad_hpc.aggregate.results_file import RESULTS, read_results
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import ModeResult, Result
-from sad_hpc.evaluate.result_file import read_result
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Every value of an experiment, one row a (method, seed, mode, task, step).
+    """Return every value of an experiment, one line a (row, seed, mode, task, step).
 
-    Columns: task_family, method (or the name of another row), seed, mode
+    Columns: task_family, row (a method, or a method with settings such as SAD+), seed, mode
     (offline, online), metric (return, suboptimality, regret), task (number of the test task), step
-    (episode, context length or pull, from 1; of bandits' about 20), value, and context_rewards
+    (episode, context length or pull, from 1; of bandits about 20), value, and context_rewards
     (rewarded transitions in the context; missing where they were not counted).
 
     Args:
-        path: a folder results/<experiment>, or one result file.
+        path: a folder such as results/darkroom, or its results.h5.
 
     Raises:
-        SadError: there are no result files, or one is unusable.
+        SadError: there is no results.h5, or it is damaged.
     """
     path = Path(path)
-    files = [path] if path.is_file() else sorted((path / "evaluations").glob("*.h5"))
-    if not files:
-        raise SadError(f"{path} holds no evaluations/*.h5; give a folder such as results/darkroom")
+    file = path / RESULTS if path.is_dir() else path
+    if not file.exists():
+        raise SadError(f"{path} holds no {RESULTS}; give a folder such as results/darkroom")
     parts = [
         _table(result, mode, part)
-        for result in map(read_result, files)
+        for result in read_results(file).results
         for mode, part in result.modes.items()
     ]
     table = pd.concat(parts, ignore_index=True)
-    names = ["task_family", "method", "mode", "metric"]
+    names = ["task_family", "row", "mode", "metric"]
     return table.astype(dict.fromkeys(names, "category"))
 
 
 def _table(result: Result, mode: str, part: ModeResult) -> pd.DataFrame:
-    """The (n_tasks, K) values of one mode of one element, a row a value."""
+    """Return the (n_tasks, K) values of one mode of one element, a line a value."""
     n_tasks, n_columns = part.values.shape
     counted = part.context_rewards
     missing = pd.array([pd.NA] * part.values.size, dtype="Int32")
     return pd.DataFrame(
         {
             "task_family": result.task_family,
-            "method": result.method,
+            "row": result.row,
             "seed": result.seed,
             "mode": mode,
             "metric": part.measure.metric,

@@ -1,30 +1,106 @@
-"""What all figures of rows share: panels side by side, bands over seeds, and one legend."""
+"""What all figures of rows share: panels, styles, bands over seeds, and one legend."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from PIL import Image
 
-from sad_hpc.aggregate.styles import Style
+from sad_hpc.evaluate.result import BAYES_OPTIMAL
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.rows import is_recipe, method_of
 from sad_hpc.storage.files import atomic_path
 
+Color = str | tuple[float, float, float, float]
+Dashes = str | tuple[int, tuple[float, ...]]
+
+MOST_LINES = 8
+"""In one panel."""
 BAR_INCHES = 0.45
-"""The least room of a bar, for the number above it."""
-LEGEND_INCHES = 1.3
-"""A legend's height; where it is higher, so is the figure."""
+"""The least width of a bar, for the number above it."""
+LEGEND_INCHES = 2.2
 FEW_POINTS = 12
 """Curves with at most so many points get markers."""
+DOTS_PER_INCH = 110
+LINE_WIDTH = 1.8
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a row looks in every figure of its experiment."""
+
+    color: Color
+    dashes: Dashes = "-"
+    hatch: str | None = None
+    """Of its bar."""
+
+
+COLORS: dict[str, Color] = {method.name: method.color for method in METHODS.values()}
+RECIPES: tuple[tuple[Dashes, str], ...] = (
+    ((0, (3, 1)), "//"),
+    ((0, (1.5, 1.2)), ".."),
+    ((0, (6, 1.5, 1.5, 1.5)), "xx"),
+)
+"""Dashes and hatch of a row such as `SAD+`, then of its variants in their order; the last pair is
+that of all further ones."""
+OTHER_COLORS = colormaps["viridis"]
+"""Of all other rows and points of a sweep, in their order."""
+REFERENCE_STYLES: dict[str, tuple[Color, Dashes]] = {
+    BAYES_OPTIMAL: ("#333333", "-"),
+    f"{BAYES_OPTIMAL}, history": ("#333333", (0, (8, 1.5, 1.5, 1.5))),
+    "optimal": ("#595959", (0, (6, 2))),
+    "random": ("#7F7F7F", (0, (2, 2))),
+    "UCB": ("#4D4D4D", (0, (5, 1, 1, 1))),
+    "empirical mean": ("#666666", (0, (1, 1))),
+}
+"""Color and dashes of the reference policies."""
+OTHER_REFERENCE_STYLE: tuple[Color, Dashes] = ("#B3B3B3", (0, (3, 3)))
+
+
+def row_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Give each row of an experiment its style.
+
+    A method has its own color, `SAD+` and its variants have the color of SAD with other dashes, and
+    every other row has a color of a scale.
+    """
+    distinct = list(dict.fromkeys(names))
+    own = {name: Style(color) for name, color in COLORS.items()}
+    recipes = [name for name in distinct if is_recipe(name)]
+    for name in recipes:
+        method = method_of(name) or ""
+        variants = [each for each in recipes if method_of(each) == method and "," in each]
+        before = 1 + variants.index(name) if name in variants else 0
+        dashes, hatch = RECIPES[min(before, len(RECIPES) - 1)]
+        own[name] = Style(COLORS[method], dashes, hatch)
+    others = [name for name in distinct if name not in own]
+    steps = max(1, len(others) - 1)
+    scale = [0.05 + 0.85 * number / steps for number in range(len(others))]
+    return own | {name: Style(OTHER_COLORS(x)) for name, x in zip(others, scale, strict=True)}
+
+
+def row_label(row: str, n_seeds: int) -> str:
+    """Return a label such as `SAD (4 seeds)`."""
+    return f"{row} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+
+
+def reference_style(name: str) -> dict[str, Any]:
+    """Return matplotlib's arguments for a reference's line, its label included."""
+    color, dashes = REFERENCE_STYLES.get(name, OTHER_REFERENCE_STYLE)
+    return {"color": color, "linestyle": dashes, "lw": LINE_WIDTH, "label": name}
 
 
 def make_panels(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
-    """A figure with panels beside each other, with room for so many bars in each."""
-    width = max(4.6 if n_panels > 1 else 7.0, BAR_INCHES * bars) * n_panels
-    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    """Make a figure with panels beside each other, with room for so many bars in each."""
+    width = max(4.6 if n_panels > 1 else 6.0, BAR_INCHES * bars) * n_panels + LEGEND_INCHES
+    figure = Figure(figsize=(width, 4.2), layout="constrained")
     figure.suptitle(title, fontsize=12)
     panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
     for axes in panels:
@@ -35,43 +111,39 @@ def make_panels(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[
 
 
 def draw_band(
-    axes: Axes,
-    columns: NDArray,
-    curves: NDArray[np.float64],
-    style: Style,
-    label: str,
+    axes: Axes, columns: NDArray, curves: NDArray[np.float64], style: Style, label: str
 ) -> None:
-    """Mean line and band of one standard deviation over the (seeds, K) curves."""
-    mean, color = curves.mean(axis=0), style.color
-    marker = "o" if len(columns) <= FEW_POINTS else None
+    """Draw the mean of (seeds, K) curves and a band of one standard deviation."""
+    mean = curves.mean(axis=0)
     axes.plot(
         columns,
         mean,
-        color=color,
+        color=style.color,
         linestyle=style.dashes,
-        lw=style.width,
-        marker=marker,
+        lw=LINE_WIDTH,
+        marker="o" if len(columns) <= FEW_POINTS else None,
         ms=4,
         label=label,
-        zorder=style.layer,
+        zorder=4,
     )
     if len(curves) > 1:
         std = curves.std(axis=0, ddof=1)
-        axes.fill_between(columns, mean - std, mean + std, color=color, alpha=0.2, lw=0, zorder=2)
+        look: Any = {"color": style.color, "alpha": 0.2, "lw": 0, "zorder": 2}
+        axes.fill_between(columns, mean - std, mean + std, **look)
 
 
 def count_along(axes: Axes, label: str) -> None:
-    """A horizontal axis that counts from 1."""
+    """Make a horizontal axis that counts from 1."""
     axes.set_xlabel(label)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def share_height(panels: Sequence[Axes]) -> None:
-    """Equal value axes, so that panels compare.
+    """Give linear value axes equal limits, so that panels compare.
 
-    They begin just below 0, so that a line there is seen whole, or where there are costs below the
-    lowest.  Logarithmic ones, which have no 0, stay as they are.
+    They begin just below 0, so that a line at 0 is seen whole, or where there are costs below the
+    lowest.
     """
     limits = [axes.get_ylim() for axes in panels]
     bottom, top = min(low for low, _ in limits), max(high for _, high in limits)
@@ -83,39 +155,45 @@ def share_height(panels: Sequence[Axes]) -> None:
 
 
 def save(path: Path, figure: Figure) -> None:
-    """Writes a figure as PNG in one step."""
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
+    """Write a figure as a PNG of at most 256 colors, in one step."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=DOTS_PER_INCH)
+    with atomic_path(path) as temporary, Image.open(picture) as image:
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        small.save(temporary, format="png", optimize=True)
 
 
 def save_with_legend(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend below all panels, which show the same policies."""
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
-    if entries:
-        _add_legend(figure, entries, columns=min(len(entries), 3 if len(panels) == 1 else 5))
+    """Write a figure with one legend at the right of all panels.
+
+    Lines stand in the order of their right ends, from the highest to the lowest in the last panel
+    that shows them; all else stands below.
+    """
+    add_legend(figure, panels)
     save(path, figure)
 
 
-def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:
-    """In so many columns, or as many as the figure is wide enough for."""
-    legend = figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside lower center",
-        ncols=columns,
+def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Add the legend of `save_with_legend`."""
+    entries: dict[str, Any] = {}
+    ends: dict[str, float] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+        for line in axes.lines:
+            heights = np.asarray(line.get_ydata(), np.float64)
+            heights = heights[np.isfinite(heights)]
+            if len(heights):
+                ends[str(line.get_label())] = float(heights[-1])
+    if not entries:
+        return
+    ordered = sorted(entries, key=lambda label: -ends.get(label, -np.inf))
+    figure.legend(
+        [entries[label] for label in ordered],
+        ordered,
+        loc="outside right upper",
         frameon=False,
-        handlelength=3,  # shows dashes, also of wide lines
+        handlelength=2.6,  # shows dashes
         fontsize=9,
     )
-    figure.draw_without_rendering()
-    room = legend.get_window_extent()
-    if columns > 1 and room.width > figure.bbox.width:
-        legend.remove()
-        _add_legend(figure, entries, columns - 1)
-    else:
-        figure.set_figheight(
-            figure.get_figheight() + max(0, room.height / figure.dpi - LEGEND_INCHES)
-        )
+

@@ -1,5 +1,5 @@
-"""Every row beside ideal, optimal and random play, and by how many percent SAD is better, as the
-paper has it: the numbers of compare_offline and compare_online."""
+"""Every row beside Bayes-optimal, optimal and random play, and SAD's improvement in percent by the
+paper's definition."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sad_hpc.aggregate.oracle import add_oracles
-from sad_hpc.aggregate.order import LIMITS, reference_order, row_order
 from sad_hpc.aggregate.paper import (
     AVERAGE,
     FAMILY_NAMES,
@@ -17,25 +15,27 @@ from sad_hpc.aggregate.paper import (
     family_name,
     implied_values,
 )
-from sad_hpc.aggregate.statistics import CONFIDENCE
-from sad_hpc.aggregate.summary import COLUMNS, pick
+from sad_hpc.aggregate.series import LIMITS, reference_order, row_order
+from sad_hpc.aggregate.statistics import CONFIDENCE, Ratio, ratio
+from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS, pick
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES, METHODS
 from sad_hpc.experiment.rows import method_of
 
 CHANCE = 0.1
-"""A method that has gone less than this share of the way from random play to the optimum, and is
-not better than random play by its t interval over seeds either, is at chance."""
+"""A row below this share of the way from random play to the optimum is at chance if its t interval
+over seeds includes random play."""
 NOTHING = 0.01
-"""Less than this share of the way is chance whatever the interval: all seeds play the same test
-tasks with the same random numbers, and an interval over seeds leaves out the error they share."""
+"""A row below this share is at chance whatever its interval: all seeds play the same test tasks,
+and an interval over seeds does not contain the error that they share."""
 PAPER = "paper: SAD better by (%)"
-NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "ideal")
+NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal")
+ORACLE_COLUMNS = ("oracle", "over_oracle", "over_oracle_low", "over_oracle_high", "paired")
 
 
 def improvement(metric: str, sad: float, baseline: float) -> float:
-    """Improvement of SAD over a baseline in percent, as the paper defines it.
+    """Return the improvement of SAD over a baseline in percent, as the paper defines it.
 
     (baseline - SAD) / SAD for suboptimality and regret, (SAD - baseline) / baseline for returns.
     A denominator of 0 gives an infinite improvement, or 0 if both are 0.
@@ -50,24 +50,24 @@ def improvement(metric: str, sad: float, baseline: float) -> float:
 
 
 def better_by(contender: str) -> str:
-    """The column of percentages by which SAD, or a variant, is better than a row's method."""
+    """Return the name of the column of percentages by which a row of SAD is better."""
     return f"{contender} better by (%)"
 
 
 def contenders(names: Sequence[str]) -> list[str]:
-    """SAD, its recipes such as `SAD+`, and its other variants."""
+    """Return SAD, its recipe `SAD+`, and its other rows."""
     return row_order(["SAD", *(name for name in names if method_of(name) == "SAD")])
 
 
 def comparison(
     summaries: Sequence[pd.DataFrame], mode: str, seeds: Sequence[pd.DataFrame] = ()
 ) -> pd.DataFrame:
-    """One mode of any summary tables (subset `all`), one row an environment and row or reference.
+    """Compare one mode of summary tables (subset `all`): one line an environment and policy.
 
     Beside the summary's numbers stand
-        share_of_ideal       of returns: the mean divided by the ideal learner's
-        excess_over_ideal    of suboptimality and regret, of which the ideal's own may be close to
-                             0, so that a quotient would say little: the mean less the ideal's
+        share_of_bayes       of returns: the mean divided by the Bayes-optimal learner's
+        excess_over_bayes    of suboptimality and regret: the mean less the Bayes-optimal learner's,
+                             which may be close to 0
         share_of_optimum     0 for random play, 1 for optimal
         at_chance            see CHANCE
         implied_by_paper     see `implied_values`
@@ -78,57 +78,58 @@ def comparison(
     have one.  Where nothing is of the paper's environments, these are left out.
 
     Raises:
-        SadError: two summaries have the same method of the same family, so one must be chosen.
+        SadError: two summaries have the same row of the same family.
     """
     parts = [pick(summary, mode, "all") for summary in summaries]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
-    if (twice := found[found.duplicated(["task_family", "method"])]).size:
+    if (twice := found[found.duplicated(["task_family", "row"])]).size:
         raise SadError(
-            f"two summaries have {twice['method'].iloc[0]} on {twice['task_family'].iloc[0]}; "
+            f"two summaries have {twice['row'].iloc[0]} on {twice['task_family'].iloc[0]}; "
             "compare one experiment for each task family"
         )
     papers = FAMILY_NAMES if found.empty or found["task_family"].isin(FAMILY_NAMES).any() else ()
     rows = _places(found, papers)
-    table = found.set_index(["task_family", "method"])[list(NUMBERS)].reindex(rows)
+    table = found.set_index(["task_family", "row"])[list(NUMBERS)].reindex(rows)
     table["n_seeds"] = table["n_seeds"].astype("Int64")
     _add_shares(table)
     _add_levels(table)
     table["implied_by_paper"] = _implied(table, mode)
-    for name in contenders(found["method"].tolist()):
+    for name in contenders(found["row"].tolist()):
         table[better_by(name)] = _percentages(table, name)
     table[PAPER] = [_printed(mode, *row) for row in rows]
     add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
-    table["environment"] = table["environment"].map(family_name)
+    titles = dict(zip(found["task_family"], found["environment"], strict=True))
+    names = {family: titles.get(family, family_name(family)) for family in table["environment"]}
+    table["environment"] = table["environment"].map(names)
     if not papers:
         return table
     return pd.concat([table, _averages(table, mode)], ignore_index=True)
 
 
 def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:
-    """(family, name) of every row and reference, also of methods that were not computed, and of
-    the families `papers`."""
+    """Return (family, name) of every row and reference, of methods without a result too."""
     places = []
     for family in dict.fromkeys([*papers, *sorted(found["task_family"])]):
-        own = found.loc[found["task_family"] == family, "method"].tolist()
+        own = found.loc[found["task_family"] == family, "row"].tolist()
         names = [*row_order([*METHODS, *own]), *reference_order([*own, *LIMITS])]
         places += [(family, name) for name in names]
-    return pd.MultiIndex.from_tuples(places, names=["environment", "method"])
+    return pd.MultiIndex.from_tuples(places, names=["environment", "row"])
 
 
 def _add_shares(table: pd.DataFrame) -> None:
-    """How a number stands to the ideal learner's."""
-    means, ideal = table["mean"].astype(float), table["ideal"].astype(float)
+    """Add how each number compares with the Bayes-optimal learner's."""
+    means, learner = table["mean"].astype(float), table["bayes_optimal"].astype(float)
     higher = table["metric"].map(HIGHER_IS_BETTER).astype("boolean").fillna(False)
-    table["share_of_ideal"] = (means / ideal).where(higher & (ideal > 0))
-    table["excess_over_ideal"] = (means - ideal).where(~higher)
+    table["share_of_bayes"] = (means / learner).where(higher & (learner > 0))
+    table["excess_over_bayes"] = (means - learner).where(~higher)
 
 
 def _add_levels(table: pd.DataFrame) -> None:
-    """Where a number lies between random and optimal play."""
+    """Add where each number lies between random and optimal play."""
     means = table["mean"].astype(float)
     optimal, random = (
-        means.xs(name, level="method").reindex(table.index, level=0) for name in LIMITS
+        means.xs(name, level="row").reindex(table.index, level=0) for name in LIMITS
     )
     sign = table["metric"].map(HIGHER_IS_BETTER).map({True: 1.0, False: -1.0}).astype(float)
     better, way = means - random, (optimal - random).where(optimal != random)
@@ -137,13 +138,13 @@ def _add_levels(table: pd.DataFrame) -> None:
     margin = table["std"].astype(float) * stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) / np.sqrt(n)
     gone = sign * better / way.abs().fillna(random.abs())
     unsure = sign * better <= margin.fillna(np.inf)  # one seed has no interval
-    methods = [method_of(name) for name in table.index.get_level_values("method")]
+    methods = [method_of(name) for name in table.index.get_level_values("row")]
     no_learner = (gone < NOTHING) | ((gone < CHANCE) & unsure)
     table["at_chance"] = no_learner & np.array([method is not None for method in methods])
 
 
 def _implied(table: pd.DataFrame, mode: str) -> list[float]:
-    """Of `implied_values`, from our random play where it was computed."""
+    """Return `implied_values` by our random play, NaN where it was not computed."""
     values: dict[tuple[str, str], float] = {}
     for (family, name), row in table.iterrows():
         if name == "random" and pd.notna(row["mean"]):
@@ -153,8 +154,8 @@ def _implied(table: pd.DataFrame, mode: str) -> list[float]:
 
 
 def _percentages(table: pd.DataFrame, contender: str) -> list[float]:
-    """Of `better_by`; NaN but in the rows of baselines that have learned something."""
-    own = table["mean"].xs(contender, level="method").dropna().to_dict()
+    """Return `better_by`; NaN except in the lines of baselines that are not at chance."""
+    own = table["mean"].xs(contender, level="row").dropna().to_dict()
     return [
         improvement(row.metric, own[family], row.mean)
         if method in BASELINES and not row.at_chance and family in own and pd.notna(row.mean)
@@ -169,9 +170,49 @@ def _printed(mode: str, family: str, method: str) -> float:
 
 
 def _averages(table: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """A row a baseline."""
+    """Return a line for each baseline."""
     own = table[table["environment"].isin(FAMILY_NAMES.values())]
-    columns = [better_by(name) for name in contenders(table["method"].tolist())]
-    means = own.groupby("method")[columns].mean().reindex(BASELINES)
+    columns = [better_by(name) for name in contenders(table["row"].tolist())]
+    means = own.groupby("row")[columns].mean().reindex(BASELINES)
     means[PAPER] = [_printed(mode, AVERAGE, baseline) for baseline in BASELINES]
     return means.reset_index().assign(environment=AVERAGE, at_chance=False)
+
+
+def oracle_of(row: str) -> str | None:
+    """Return the row of DPT* that differs from a row of SAD in the labels alone, or None."""
+    return "DPT*" + row.removeprefix("SAD") if method_of(row) == "SAD" else None
+
+
+def add_oracles(table: pd.DataFrame, seeds: Sequence[pd.DataFrame], mode: str) -> None:
+    """Add ORACLE_COLUMNS to a table by (family, row).
+
+    They have the percentage by which SAD is better than its oracle, as the paper defines it, with
+    its 95 % interval; NaN where one of both is not there.
+
+    Args:
+        table: has the columns `mean` and `metric`.
+        seeds: `seed_table` of all experiments.
+        mode: offline or online.
+    """
+    parts = [pick(each, mode, "all").dropna() for each in seeds]
+    values = pd.concat(parts) if parts else pd.DataFrame(columns=list(SEED_COLUMNS))
+    by_row = {
+        place: dict(zip(group["seed"], group["value"], strict=True))
+        for place, group in values.groupby(["task_family", "row"])
+    }
+    found: list[tuple[str | None, float, float, float, bool | None]] = []
+    for (family, row), metric in table["metric"].items():
+        oracle = oracle_of(row)
+        if (family, row) in by_row and (family, oracle) in by_row:
+            sides = by_row[family, row], by_row[family, oracle]
+            each = ratio(*(sides if HIGHER_IS_BETTER[metric] else reversed(sides)))
+            found.append((oracle, *_percent(each), each.paired))
+        else:
+            found.append((None, math.nan, math.nan, math.nan, None))
+    for name, column in zip(ORACLE_COLUMNS, zip(*found, strict=True), strict=True):
+        table[name] = list(column)
+
+
+def _percent(each: Ratio) -> tuple[float, float, float]:
+    mean, low, high = (100 * (value - 1) for value in (each.mean, each.low, each.high))
+    return mean, low, high

@@ -1,18 +1,27 @@
-"""Where online returns are lost: by what the context shows, and how often it shows nothing.
+"""diagnosis.png: online returns by the rewards in the context, and contexts without a reward.
 
-An ideal learner that has found the goal stays at it, whatever else its context shows.  A model
-whose return falls with the number of rewards has not met such contexts in training; one with many
-contexts without any reward does not explore.
+The Bayes-optimal learner stays at a goal that it has found, whatever else its context shows.  A
+model whose return falls with the number of rewards has not met such contexts in training; a model
+with many contexts without a reward does not explore.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.series import is_ideal
+from sad_hpc.aggregate.canvas import (
+    Style,
+    count_along,
+    draw_band,
+    make_panels,
+    reference_style,
+    row_label,
+    save_with_legend,
+)
+from sad_hpc.aggregate.series import is_learner
 from sad_hpc.evaluate.result import ModeResult, Result
 
 UPPER = (0, 2, 8, 20, 30, 40, 60)
@@ -23,13 +32,13 @@ WARM_UP = 10
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One row, or an ideal learner, online."""
+    """One row, or a Bayes-optimal learner, online."""
 
     policy: str
     is_reference: bool
     seeds: tuple[int, ...]
     returns: NDArray[np.float64]
-    """(bins,): the mean over all (seed, task, episode) of a bin; NaN over none."""
+    """(bins,): the mean over all (seed, task, episode) of a bin; NaN in an empty bin."""
     shares: NDArray[np.float64]
     """(bins,): how many of these entries are in each bin, as a fraction."""
     without_reward: NDArray[np.float64]
@@ -37,18 +46,20 @@ class Diagnosis:
 
 
 def bins(horizon: int) -> list[tuple[int, int]]:
-    """First and last number of rewards in each bin, for contexts of T transitions."""
+    """Return the first and last number of rewards in each bin, for contexts of T transitions."""
     ends = [*(end for end in UPPER if end < horizon), horizon]
     return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
 
 def bin_names(horizon: int) -> list[str]:
-    """Such as `0`, `1-2` and `41-49`."""
+    """Return names such as `0`, `1-2` and `41-49`."""
     return [str(a) if a == b else f"{a}-{b}" for a, b in bins(horizon)]
 
 
 def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
-    """The diagnosis of every row, and then of ideal learners; none where contexts have no rewards.
+    """Return the diagnosis of every row, and then of Bayes-optimal learners.
+
+    The list is empty where rewards in contexts were not counted.
 
     Args:
         results: in the order of the rows.
@@ -57,9 +68,9 @@ def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
     found: dict[tuple[str, bool], dict[int, tuple[NDArray, NDArray]]] = {}
     for result in results:
         for policy, is_reference, values, rewards in _policies(
-            result.method, result.modes["online"]
+            result.row, result.modes["online"]
         ):
-            # An ideal learner is the same beside all rows of a seed.
+            # A Bayes-optimal learner is the same beside all rows of a seed.
             seeds = found.setdefault((policy, is_reference), {})
             seeds.setdefault(result.seed, (values, rewards))
     return [
@@ -69,11 +80,11 @@ def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
 
 
 def _policies(row: str, online: ModeResult) -> Iterator[tuple[str, bool, NDArray, NDArray]]:
-    """Name, whether it is a reference, values and context rewards of each policy of a file."""
+    """List name, whether it is a reference, values and context rewards of each policy."""
     if online.context_rewards is not None:
         yield row, False, online.values, online.context_rewards
     for name, rewards in online.reference_context_rewards.items():
-        if is_ideal(name):
+        if is_learner(name):
             yield name, True, online.references[name], rewards
 
 
@@ -87,7 +98,7 @@ def _diagnosis(
     first = min(WARM_UP, next(iter(seeds.values()))[0].shape[1] // 2)
     values = np.concatenate([each[:, first:].ravel() for each, _ in seeds.values()])
     rewards = np.concatenate([counted[:, first:].ravel() for _, counted in seeds.values()])
-    # An ideal learner that remembers everything may have seen more than T.
+    # A learner that remembers all episodes may have seen more than T.
     places = np.searchsorted([end for _, end in bins(horizon)], np.minimum(rewards, horizon))
     counts = np.bincount(places, minlength=len(bins(horizon)))
     totals = np.bincount(places, weights=values, minlength=len(counts))
@@ -97,11 +108,51 @@ def _diagnosis(
     return Diagnosis(policy, is_reference, tuple(seeds), returns, counts / counts.sum(), without)
 
 
-def diagnosis_table(found: Sequence[Diagnosis], horizon: int) -> pd.DataFrame:
-    """One row a policy and bin: mean return, share of contexts in the bin."""
-    rows = [
-        (one.policy, name, mean, share)
+HEADER = ["row", "rewarded transitions in the context", "mean return", "share of contexts"]
+
+
+def diagnosis_cells(found: Sequence[Diagnosis], horizon: int) -> list[list[str]]:
+    """Return the lines below HEADER: a policy and bin each, without empty bins."""
+    return [
+        [one.policy, name, f"{mean:.2f}", f"{100 * share:.1f} %"]
         for one in found
         for name, mean, share in zip(bin_names(horizon), one.returns, one.shares, strict=True)
+        if share
     ]
-    return pd.DataFrame(rows, columns=["method", "context_rewards", "return", "share_of_contexts"])
+
+
+def draw_diagnosis(
+    path: Path, title: str, found: Sequence[Diagnosis], horizon: int, styles: Mapping[str, Style]
+) -> None:
+    """Draw diagnosis.png.
+
+    Left stands the mean return after the tenth episode by bin, right the share of contexts without
+    a reward by episode.
+
+    Args:
+        path: of the picture.
+        title: of the environment.
+        found: the policies to draw.
+        horizon: T of `bins`.
+        styles: of the experiment's rows.
+    """
+    figure, (left, right) = make_panels(2, f"{title}, rewards in online contexts")
+    names = bin_names(horizon)
+    for one in found:
+        episodes = np.arange(1, one.without_reward.shape[1] + 1)
+        if one.is_reference:
+            look = reference_style(one.policy)
+            left.plot(range(len(names)), one.returns, marker="o", ms=3, **look)
+            right.plot(episodes, 100 * one.without_reward.mean(axis=0), **look)
+        else:
+            style, label = styles[one.policy], row_label(one.policy, len(one.seeds))
+            draw_band(left, np.arange(len(names)), one.returns[None], style, label)
+            draw_band(right, episodes, 100 * one.without_reward, style, label)
+    left.set_xticks(range(len(names)), names, rotation=30)
+    left.set_xlabel("rewarded transitions in the context")
+    left.set_ylabel(f"return after episode {WARM_UP} (reward per episode)")
+    left.set_ylim(bottom=0)
+    count_along(right, "episode")
+    right.set_ylabel("contexts without a reward (%)")
+    right.set_ylim(0, 102)
+    save_with_legend(path, figure, (left, right))

@@ -8,16 +8,21 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sad_hpc.aggregate.canvas import (
+    MOST_LINES,
+    Style,
     count_along,
     draw_band,
     make_panels,
+    reference_style,
+    row_label,
+    row_styles,
     save_with_legend,
     share_height,
 )
-from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.series import Series
-from sad_hpc.aggregate.styles import method_label, reference_style, row_styles
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.aggregate.series import LIMITS, Series, is_learner
+from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
+from sad_hpc.experiment.methods import BASELINES
+from sad_hpc.experiment.rows import method_of
 
 METRIC_LABELS = {
     "return": "return (reward per episode)",
@@ -28,32 +33,40 @@ AXIS_LABELS = {"context length": "context length (transitions)"}
 SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
 LONG_LABEL = 16
 """Names of more letters stand below their bars at an angle."""
+FIRST_ROWS = ("SAD", "SAD+", "DPT*", "DPT*+")
+"""Rows that are drawn before all others."""
+
+Styles = dict[str, Style]
 
 
-def draw_offline(path: Path, family: str, series: Sequence[Series]) -> None:
-    """offline.png: one panel a subset; bars where a value is one number, else curves."""
+def draw_offline(path: Path, title: str, series: Sequence[Series]) -> None:
+    """Draw offline.png: one panel a subset; bars where a value is one number, else curves."""
     offline = [one for one in series if one.mode == "offline"]
     subsets = list(dict.fromkeys(one.subset for one in offline))
     as_bars = offline[0].curves.shape[1] == 1
-    bars = len({one.policy for one in offline if not one.is_reference}) if as_bars else 0
-    figure, panels = make_panels(len(subsets), f"{family_name(family)}, offline evaluation", bars)
+    styles = row_styles(one.policy for one in series if not one.is_reference)
+    shown = {subset: distinct([o for o in offline if o.subset == subset]) for subset in subsets}
+    bars = max(sum(not one.is_reference for one in each) for each in shown.values())
+    figure, panels = make_panels(
+        len(subsets), f"{title}, offline evaluation", bars if as_bars else 0
+    )
     for axes, subset in zip(panels, subsets, strict=True):
-        shown = [one for one in offline if one.subset == subset]
         if as_bars:
-            _draw_bars(axes, shown)
+            _draw_bars(axes, shown[subset], styles)
         else:
-            _draw_curves(axes, shown)
+            _draw_curves(axes, drawn(shown[subset]), styles)
         if len(panels) > 1:
             axes.set_title(SUBSET_TITLES[subset], fontsize=10)
     share_height(panels)
     save_with_legend(path, figure, panels)
 
 
-def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
-    """online.png: value by episode or pull while the model collects its own context."""
+def draw_online(path: Path, title: str, series: Sequence[Series]) -> None:
+    """Draw online.png: the value by episode or pull while the model collects its own context."""
     online = [one for one in series if one.mode == "online" and one.subset == "all"]
-    figure, panels = make_panels(1, f"{family_name(family)}, online evaluation")
-    _draw_curves(panels[0], online)
+    figure, panels = make_panels(1, f"{title}, online evaluation")
+    styles = row_styles(one.policy for one in series if not one.is_reference)
+    _draw_curves(panels[0], drawn(distinct(online)), styles)
     measure, steps = online[0].measure, online[0].steps
     if measure.headline > 1:
         first = steps[-measure.headline] - 0.5
@@ -63,11 +76,56 @@ def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
     save_with_legend(path, figure, panels)
 
 
-def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
-    """Means over seeds with one standard deviation, a dot a seed, references as lines."""
-    methods = [one for one in series if not one.is_reference]
-    styles = row_styles(one.policy for one in methods)
-    for position, one in enumerate(methods):
+def distinct(series: Sequence[Series]) -> list[Series]:
+    """Drop the rows that do the same as an earlier row in this mode, and so would cover it."""
+    kept: list[Series] = []
+    for one in series:
+        if one.is_reference or not any(
+            one.seeds == other.seeds and np.array_equal(one.curves, other.curves, equal_nan=True)
+            for other in kept
+        ):
+            kept.append(one)
+    return kept
+
+
+def drawn(series: Sequence[Series]) -> list[Series]:
+    """Choose at most MOST_LINES series: references first, then SAD, its recipe, the oracles, and
+    the best baseline."""
+    references = [one for one in series if one.is_reference and _has_place(one)]
+    limits = [one for one in references if is_learner(one.policy) or one.policy in LIMITS]
+    rows = [one for one in series if not one.is_reference]
+    if len(rows) + len(references) > MOST_LINES:
+        references = limits[:3]
+    room = MOST_LINES - len(references)
+    if len(rows) > room:
+        rows = sorted(_by_preference(rows)[:room], key=rows.index)
+    return [*rows, *references]
+
+
+def _has_place(one: Series) -> bool:
+    """Return whether a curve can be on its axis: a loss of 0 is on no logarithmic one."""
+    return HIGHER_IS_BETTER[one.measure.metric] or bool(one.curves.any())
+
+
+def _by_preference(rows: Sequence[Series]) -> list[Series]:
+    sign = 1 if HIGHER_IS_BETTER[rows[0].measure.metric] else -1
+    baselines = [one for one in rows if one.policy in BASELINES and method_of(one.policy) != "DPT*"]
+    best = max(baselines, key=lambda one: sign * one.statistics.mean, default=None)
+
+    def place(one: Series) -> int:
+        if one.policy in FIRST_ROWS:
+            return FIRST_ROWS.index(one.policy)
+        if one is best:
+            return len(FIRST_ROWS)
+        return len(FIRST_ROWS) + 1 + (one in baselines)
+
+    return sorted(rows, key=place)
+
+
+def _draw_bars(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
+    """Draw means over seeds with one standard deviation, a dot a seed, references as lines."""
+    rows = [one for one in series if not one.is_reference]
+    for position, one in enumerate(rows):
         numbers, style = one.statistics, styles[one.policy]
         if numbers.n_seeds == 0:
             axes.annotate("no entry", (position, 0), ha="center", va="bottom", fontsize=9)
@@ -99,37 +157,32 @@ def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:
             zorder=4,
         )
     for one in series:
-        if one.is_reference and (numbers := one.statistics).n_seeds:
+        if one.policy in (BAYES_OPTIMAL, *LIMITS) and (numbers := one.statistics).n_seeds:
             axes.axhline(numbers.mean, **reference_style(one.policy))
-    labels = [method_label(one.policy, one.statistics.n_seeds) for one in methods]
+    labels = [row_label(one.policy, one.statistics.n_seeds) for one in rows]
     if max(map(len, labels), default=0) > LONG_LABEL:
-        axes.set_xticks(range(len(methods)), labels, rotation=40, ha="right", fontsize=8)
+        axes.set_xticks(range(len(rows)), labels, rotation=40, ha="right", fontsize=8)
     else:
-        axes.set_xticks(range(len(methods)), [label.replace(" (", "\n(") for label in labels])
-    axes.set_xlim(-0.6, len(methods) - 0.4)
+        axes.set_xticks(range(len(rows)), [label.replace(" (", "\n(") for label in labels])
+    axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylabel(METRIC_LABELS[series[0].measure.metric])
 
 
-def _draw_curves(axes: Axes, series: Sequence[Series]) -> None:
-    """Means over seeds with a band of one standard deviation, references as dashed lines.
+def _draw_curves(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
+    """Draw means over seeds with a band of one standard deviation, references as plain lines.
 
-    Losses, which are better the lower, have logarithmic axes, which tell apart what is near to
-    nothing, and the first steps.  Zero cannot be shown there.
+    Losses have logarithmic axes, which tell small ones apart.
     """
     measure = series[0].measure
     count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))
-    if is_loss := not HIGHER_IS_BETTER[measure.metric]:
+    if not HIGHER_IS_BETTER[measure.metric]:
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:g}")
-    styles = row_styles(one.policy for one in series if not one.is_reference)
     for one in series:
-        columns = one.steps
-        if is_loss and not one.curves.any():
-            continue
         if one.is_reference:
-            axes.plot(columns, one.curves.mean(axis=0), **reference_style(one.policy))
+            axes.plot(one.steps, one.curves.mean(axis=0), **reference_style(one.policy))
         else:
-            name = method_label(one.policy, len(one.seeds))
-            draw_band(axes, columns, one.curves, styles[one.policy], name)
+            label = row_label(one.policy, len(one.seeds))
+            draw_band(axes, one.steps, one.curves, styles[one.policy], label)
     axes.set_ylabel(METRIC_LABELS[measure.metric])

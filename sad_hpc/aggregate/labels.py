@@ -1,10 +1,14 @@
-"""What each row of the tables was trained on: label accuracy, and what labels cost."""
+"""What each row was trained on: label accuracy, and the transitions that its labels cost."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sad_hpc.aggregate.results_file import RowFacts
+from sad_hpc.aggregate.tables import Table
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import label_accuracy
 from sad_hpc.errors import DatasetError
@@ -13,7 +17,7 @@ from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
 COLUMNS = (
-    "method",
+    "row",
     "label_accuracy",
     "context_transitions",
     "label_transitions",
@@ -21,8 +25,9 @@ COLUMNS = (
 
 
 def label_table(run: Run) -> pd.DataFrame:
-    """COLUMNS of each row whose dataset is there; transitions are means over training tasks, those
-    of labels for all labels of a task.
+    """Return COLUMNS of each row whose dataset is there.
+
+    Transitions are means over training tasks; those of labels count all labels of a task.
 
     A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
     actions of the context itself: they cost nothing more, and have no accuracy here.
@@ -41,24 +46,20 @@ def label_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table as text."""
-    header = [
-        "method",
-        "label accuracy",
-        "transitions of a context",
-        "of its labels",
-    ]
-    rows = [
+def label_cells(rows: Iterable[RowFacts]) -> Table:
+    """Return what the labels of rows cost, without rows whose dataset was not there."""
+    header = ["row", "label accuracy", "transitions of a context", "of its labels"]
+    lines = [
         [
-            row.method,
-            "" if np.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
+            row.row,
+            "" if math.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
             f"{row.context_transitions:,.0f}",
             f"{row.label_transitions:,.0f}",
         ]
-        for row in table.itertuples()
+        for row in rows
+        if not math.isnan(row.context_transitions)
     ]
-    return header, rows
+    return header, lines
 
 
 def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
@@ -72,7 +73,7 @@ def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) 
     # Bandits have no states: their rollouts are their contexts.
     context = manifest.transitions[METHODS[method].context] or manifest.transitions["context"]
     return {
-        "method": row,
+        "row": row,
         "label_accuracy": accuracy.get(labels, np.nan),
         "context_transitions": context / manifest.n_tasks,
         "label_transitions": manifest.transitions.get(f"labels_{labels}", 0) / manifest.n_tasks,

@@ -16,13 +16,6 @@ STAGE_HEADER = ("stage", "commit", "machine", "versions")
 Element = tuple[str, int]
 
 
-class MissingElement(BaseModel):
-    """A (row, seed) that the tables do not have."""
-
-    method: str
-    seed: int
-
-
 class Maker(BaseModel):
     """What made a stage's output, or a part of it, as far as pages show it."""
 
@@ -50,16 +43,15 @@ class Origin(BaseModel):
     command: list[str]
     dataset_signature: str
     seeds: list[int]
-    missing: list[MissingElement]
     stages: dict[str, StageRecord | None]
 
 
-def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> dict[str, Any]:
+def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     """The content of `provenance.json` in a results folder, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
     the like, with its number of `ranks` and its `precision` if it had any, and when it `finished`
-    (seconds since the epoch); `missing` lists the elements that the tables do not have.
+    (seconds since the epoch).
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
@@ -71,7 +63,6 @@ def origin(run: Run, present: Sequence[Element], missing: Sequence[Element]) -> 
         "command": _without_folders(recorded.get("command") or []),
         "dataset_signature": ", ".join(own.data().path.name for own in run.with_datasets()),
         "seeds": run.experiment.seeds,
-        "missing": [{"method": method, "seed": seed} for method, seed in missing],
         "stages": stages | {"aggregate": portable(own)},
     }
 
@@ -129,11 +120,11 @@ def _without_folders(arguments: Sequence[str]) -> list[str]:
     return [Path(word).name if Path(word).is_absolute() else word for word in arguments]
 
 
-def missing_notes(missing: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence that names the elements which the numbers lack; none if they are complete."""
+def missing_notes(missing: Sequence[Element]) -> list[str]:
+    """Return a sentence that names the elements without a result, if there are any."""
     if not missing:
         return []
-    names = ", ".join(f"{element['method']} seed {element['seed']}" for element in missing)
+    names = ", ".join(f"{row} seed {seed}" for row, seed in missing)
     return [f"INCOMPLETE: no result yet of {names}; the means are over the other seeds."]
 
 

@@ -1,6 +1,7 @@
 """What the paper prints: names of task families, its comparison tables, and what these imply."""
 
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import BASELINES
 
 FAMILY_NAMES = {
@@ -63,7 +64,18 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
     return {**{name: others[name] for name in BASELINES if name != "AD"}, "SAD": sad}
 
 
+def environment_title(task: TaskConfig, family: str) -> str:
+    """Return an environment's name for readers: the paper's, or the id of a Gymnasium environment.
+
+    Args:
+        task: the `task` section of a config.
+        family: the name of its task family.
+    """
+    env = getattr(task, "env", None)
+    return family_name(family) if env is None else str(env).rpartition(":")[2]
+
+
 def family_name(family: str) -> str:
-    """The paper's name of a task family; a family that it does not have keeps its own."""
+    """Return the paper's name of a task family; a family that it does not have keeps its own."""
     words = family.replace("_", " ")
     return FAMILY_NAMES.get(family, words[:1].upper() + words[1:])

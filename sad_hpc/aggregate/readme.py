@@ -1,118 +1,188 @@
-"""The README of a results folder, and the table that the command line prints."""
+"""The pages of one results folder, all from results.h5: README.md, summary.csv and pictures."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+from jinja2 import Environment, PackageLoader
 
+from sad_hpc.aggregate.canvas import row_styles
+from sad_hpc.aggregate.comparison import comparison
+from sad_hpc.aggregate.comparison_text import comparison_markdown
+from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
+from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
 from sad_hpc.aggregate.labels import label_cells
-from sad_hpc.aggregate.origin import (
-    STAGE_HEADER,
-    describe_stages,
-    missing_notes,
-    training_ranks,
+from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
+from sad_hpc.aggregate.results_file import RESULTS
+from sad_hpc.aggregate.results_folder import (
+    CONFIG,
+    NOTES,
+    PICTURES,
+    PROVENANCE,
+    README,
+    SUMMARY,
+    ResultsFolder,
 )
-from sad_hpc.aggregate.pages import write_page
-from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.results_folder import ResultsFolder
-from sad_hpc.aggregate.series import Series
-from sad_hpc.aggregate.summary import headline_cells, headline_title, pick
-from sad_hpc.aggregate.tables import markdown_table, plain_table
+from sad_hpc.aggregate.summary import headline_cells, pick, sentences
+from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
+from sad_hpc.aggregate.tables import markdown_table, plain_table, write_table
+from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
+from sad_hpc.evaluate.result import MODES
+from sad_hpc.storage.files import atomic_path
 
 FILES = {
-    "summary.csv": "mean, standard deviation, interquartile mean and 95 % interval of every policy",
-    "summary.h5": "the curve of every seed, of the reference policies and of pretraining",
-    "seeds.csv": "the headline number of every seed",
-    "labels.csv": "label accuracy, and the transitions that labels cost",
-    "sweep.csv": "labels and performance of every point of the sweep",
-    "diagnosis.csv": "online returns and shares of contexts by the number of rewards in them",
-    "compare_offline.md": "every row offline: values, shares of the ideal, what the paper's ratios "
-    "imply, and the improvement of SAD beside the paper's",
-    "compare_offline.csv": "the same, for programs",
-    "compare_offline.tex": "the same, for papers",
-    "compare_online.md": "every row online, in the same way",
-    "compare_online.csv": "the same, for programs",
-    "compare_online.tex": "the same, for papers",
-    "training.png": "loss beyond the ideal learner's and label accuracy, on held-out tasks",
-    "evaluations": "the result file of every element (row, seed): all values of all test tasks",
-    "config.json": "the whole config, defaults included",
-    "config.yaml": "the same, to launch it again",
-    "provenance.json": "command, commit, machine and library versions of every stage",
+    RESULTS: "every value of every test task, the reference policies and the training curves",
+    SUMMARY: "mean, standard deviation, interquartile mean and 95 % interval of every policy",
+    CONFIG: "the whole config, which `sad-hpc launch` reads",
+    PROVENANCE: "command, commit, machine and library versions of every stage",
 }
-"""What a results folder holds, besides the figures that its README shows."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A part of a page that is folded."""
+
+    title: str
+    picture: str = ""
+    text: str = ""
+    table: str = ""
 
 
 def headline_table(folder: Path) -> str:
-    """The headline numbers of a results folder as plain text, aligned for a terminal.
+    """Return the headline numbers of a results folder as plain text, aligned for a terminal.
 
     Raises:
         SadError: see `ResultsFolder`.
     """
     one = ResultsFolder(folder)
-    text = headline_title(one.summary) + "\n" + plain_table(*headline_cells(one.summary))
-    return text + "".join(f"{note}\n" for note in missing_notes(one.provenance["missing"]))
+    title = f"{one.results.title}: mean ± standard deviation over seeds\n"
+    notes = "".join(f"{note}\n" for note in missing_notes(one.results.missing))
+    return title + plain_table(*headline_cells(one.summary)) + notes
 
 
-def empty_notes(series: Sequence[Series]) -> list[str]:
-    """A sentence for every series in which a seed has no entry that could be averaged."""
-    return [
-        f"{one.policy}, {one.mode}, {one.subset}: no entry of seed "
-        f"{', '.join(map(str, one.empty_seeds))} is in this subset; it is in no mean over seeds."
-        for one in series
-        if one.empty_seeds
-    ]
-
-
-def write_readme(
-    folder: Path,
-    home: Path,
-    summary: pd.DataFrame,
-    labels: pd.DataFrame,
-    origin: dict[str, Any],
-    notes: Sequence[str],
-    has_episodes: bool,
-) -> None:
-    """Writes README.md.
+def render(folder: Path, home: Path) -> None:
+    """Write everything in a results folder that follows from its results.h5.
 
     Args:
-        folder: the results folder, with everything else in it.
-        home: where it will be.
-        summary: of the experiment.
-        labels: see `label_table`.
-        origin: the content of provenance.json.
-        notes: sentences for its top.
-        has_episodes: whether AD and DIT have contexts of their own, which are episodes.
+        folder: has results.h5, config.yaml and provenance.json.
+        home: where the folder will be.
+
+    Raises:
+        SadError: see `ResultsFolder`, or a file cannot be written.
     """
-    launch, aggregate = _commands(home, origin)
+    one = ResultsFolder(folder)
+    write_table(folder / SUMMARY, one.summary)
+    folds = [*_pictures(one), *_labels(one), *_comparisons(one)]
+    launch, aggregate = _commands(home, one.provenance)
     width = max(len(launch), len(aggregate))
-    seen = len(pick(summary, "offline", "reward_seen")) > 0
-    of_episodes = [name for name in ("AD", "DIT") if name in summary["method"].unique()]
+    seen = len(pick(one.summary, "offline", "reward_seen")) > 0
+    episodes = [name for name in ("AD", "DIT") if name in one.results.rows]
     write_page(
-        folder / "README.md",
+        folder / README,
         "README.md.jinja",
-        origin=origin,
-        families=", ".join(family_name(family) for family in summary["task_family"].unique()),
-        notes=notes,
-        title=headline_title(summary),
-        headline=markdown_table(*headline_cells(summary)),
+        title=one.results.title,
+        name=one.results.experiment,
+        question=one.question,
+        sentences=sentences(one.summary),
+        has_notes=(home / NOTES).exists(),
+        notes=[*missing_notes(one.results.missing), *_empty_notes(one), *_training_notes(one)],
+        headline=markdown_table(*headline_cells(one.summary)),
         seen=seen,
-        of_episodes=of_episodes if seen and has_episodes else [],
-        diagnosis=(folder / "diagnosis.png").exists(),
-        sweep=(folder / "sweep.png").exists(),
-        labels=markdown_table(*label_cells(labels)) if len(labels) else "",
+        of_episodes=episodes if seen and one.results.has_episodes else [],
+        folds=folds,
         files={name: meaning for name, meaning in FILES.items() if (folder / name).exists()},
+        place=_from_here(home),
         launch=launch.ljust(width),
         aggregate=aggregate.ljust(width),
-        stages=markdown_table(STAGE_HEADER, describe_stages(origin)),
-        config=(folder / "config.yaml").read_text(encoding="utf-8"),
+        origin=one.provenance,
+        stages=markdown_table(STAGE_HEADER, describe_stages(one.provenance)),
+        config=one.config_text,
     )
 
 
+def _pictures(one: ResultsFolder) -> list[Fold]:
+    """Draw all pictures, and return the folds of those that do not begin the page.
+
+    A sweep has a picture of its own instead of the diagnosis.
+    """
+    folder, found = one.folder, one.results
+    draw_online(folder / "online.png", found.title, one.series)
+    draw_offline(folder / "offline.png", found.title, one.series)
+    folds = [Fold(PICTURES["offline.png"], "offline.png")]
+    folds += _sweep(one) if found.sweep else _diagnosis(one)
+    shown = _drawn_rows(one)
+    if training := [each for each in distinct_trainings(one.training) if each.row in shown]:
+        styles = row_styles(found.rows)
+        draw_training(folder / "training.png", found.trained_title, training, styles)
+        folds.append(Fold(PICTURES["training.png"], "training.png"))
+    return folds
+
+
+def _drawn_rows(one: ResultsFolder) -> set[str]:
+    """Return the names that online.png shows."""
+    online = [each for each in one.series if each.mode == "online" and each.subset == "all"]
+    return {each.policy for each in drawn(distinct(online))}
+
+
+def _sweep(one: ResultsFolder) -> list[Fold]:
+    keys = one.results.sweep
+    table = sweep_table(one.results.rows.values(), keys, one.summary)
+    if table.empty:
+        return []
+    draw_sweep(one.folder / "sweep.png", one.results.title, table, keys, one.summary)
+    cells = markdown_table(*sweep_cells(table, keys, one.summary))
+    return [Fold(PICTURES["sweep.png"], "sweep.png", table=cells)]
+
+
+def _diagnosis(one: ResultsFolder) -> list[Fold]:
+    horizon, shown = one.results.horizon, _drawn_rows(one)
+    found = [each for each in diagnose(one.results.results, horizon) if each.policy in shown]
+    if not found:
+        return []
+    styles = row_styles(one.results.rows)
+    draw_diagnosis(one.folder / "diagnosis.png", one.results.title, found, horizon, styles)
+    text = "Left: the mean return after the tenth episode. Right: contexts without a reward."
+    cells = markdown_table(HEADER, diagnosis_cells(found, horizon))
+    return [Fold(PICTURES["diagnosis.png"], "diagnosis.png", text, cells)]
+
+
+def _labels(one: ResultsFolder) -> list[Fold]:
+    header, lines = label_cells(one.results.rows.values())
+    title = "Labels, and the transitions of a training task"
+    return [Fold(title, table=markdown_table(header, lines))] if lines else []
+
+
+def _comparisons(one: ResultsFolder) -> list[Fold]:
+    pages = [
+        comparison_markdown(comparison([one.summary], mode, [one.seeds]), mode) for mode in MODES
+    ]
+    title = "Every row beside Bayes-optimal, optimal and random play, and the paper's percentages"
+    return [Fold(title, text="\n".join(pages))]
+
+
+def _empty_notes(one: ResultsFolder) -> list[str]:
+    """Return a sentence for every series in which a seed has no entry to average."""
+    return [
+        f"{each.policy}, {each.mode}, {each.subset}: no entry of seed "
+        f"{', '.join(map(str, each.empty_seeds))} is in this subset; it is in no mean over seeds."
+        for each in one.series
+        if each.empty_seeds
+    ]
+
+
+def _training_notes(one: ResultsFolder) -> list[str]:
+    absent = [
+        f"{each.result.row} seed {each.result.seed}"
+        for each in one.results.seeds
+        if not each.training
+    ]
+    return [f"No training metrics of {', '.join(absent)}."] if absent else []
+
+
 def _commands(folder: Path, origin: dict[str, Any]) -> tuple[str, str]:
-    """What makes everything again, and what makes the folder alone."""
+    """Return the commands that make everything again, and the folder alone."""
     shown = _from_here(folder)
-    arguments = str(shown / "config.yaml")
+    arguments = str(shown / CONFIG)
     if shown.parent != Path("results"):  # the default
         arguments += f" --results {shown.parent}"
     ranks = training_ranks(origin)
@@ -121,6 +191,21 @@ def _commands(folder: Path, origin: dict[str, Any]) -> tuple[str, str]:
 
 
 def _from_here(folder: Path) -> Path:
-    """The folder as commands given in the working directory name it, without the machine's own."""
+    """Return the folder relative to the working directory, without the machine's own paths."""
     folder, here = folder.resolve(), Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else Path("results", folder.name)
+
+
+def write_page(path: Path, template: str, **values: Any) -> None:
+    """Fill in a template; what goes into HTML is escaped."""
+    environment = Environment(
+        loader=PackageLoader("sad_hpc.aggregate"),
+        autoescape=lambda name: name is not None and ".html" in name,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    page = environment.get_template(template).render(values)
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="replace")  # names that are no UTF-8
+
+

@@ -1,26 +1,39 @@
 """The results folder of one experiment, read back; it may be a stranger's."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
 
 from sad_hpc.aggregate.origin import missing_notes, read_origin
-from sad_hpc.aggregate.summary import read_seeds, read_summary
+from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
+from sad_hpc.aggregate.series import Series, make_series
+from sad_hpc.aggregate.summary import seed_table, summary_table
+from sad_hpc.aggregate.training import Training, training_curves
 from sad_hpc.errors import SadError
 from sad_hpc.storage.files import lies_in, read_whole
 
-T = TypeVar("T")
+CONFIG, PROVENANCE, README, SUMMARY = "config.yaml", "provenance.json", "README.md", "summary.csv"
+NOTES = "NOTES.md"
+"""Observations in words, written by hand."""
+PICTURES = {
+    "online.png": "Online evaluation",
+    "offline.png": "Offline evaluation",
+    "sweep.png": "Labels and performance along the sweep",
+    "diagnosis.png": "Online returns by the rewards in the context",
+    "training.png": "Pretraining: loss and label accuracy on held-out training tasks",
+}
+MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, *PICTURES}
+"""All that aggregate may make in a results folder; other files that lie there are the user's."""
 
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """A results folder, of which nothing is read that lies elsewhere.
+    """A results folder.  Nothing that lies elsewhere is read.
 
     Raises, wherever something is read:
         SadError: it is missing, or not what `sad-hpc aggregate` writes.
@@ -29,63 +42,87 @@ class ResultsFolder:
     folder: Path
 
     @cached_property
-    def summary(self) -> pd.DataFrame:
-        """The content of summary.csv."""
-        return self._parsed("summary.csv", read_summary)
-
-    @cached_property
-    def seeds(self) -> pd.DataFrame:
-        """The content of seeds.csv."""
-        return self._parsed("seeds.csv", read_seeds)
+    def results(self) -> ExperimentResults:
+        """The content of results.h5."""
+        return read_results(self._own(RESULTS))
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """See `origin`."""
-        return self._parsed("provenance.json", read_origin)
+        """The content of provenance.json, see `Origin`."""
+        path = self._own(PROVENANCE)
+        try:
+            return read_origin(read_whole(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        except (ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+        raise SadError(
+            f"{path} is not what `sad-hpc aggregate` writes ({reason}); make it again, or move the "
+            "folder aside"
+        )
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """The series of all rows and references."""
+        return make_series(self.results.results)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """The table of summary.csv."""
+        return summary_table(self.family, self.results.title, self.series)
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """The headline number of every seed, see `seed_table`."""
+        return seed_table(self.family, self.series)
+
+    @cached_property
+    def training(self) -> list[Training]:
+        """The training curves of all rows that have some."""
+        return training_curves(
+            [(each.result.row, each.result.seed, each.training) for each in self.results.seeds]
+        )
 
     @property
     def name(self) -> str:
-        """The folder's, as text that can be written."""
+        """The folder's name, as text that can be written."""
         return os.fsencode(self.folder.name).decode(errors="replace")
 
     @property
     def family(self) -> str:
         """The task family."""
-        return str(self.summary["task_family"].iloc[0])
+        return self.results.task_family
+
+    @property
+    def config_text(self) -> str:
+        """The content of config.yaml."""
+        return read_whole(self._own(CONFIG)).decode(errors="replace")
 
     @property
     def notes(self) -> list[str]:
-        """What its numbers lack, as sentences that name it."""
-        return [f"{self.name}: {note}" for note in missing_notes(self.provenance["missing"])]
+        """Sentences that name the elements without a result."""
+        return [f"{self.name}: {note}" for note in missing_notes(self.results.missing)]
+
+    @property
+    def question(self) -> str:
+        """The question that the experiment answers, from its config; may be empty."""
+        question = self.results.config.get("question")
+        return question if isinstance(question, str) else ""
 
     def has(self, name: str) -> bool:
-        """Whether the folder itself has such a file.
+        """Return whether the folder itself has such a file.
 
-        Pipes would be waited for, and links would show their reader's files to others.
+        A pipe would block its reader, and a link would show its reader's files to others.
         """
         path = self.folder / name
         return path.is_file() and lies_in(path, self.folder)
 
-    def content(self, name: str) -> bytes:
-        """A file's bytes."""
+    def _own(self, name: str) -> Path:
         path = self.folder / name
         if not self.has(name):
             raise SadError(
                 f"{path} is missing, or is no file of this folder (but a link or a pipe); make it "
                 "with `sad-hpc aggregate`, or move the folder aside"
             )
-        return read_whole(path)
-
-    def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T:
-        content = self.content(name)
-        try:
-            return parse(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-        except ValueError as error:
-            reason = " ".join(str(error).split())
-        raise SadError(
-            f"{self.folder / name} is not what `sad-hpc aggregate` writes ({reason}); make it "
-            "again, or move the folder aside"
-        )
+        return path

@@ -1,6 +1,6 @@
-"""A series: what one policy reached in one mode on one subset, over its training seeds."""
+"""A series: what one row or reference reached in one mode on one subset, over its seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +9,20 @@ from numpy.typing import NDArray
 
 from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean, per_seed
 from sad_hpc.errors import SadError
-from sad_hpc.evaluate.result import MODES, SUBSETS, Measure, Result
+from sad_hpc.evaluate.result import BAYES_OPTIMAL, MODES, SUBSETS, Measure, Result
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.rows import is_recipe, method_of
+
+LIMITS = ("optimal", "random")
+"""References that bound what a row can reach."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One policy: a method's trained models, or a reference policy on the same tasks."""
+    """One row's trained models, or a reference policy on the same tasks."""
 
     policy: str
-    """The method or the reference policy, such as `optimal`."""
+    """The row's name or the reference's, such as `optimal`."""
     is_reference: bool
     mode: str
     subset: str
@@ -26,35 +31,51 @@ class Series:
     """(K,): what the columns of `curves` count, see `ModeResult`."""
     seeds: tuple[int, ...]
     curves: NDArray[np.float64]
-    """(seeds, K): means over the tasks in the subset; NaN over no task."""
+    """(seeds, K): means over the tasks in the subset; NaN where the subset is empty."""
     headlines: NDArray[np.float64]
-    """(seeds, n_tasks): mean over the last entries in the subset; NaN over none."""
-    ideal: float = float("nan")
-    """What the ideal learner that stands in the policy's own result files reaches on the same
-    entries; NaN where none is known."""
+    """(seeds, n_tasks): mean over the headline columns in the subset; NaN where it is empty."""
+    bayes_optimal: float = float("nan")
+    """What the Bayes-optimal learner in the row's own result files reaches on the same entries;
+    NaN where it is not known."""
 
     @property
     def statistics(self) -> Statistics:
-        """The series' row in the summary."""
+        """The series' line in the summary."""
         return describe(self.headlines)
 
     @property
     def empty_seeds(self) -> list[int]:
-        """Seeds of which no entry that counts for the headline is in the subset."""
+        """Seeds without any headline entry in the subset."""
         rows = zip(self.seeds, self.headlines, strict=True)
         return [seed for seed, row in rows if np.isnan(row).all()]
 
 
-def is_ideal(name: str) -> bool:
-    """Whether a reference policy is an ideal learner: `ideal`, or `ideal, history`."""
-    return name == "ideal" or name.startswith("ideal,")
+def is_learner(name: str) -> bool:
+    """Return whether a reference is a Bayes-optimal learner, with any kind of memory."""
+    return name == BAYES_OPTIMAL or name.startswith(f"{BAYES_OPTIMAL},")
 
 
-def check_alike(results: list[Result]) -> None:
-    """Checks that all results measure the same thing on as many tasks.
+def row_order(names: Iterable[str]) -> list[str]:
+    """Sort rows: the methods first, then rows such as `SAD+`, then all others in their order."""
+    methods = list(METHODS)
+
+    def place(name: str) -> int:
+        return methods.index(name) if name in METHODS else len(methods) + (not is_recipe(name))
+
+    return sorted(dict.fromkeys(name for name in names if method_of(name)), key=place)
+
+
+def reference_order(names: Iterable[str]) -> list[str]:
+    """Select the references that tables show: Bayes-optimal learners, optimal and random play."""
+    shown = dict.fromkeys(names)
+    return [*filter(is_learner, shown), *(name for name in LIMITS if name in shown)]
+
+
+def check_alike(results: Sequence[Result]) -> None:
+    """Check that all results measure the same thing on as many tasks.
 
     Raises:
-        SadError: two of them differ, so no mean over them has a meaning.
+        SadError: two of them differ, so that a mean over them has no meaning.
     """
     for result in results[1:]:
         if _kind(result) != _kind(results[0]):
@@ -70,17 +91,17 @@ def _kind(result: Result) -> tuple[Any, ...]:
     return (result.task_family, *kinds)
 
 
-def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Series]:
-    """All series of an experiment: the methods in the given order, then the references.
+def make_series(results: Sequence[Result]) -> list[Series]:
+    """Make all series of an experiment: its rows in `row_order`, then the references.
 
-    A reference is taken once a seed, from the first method that has it: all methods are evaluated
-    on the same tasks, and the subset's entries are those of that method.  A subset that is empty
-    for all of them, such as contexts with a reward where all rewards are negative, is left out.
+    A reference is taken once for each seed, from the first row that has it: all rows are evaluated
+    on the same tasks.  Its subset is that of this row, unless it has contexts of its own.  A subset
+    that is empty for every policy is left out.
     """
-    ordered = sorted(results, key=lambda result: list(methods).index(result.method))
+    rows = row_order(result.row for result in results)
+    ordered = sorted(results, key=lambda result: rows.index(result.row))
     names = [name for r in ordered for mode in r.modes.values() for name in mode.references]
-    policies = [(method, False) for method in methods]
-    policies += [(name, True) for name in dict.fromkeys(names)]
+    policies = [(row, False) for row in rows] + [(name, True) for name in dict.fromkeys(names)]
     candidates = [
         _one_series(ordered, policy, is_reference, mode, subset)
         for policy, is_reference in policies
@@ -95,17 +116,17 @@ def make_series(results: Sequence[Result], methods: Sequence[str]) -> list[Serie
 def _one_series(
     results: list[Result], policy: str, is_reference: bool, mode: str, subset: str
 ) -> Series | None:
-    """One series, or None if no result has the policy or the mode's subset."""
+    """Make one series, or None if no result has the policy or the mode's subset."""
     by_seed: dict[int, tuple[NDArray, ...]] = {}
     for result in results:
-        part, own = result.modes[mode], result.method == policy
+        part, own = result.modes[mode], result.row == policy
         values = part.references.get(policy) if is_reference else part.values if own else None
         if values is None or subset not in part.subsets or result.seed in by_seed:
             continue
         mask = part.mask(subset, policy if is_reference else None)
         last = slice(-part.measure.headline, None)
         curve = masked_mean(values, mask, axis=0)
-        learners = [each for name, each in part.references.items() if is_ideal(name)]
+        learners = [each for name, each in part.references.items() if is_learner(name)]
         by_seed[result.seed] = (
             curve,
             *(
@@ -115,9 +136,9 @@ def _one_series(
         )
     if not by_seed:
         return None
-    curves, headlines, ideals = map(np.stack, zip(*by_seed.values(), strict=True))
-    known = per_seed(ideals)[~np.isnan(per_seed(ideals))]
-    ideal = float(known.mean()) if len(known) else float("nan")
+    curves, headlines, learner = map(np.stack, zip(*by_seed.values(), strict=True))
+    known = per_seed(learner)[~np.isnan(per_seed(learner))]
+    bayes_optimal = float(known.mean()) if len(known) else float("nan")
     first = results[0].modes[mode]
     kind = (policy, is_reference, mode, subset, first.measure, first.steps)
-    return Series(*kind, tuple(by_seed), curves, headlines, ideal)
+    return Series(*kind, tuple(by_seed), curves, headlines, bayes_optimal)

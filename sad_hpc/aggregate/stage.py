@@ -1,49 +1,47 @@
-"""The last stage: from every element's result file to the tables and figures of an experiment."""
+"""The last stage: from every element's result file to results.h5 and the pages of an experiment."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
 
-from sad_hpc.aggregate.comparison_files import write_comparisons
-from sad_hpc.aggregate.copies import copy_results
-from sad_hpc.aggregate.diagnosis import diagnose, diagnosis_table
-from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
-from sad_hpc.aggregate.figures import draw_offline, draw_online
 from sad_hpc.aggregate.labels import label_table
-from sad_hpc.aggregate.order import row_order
-from sad_hpc.aggregate.origin import Element, missing_notes, origin
-from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
+from sad_hpc.aggregate.origin import Element, origin
+from sad_hpc.aggregate.paper import environment_title
+from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.replacement import replacing
-from sad_hpc.aggregate.series import check_alike, make_series
-from sad_hpc.aggregate.summary import seed_table, summary_table, write_curves, write_table
-from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
-from sad_hpc.aggregate.training import Training, read_training
-from sad_hpc.aggregate.training_figure import draw_training
+from sad_hpc.aggregate.results_file import (
+    RESULTS,
+    ExperimentResults,
+    RowFacts,
+    SeedResult,
+    write_results,
+)
+from sad_hpc.aggregate.results_folder import CONFIG, MADE, PROVENANCE
+from sad_hpc.aggregate.series import check_alike, row_order
+from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Result
-from sad_hpc.evaluate.result_file import RESULT, read_result
+from sad_hpc.evaluate.result_file import RESULT, read_result, read_tasks
 from sad_hpc.experiment.config import marked, training
-from sad_hpc.storage.files import atomic_path, file_size, write_json
+from sad_hpc.storage.files import atomic_path, read_json, write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
-MADE = {*FILES, "README.md", "offline.png", "online.png", "diagnosis.png", "sweep.png"}
-"""All that aggregate may make in a results folder; what else lies there is the user's."""
-
 
 def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
-    """Writes tables, figures and README of an experiment to results/<experiment> and returns it.
+    """Write results.h5, tables, figures and README to results/<experiment>, and return the folder.
 
     The folder is replaced as a whole; files of other names that lie in it stay.
 
     Args:
         run: the run whose evaluations are read.
         results: the folder of all results.
-        allow_missing: makes the tables from the elements that are there; README and headline table
-            then name the others, and the stage is not marked as complete.
+        allow_missing: use the elements that are there.  The pages name the others, and the stage is
+            not marked as complete.
 
     Raises:
         SadError: an element has no result (unless allowed), none has one, a file is unusable, or
@@ -53,26 +51,29 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))
     rows = row_order(run.experiment.rows)
-    read = [
-        _read_element(run, element)
-        for element in sorted(present, key=lambda each: rows.index(each[0]))
-    ]
-    check_alike(read)
+    present = sorted(present, key=lambda each: rows.index(each[0]))
+    seeds = [_seed_result(run, element) for element in present]
+    check_alike([each.result for each in seeds])
     folder = results / run.experiment.name
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
         with replacing(folder, MADE) as new:
-            copy_results(read, new / "evaluations")
             _write_config(run, new)
-            _write_results(run, new, folder, read, missing)
+            source = origin(run, present)
+            write_json(new / PROVENANCE, source)
+            write_results(new / RESULTS, _experiment_results(run, seeds, missing))
+            render(new, folder)
+            # A launch misses what is deleted later, and makes it again.
+            names = sorted(path.name for path in new.iterdir())
+            write_json(new / PROVENANCE, source | {"files": names})
         if not missing:
             stage.complete(elements=len(present))
     return folder
 
 
 def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
-    """The elements that have a result file, and those that have none."""
+    """Return the elements that have a result file, and those that have none."""
     present: list[Element] = []
     missing: list[Element] = []
     for element in run.experiment.elements:
@@ -85,7 +86,7 @@ def _result_path(run: Run, element: Element) -> Path:
 
 
 def _missing_message(run: Run, missing: Sequence[Element]) -> str:
-    names = ", ".join(f"{method} seed {seed}" for method, seed in missing)
+    names = ", ".join(f"{row} seed {seed}" for row, seed in missing)
     return (
         f"{run.path}: no result of {names} ({len(missing)} of {len(run.experiment.elements)}); "
         "run `sad-hpc launch CONFIG` for everything that is missing, or "
@@ -93,17 +94,32 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
     )
 
 
+def _seed_result(run: Run, element: Element) -> SeedResult:
+    """Read the result of an element and the curves of its training."""
+    folder = run.evaluation(*element)
+    provenance = read_json(folder.path / "provenance.json") or {}
+    return SeedResult(
+        result=_read_element(run, element),
+        commit=provenance.get("commit") or "",
+        tasks=read_tasks(_result_path(run, element)),
+        training=read_finite_epochs(run.checkpoint(*element).path),
+    )
+
+
 def _read_element(run: Run, element: Element) -> Result:
-    """The element's result, under the name of its row; a file that was put in another element's
-    folder is refused."""
+    """Read an element's result, under the name of its row.
+
+    Raises:
+        SadError: the file is another element's.
+    """
     result, (row, seed) = read_result(_result_path(run, element)), element
     _, method = run.of_row(row)
-    if (result.method, result.seed) != (method, seed):
+    if (result.row, result.seed) != (method, seed):
         raise SadError(
-            f"{result.path} is of {result.method} seed {result.seed}, not of {method} seed "
+            f"{result.path} is of {result.row} seed {result.seed}, not of {method} seed "
             f"{seed}; remove its folder and run `sad-hpc evaluate` again"
         )
-    return dataclasses.replace(result, method=row)
+    return dataclasses.replace(result, row=row)
 
 
 def _evaluation_folders(run: Run) -> list[str]:
@@ -111,81 +127,47 @@ def _evaluation_folders(run: Run) -> list[str]:
 
 
 def _write_config(run: Run, folder: Path) -> None:
-    """config.json for programs, and config.yaml, which `sad-hpc launch` reads back unchanged."""
+    """Write config.yaml, which `sad-hpc launch` reads back unchanged."""
     config = run.experiment.model_dump(mode="json")
-    write_json(folder / "config.json", config)
     if run.experiment.pretrained is not None:
-        # Said once, where an override must reach it.
+        # An override must reach the copy in `pretrained`.
         for key in marked(type(run.experiment), training):
             del config[key]
-    with atomic_path(folder / "config.yaml") as temporary:
+    with atomic_path(folder / CONFIG) as temporary:
         temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
 
-def _write_results(
-    run: Run, folder: Path, home: Path, read: Sequence[Result], missing: Sequence[Element]
-) -> None:
-    """Everything else, in `folder`, whose place will be `home`."""
-    present = [(result.method, result.seed) for result in read]
-    family = read[0].task_family
-    series = make_series(read, row_order(run.experiment.rows))
-    training = read_training(run, present)
-    source = origin(run, present, missing)
-    summary, seeds = summary_table(family, series), seed_table(family, series)
-    gaps = missing_notes(source["missing"])
-
-    write_json(folder / "provenance.json", source)
-    write_table(folder / "summary.csv", summary)
-    write_table(folder / "seeds.csv", seeds)
-    labels = _write_labels(run, folder, summary)
-    config = run.experiment.model_dump(mode="json")
-    attributes = {"task_family": family, "config": config, "provenance": source}
-    write_curves(folder / "summary.h5", series, training, attributes)
-    write_comparisons(folder, [summary], [seeds], gaps)
-    draw_offline(folder / "offline.png", family, series)
-    draw_online(folder / "online.png", family, series)
-    _write_diagnosis(run, folder, read)
-    # The models may have been trained on another family's tasks.
-    if training:
-        trained_on = make_family(run.experiment.source.task).name
-        draw_training(folder / "training.png", trained_on, training)
-    notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
-    has_episodes = "episodes" in make_family(run.experiment.task).context_groups
-    write_readme(folder, home, summary, labels, source, notes, has_episodes)
-    # Last, with all that is there: what is deleted later is then missed, and made again.
-    write_json(folder / "provenance.json", source | {"files": _sizes(folder)})
+def _experiment_results(
+    run: Run, seeds: list[SeedResult], missing: list[Element]
+) -> ExperimentResults:
+    experiment, family = run.experiment, seeds[0].result.task_family
+    return ExperimentResults(
+        experiment=experiment.name,
+        title=environment_title(experiment.task, family),
+        trained_title=_trained_title(run),
+        task_family=family,
+        horizon=experiment.task.horizon,
+        has_episodes="episodes" in make_family(experiment.task).context_groups,
+        sweep=list(experiment.sweep),
+        config=experiment.model_dump(mode="json"),
+        missing=missing,
+        rows=_row_facts(run, label_table(run)),
+        seeds=seeds,
+    )
 
 
-def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame:
-    """The table of labels, also beside what a sweep's points have reached."""
-    labels, family = label_table(run), summary["task_family"].iloc[0]
-    if len(labels):
-        write_table(folder / "labels.csv", labels)
-    if keys := list(run.experiment.sweep):
-        table = sweep_table(run.experiment, labels, summary)
-        write_table(folder / "sweep.csv", table)
-        draw_sweep(folder / "sweep.png", family, table, keys, summary)
-    return labels
+def _trained_title(run: Run) -> str:
+    """Return the environment of the training, which may be another experiment's."""
+    source = run.experiment.source
+    return environment_title(source.task, make_family(source.task).name)
 
 
-def _write_diagnosis(run: Run, folder: Path, read: Sequence[Result]) -> None:
-    """What contexts show online, for families in which they are counted."""
-    horizon = run.experiment.task.horizon
-    if found := diagnose(read, horizon):
-        write_table(folder / "diagnosis.csv", diagnosis_table(found, horizon))
-        draw_diagnosis(folder / "diagnosis.png", read[0].task_family, found, horizon)
-
-
-def _sizes(folder: Path) -> dict[str, int | None]:
-    """Bytes of all files but provenance.json itself, by name."""
-    return {
-        str(path.relative_to(folder)): file_size(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "provenance.json"
-    }
-
-
-def _training_notes(present: Sequence[Element], training: Sequence[Training]) -> list[str]:
-    drawn = {(one.method, seed) for one in training for seed in one.seeds}
-    absent = [f"{method} seed {seed}" for method, seed in present if (method, seed) not in drawn]
-    return [f"No training metrics of {', '.join(absent)}."] if absent else []
+def _row_facts(run: Run, labels: pd.DataFrame) -> dict[str, RowFacts]:
+    costs = {line["row"]: line for line in labels.to_dict("records")}
+    found = {}
+    for row in row_order(run.experiment.rows):
+        variant = run.experiment.rows[row]
+        measured: dict[str, Any] = costs.get(row, {"row": row})
+        facts = {name: value for name, value in measured.items() if name != "row"}
+        found[row] = RowFacts(row, variant.method, dict(variant.values), **facts)
+    return found

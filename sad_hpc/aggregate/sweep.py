@@ -1,6 +1,6 @@
 """A sweep as one table and one figure: labels and performance against the settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,55 +8,80 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.canvas import save
-from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.canvas import LEGEND_INCHES, save_with_legend
+from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.summary import VIEWS, view_title
-from sad_hpc.experiment.experiment import Experiment
-from sad_hpc.experiment.rows import symbol
+from sad_hpc.aggregate.tables import NOT_COMPUTED, Table
+from sad_hpc.experiment.rows import point_name, symbol
 
 WIDE = 8
 """Values that span such a factor get a logarithmic axis."""
 
 
 def sweep_table(
-    experiment: Experiment[Any], labels: pd.DataFrame, summary: pd.DataFrame
+    rows: Iterable[RowFacts], keys: Sequence[str], summary: pd.DataFrame
 ) -> pd.DataFrame:
-    """One row a point: method, settings, labels' accuracy and cost, mean and std of each view."""
-    numbers = {(row.method, row.mode, row.subset): row for row in summary.itertuples()}
-    costs = {row["method"]: row for row in labels.to_dict("records")}
-    rows = []
-    for name, variant in experiment.rows.items():
-        if name in experiment.variants:
+    """Return one line a point: method, settings, label accuracy, mean and std of each view.
+
+    Args:
+        rows: of the experiment; those that are no point of the sweep are left out.
+        keys: dotted keys of the sweep.
+        summary: of the experiment.
+    """
+    numbers = {(line.row, line.mode, line.subset): line for line in summary.itertuples()}
+    points = []
+    for row in rows:
+        if set(row.settings) != set(keys) or row.row != point_name(row.method, row.settings):
             continue
-        row: dict[str, Any] = {"method": variant.method, **variant.values}
-        row |= {key: value for key, value in costs.get(name, {}).items() if key != "method"}
+        point: dict[str, Any] = {"method": row.method, **row.settings}
+        point |= {"label_accuracy": row.label_accuracy, "label_transitions": row.label_transitions}
         for mode, subset in VIEWS:
-            if found := numbers.get((name, mode, subset)):
+            if found := numbers.get((row.row, mode, subset)):
                 column = _column(mode, subset)
-                row |= {column: found.mean, f"{column}_std": found.std, "seeds": found.n_seeds}
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    for key in experiment.sweep:  # as they are, also beside null
-        table[key] = pd.Series([row[key] for row in rows if key in row], dtype=object)
+                point |= {column: found.mean, f"{column}_std": found.std, "seeds": found.n_seeds}
+        points.append(point)
+    table = pd.DataFrame(points)
+    for key in keys if points else ():  # as they are, also beside null
+        table[key] = pd.Series([point[key] for point in points], dtype=object)
     return table
 
 
+def sweep_cells(table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame) -> Table:
+    """Return a sweep's table as text."""
+    panels = _panels(table, summary)
+    header = ["method", *map(symbol, keys), *panels.values()]
+    lines = []
+    for point in table.to_dict("records"):
+        numbers = []
+        for column in panels:
+            value, std = point.get(column), point.get(f"{column}_std")
+            text = NOT_COMPUTED if value is None or pd.isna(value) else f"{value:.4g}"
+            numbers.append(f"{text} ± {std:.2g}" if std else text)
+        lines.append([point["method"], *(str(point[key]) for key in keys), *numbers])
+    return header, lines
+
+
 def draw_sweep(
-    path: Path, family: str, table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame
+    path: Path, title: str, table: pd.DataFrame, keys: Sequence[str], summary: pd.DataFrame
 ) -> None:
-    """sweep.png: a panel for label accuracy and each view of a `sweep_table`, against the first of
-    the sweep's keys; `summary` has the names of metrics."""
+    """Draw sweep.png: a panel for label accuracy and each view, against the first key.
+
+    Args:
+        path: of the picture.
+        title: of the environment.
+        table: of `sweep_table`.
+        keys: dotted keys of the sweep.
+        summary: has the names of metrics.
+    """
     along, *others = keys
     panels = _panels(table, summary)
-    figure = Figure(figsize=(4.6 * len(panels), 4.2), layout="constrained")
-    figure.suptitle(f"{family_name(family)}: sweep over {', '.join(map(symbol, keys))}")
-    for number, (column, title) in enumerate(panels.items()):
+    figure = Figure(figsize=(4.2 * len(panels) + LEGEND_INCHES, 4.2), layout="constrained")
+    figure.suptitle(f"{title}: sweep over {', '.join(map(symbol, keys))}")
+    for number, (column, label) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), number + 1)
         _draw_panel(axes, table, column, along, others)
-        axes.set_ylabel(title)
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    save(path, figure)
+        axes.set_ylabel(label)
+    save_with_legend(path, figure, figure.axes)
 
 
 def _column(mode: str, subset: str) -> str:
@@ -64,9 +89,9 @@ def _column(mode: str, subset: str) -> str:
 
 
 def _panels(table: pd.DataFrame, summary: pd.DataFrame) -> Mapping[str, str]:
-    """Titles of vertical axes by column; labels only where they differ between points."""
+    """Return titles of vertical axes by column; labels only where they differ between points."""
     panels = {}
-    if "label_accuracy" in table and table["label_accuracy"].nunique() > 1:
+    if table["label_accuracy"].nunique() > 1:
         panels["label_accuracy"] = "label accuracy"
     for mode, subset in VIEWS:
         if (column := _column(mode, subset)) in table:
@@ -77,7 +102,7 @@ def _panels(table: pd.DataFrame, summary: pd.DataFrame) -> Mapping[str, str]:
 def _draw_panel(
     axes: Axes, table: pd.DataFrame, column: str, along: str, others: Sequence[str]
 ) -> None:
-    """One line for each method and combination of the other settings."""
+    """Draw one line for each method and combination of the other settings."""
     numeric = all(isinstance(value, int | float) for value in table[along])
     for names, points in table.groupby(["method", *others], sort=False, dropna=False):
         method, *values = names

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import DivergedError
-from sad_hpc.storage.run import Run
 
 METRICS = "metrics.jsonl"
 CURVES = ("holdout_loss", "holdout_accuracy", "excess_loss", "told_accuracy", "step")
@@ -21,9 +20,9 @@ Epochs = dict[int, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Training:
-    """One method's training curves."""
+    """One row's training curves."""
 
-    method: str
+    row: str
     seeds: tuple[int, ...]
     epochs: NDArray[np.int64]
     """(E,): the epochs that every seed has, from 1."""
@@ -32,7 +31,8 @@ class Training:
     holdout_accuracy: NDArray[np.float64]
     """(seeds, E), fraction of labels."""
     excess_loss: NDArray[np.float64]
-    """(seeds, E), nats: the hold-out loss less the ideal learner's; NaN where that is not known."""
+    """(seeds, E), nats: the hold-out loss less the Bayes-optimal learner's; NaN where that is not
+    known."""
     told_accuracy: NDArray[np.float64]
     """(seeds, E), fraction of the labels whose context leaves a single task possible; NaN where it
     was not measured."""
@@ -40,33 +40,41 @@ class Training:
     """(E,): optimizer steps until the end of each epoch; NaN where they were not written."""
 
 
-def read_training(run: Run, elements: Sequence[tuple[str, int]]) -> list[Training]:
-    """The training curves of each method; a seed whose metrics are gone is left out of `seeds`.
+def training_curves(seeds: Sequence[tuple[str, int, Epochs]]) -> list[Training]:
+    """Return the training curves of each row.
 
-    Raises:
-        DivergedError: a training has diverged.
+    Args:
+        seeds: row, seed and curves of each trained model; models without curves are left out.
     """
     found: dict[str, dict[int, Epochs]] = {}
-    for method, seed in elements:
-        if epochs := read_epochs(run.checkpoint(method, seed).path / METRICS):
-            found.setdefault(method, {})[seed] = epochs
-    return [_curves(run, method, seeds) for method, seeds in found.items()]
+    for row, seed, epochs in seeds:
+        if epochs:
+            found.setdefault(row, {})[seed] = epochs
+    return [_curves(row, epochs) for row, epochs in found.items()]
 
 
-def _curves(run: Run, method: str, found: dict[int, Epochs]) -> Training:
-    for seed, epochs in found.items():
-        if not all(math.isfinite(loss) for loss, *_ in epochs.values()):
-            folder = run.checkpoint(method, seed).path
-            raise DivergedError(
-                f"{method} seed {seed} has diverged: {folder / METRICS} holds losses that are not "
-                f"finite; remove {folder} and its evaluation, {DivergedError.REMEDY}"
-            )
+def _curves(row: str, found: dict[int, Epochs]) -> Training:
     common = sorted(set.intersection(*(set(epochs) for epochs in found.values())))
     curves = np.array([[epochs[epoch] for epoch in common] for epochs in found.values()])
     curves = curves.reshape(len(found), len(common), len(CURVES))
     loss, accuracy, excess, told, steps = np.moveaxis(curves, -1, 0)
     # Seeds differ in nothing that decides the steps of an epoch.
-    return Training(method, tuple(found), np.array(common), loss, accuracy, excess, told, steps[0])
+    return Training(row, tuple(found), np.array(common), loss, accuracy, excess, told, steps[0])
+
+
+def read_finite_epochs(folder: Path) -> Epochs:
+    """Return the curves in a model's folder; see `read_epochs`.
+
+    Raises:
+        DivergedError: the training has diverged.
+    """
+    epochs = read_epochs(folder / METRICS)
+    if not all(math.isfinite(loss) for loss, *_ in epochs.values()):
+        raise DivergedError(
+            f"{folder / METRICS} holds losses that are not finite: the training has diverged. "
+            f"Remove {folder} and its evaluation, {DivergedError.REMEDY}"
+        )
+    return epochs
 
 
 def read_epochs(path: Path) -> Epochs:

@@ -1,6 +1,6 @@
-"""training.png: how far every row's training has come."""
+"""training.png: loss and label accuracy on held-out training tasks, by optimizer step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.canvas import count_along, draw_band, make_panels, save_with_legend
-from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.styles import method_label, row_styles
+from sad_hpc.aggregate.canvas import (
+    Style,
+    count_along,
+    draw_band,
+    make_panels,
+    row_label,
+    save_with_legend,
+)
 from sad_hpc.aggregate.training import Training
 
 
@@ -26,33 +31,50 @@ class Panel:
 
 
 def training_panels(training: Sequence[Training]) -> list[Panel]:
-    """On held-out training tasks: the excess loss of the rows that have an ideal, the loss of the
-    others, and label accuracies."""
-    excess = {one.method: one.excess_loss for one in training if _known(one.excess_loss)}
-    others = {one.method: one.holdout_loss for one in training if one.method not in excess}
-    accuracy = {one.method: 100 * one.holdout_accuracy for one in training}
-    told = {one.method: 100 * one.told_accuracy for one in training if _known(one.told_accuracy)}
+    """Return the panels: the excess loss of the rows whose Bayes-optimal loss is known, the loss of
+    the others, and label accuracies."""
+    excess = {one.row: one.excess_loss for one in training if _known(one.excess_loss)}
+    others = {one.row: one.holdout_loss for one in training if one.row not in excess}
+    accuracy = {one.row: 100 * one.holdout_accuracy for one in training}
+    told = {one.row: 100 * one.told_accuracy for one in training if _known(one.told_accuracy)}
     panels = [
-        Panel("hold-out loss beyond the ideal learner's (nats)", excess, logarithmic=True),
+        Panel("excess hold-out loss (nats)", excess, logarithmic=True),
         Panel("hold-out loss (nats)", others),
         Panel("hold-out label accuracy (%)", accuracy),
-        Panel("the same, where the context tells the task (%)", told),
+        Panel("accuracy where the context tells the task (%)", told),
     ]
     return [panel for panel in panels if panel.curves]
 
 
-def draw_training(path: Path, family: str, training: Sequence[Training]) -> None:
-    """training.png, by optimizer step, or by epoch where a row's steps were not written."""
+def distinct_trainings(training: Sequence[Training]) -> list[Training]:
+    """Drop rows that share their models with an earlier row."""
+    kept: list[Training] = []
+    for one in training:
+        if not any(np.array_equal(one.holdout_loss, other.holdout_loss) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def draw_training(
+    path: Path, title: str, training: Sequence[Training], styles: Mapping[str, Style]
+) -> None:
+    """Draw training.png, by epoch if a row's steps are not known.
+
+    Args:
+        path: of the picture.
+        title: of the environment.
+        training: the rows to draw.
+        styles: of the experiment's rows.
+    """
     shown = training_panels(training)
     by_step = all(np.isfinite(one.steps).all() for one in training)
-    figure, panels = make_panels(len(shown), f"{family_name(family)}, pretraining")
-    styles = row_styles(one.method for one in training)
+    figure, panels = make_panels(len(shown), f"{title}, pretraining")
     for axes, panel in zip(panels, shown, strict=True):
         for one in training:
-            if (curves := panel.curves.get(one.method)) is not None:
-                label = method_label(one.method, len(one.seeds))
+            if (curves := panel.curves.get(one.row)) is not None:
+                label = row_label(one.row, len(one.seeds))
                 columns = one.steps if by_step else one.epochs
-                draw_band(axes, columns, curves, styles[one.method], label)
+                draw_band(axes, columns, curves, styles[one.row], label)
         axes.set_ylabel(panel.label)
         if by_step:
             _along_steps(axes, [one.steps for one in training])
@@ -64,7 +86,7 @@ def draw_training(path: Path, family: str, training: Sequence[Training]) -> None
 
 
 def _along_steps(axes: Axes, steps: Sequence[NDArray[np.float64]]) -> None:
-    """A logarithmic axis, the same in all panels: rows may differ a hundredfold."""
+    """Make a logarithmic axis that all panels share: rows may differ a hundredfold."""
     every = np.concatenate(steps)
     axes.set_xscale("log")
     axes.set_xlim(every.min() / 1.1, every.max() * 1.1)
@@ -79,10 +101,9 @@ def _known(curves: NDArray[np.float64]) -> bool:
 
 
 def _by_magnitude(axes: Axes, curves: Sequence[NDArray[np.float64]]) -> None:
-    """A logarithmic axis from just below the least positive mean.
+    """Make a logarithmic axis from just below the least positive mean.
 
-    Where a training is at its ideal, noise takes the difference to 0 and below: there its line
-    leaves the panel.
+    A training that has converged has differences around 0, where its line leaves the panel.
     """
     means = np.concatenate([each.mean(axis=0) for each in curves])
     axes.set_yscale("log", nonpositive="clip")

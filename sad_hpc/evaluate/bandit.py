@@ -21,7 +21,7 @@ from sad_hpc.evaluate.bandit_policies import (
     play,
 )
 from sad_hpc.evaluate.policy import Trained, answers, greedy, sampled
-from sad_hpc.evaluate.result import Measure, ModeResult
+from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.memory import Memory
@@ -145,7 +145,7 @@ def _offline_references(
         "optimal": np.zeros(actions.shape, np.float32),
         "random": random.repeat(actions.shape[1], axis=1),
         "empirical mean": gaps(means, offline_empirical_mean(actions, rewards, means.shape[1])),
-        "ideal": gaps(means, offline_ideal(family, actions, rewards)),
+        BAYES_OPTIMAL: gaps(means, offline_ideal(family, actions, rewards)),
     }
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.ideal.arms import posterior_draws, posterior_means
 from sad_hpc.tasks.bandit import BanditFamily
 
@@ -87,7 +88,7 @@ class Thompson(Tally):
 POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPolicy]] = {
     "empirical mean": EmpiricalMean,
     "UCB": UCB,
-    "ideal": Thompson,
+    BAYES_OPTIMAL: Thompson,
 }
 
 

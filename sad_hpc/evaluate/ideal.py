@@ -15,6 +15,7 @@ from sad_hpc.distill.block import Transitions
 from sad_hpc.evaluate.episode import as_numbers
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.ideal.posterior import Posterior, Weights, after_all, consistent, together
 from sad_hpc.model.context import Context
@@ -58,9 +59,10 @@ def ideal_returns(
         generator,
     )
     rewards = (seen.rewards > 0).sum(axis=1, keepdims=True, dtype=np.int32)
+    of_episodes, of_history = (f"{BAYES_OPTIMAL}, {kind}" for kind in ("episodes", "history"))
     return {
-        "offline": ("ideal" if given else "ideal, episodes", offline, rewards),
-        "online": ("ideal" if forgetful else "ideal, history", online, online_rewards),
+        "offline": (BAYES_OPTIMAL if given else of_episodes, offline, rewards),
+        "online": (BAYES_OPTIMAL if forgetful else of_history, online, online_rewards),
     }
 
 

@@ -11,6 +11,9 @@ MODES = ("offline", "online")
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
 """By metric."""
+BAYES_OPTIMAL = "Bayes-optimal"
+"""The reference that answers by the exact posterior; `, history` or `, episodes` follows its name
+where it has another memory or other contexts."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class Result:
     """One element's result file."""
 
     path: Path
-    method: str
-    """Of a copy in a results folder: the row of its tables."""
+    row: str
+    """The row's name in tables; in an element's own file the method."""
     seed: int
     task_family: str
     signature: str

@@ -115,7 +115,7 @@ def read_result(path: Path) -> Result:
                 raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,
-                method=read_attribute(file, "row" if "row" in file.attrs else "method", str),
+                row=read_attribute(file, "method", str),
                 seed=read_attribute(file, "seed", int),
                 task_family=read_attribute(file, "task_family", str),
                 signature=read_attribute(file, "signature", str),
@@ -127,6 +127,12 @@ def read_result(path: Path) -> Result:
         raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
     except KeyError as error:
         raise _unusable(path, f"is incomplete ({error.args[0]})") from error
+
+
+def read_tasks(path: Path) -> dict[str, NDArray[Any]]:
+    """Read which test tasks a result file is of: `index` (n,) and `parameters` (n, p)."""
+    with h5py.File(path, "r") as file:
+        return {name: read_numbers(file, f"tasks/{name}") for name in ("index", "parameters")}
 
 
 def _unusable(path: Path, reason: str) -> SadError:
@@ -158,8 +164,7 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
         _read_references(file, mode),
         _read_references(file, mode + OF_CONTEXTS),
     )
-    _check_measure(path, mode, measure, read_attribute(group, "higher_is_better", bool))
-    _check_arrays(path, mode, result)
+    check_mode(path, mode, result, read_attribute(group, "higher_is_better", bool))
     return result
 
 
@@ -178,6 +183,16 @@ def _group(group: Any, name: str) -> Any:
     if not isinstance(found, h5py.Group):
         raise ValueError(f"{name} is no group")
     return found
+
+
+def check_mode(path: Path, mode: str, result: ModeResult, higher_is_better: bool) -> None:
+    """Check that the arrays of a mode fit each other and its measure.
+
+    Raises:
+        SadError: they do not.
+    """
+    _check_measure(path, mode, result.measure, higher_is_better)
+    _check_arrays(path, mode, result)
 
 
 def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bool) -> None:

@@ -38,6 +38,8 @@ class Experiment(Section, Generic[TaskT]):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     """Folder under runs/ and results/."""
+    question: str = transient("")
+    """The question that the experiment answers, in a sentence for its page and the index."""
     task: TaskT
     data: DataConfig
     methods: list[str] = Field(min_length=1)

@@ -103,9 +103,14 @@ def sweep_variants(
     found = {}
     for method, values in itertools.product(methods, itertools.product(*sweep.values())):
         point = dict(zip(sweep, values, strict=True))
-        settings = ", ".join(f"{symbol(key)} = {value}" for key, value in point.items())
-        found[f"{method}, {settings}"] = Variant(method, point)
+        found[point_name(method, point)] = Variant(method, point)
     return found
+
+
+def point_name(method: str, point: Mapping[str, Any]) -> str:
+    """Return the name of a sweep's row, such as `SAD, N = 7`."""
+    settings = ", ".join(f"{symbol(key)} = {value}" for key, value in point.items())
+    return f"{method}, {settings}"
 
 
 def slug(row: str) -> str:

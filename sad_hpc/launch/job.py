@@ -203,7 +203,7 @@ def _call_stage(step: Step, results: Path) -> None:
     if step.stage == "collect":
         collect_with_policy(step.run)
     elif step.stage == "aggregate":
-        from sad_hpc.aggregate import aggregate
+        from sad_hpc.aggregate.stage import aggregate
 
         aggregate(step.run, results)
     else:

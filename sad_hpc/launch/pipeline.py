@@ -18,7 +18,7 @@ from sad_hpc.launch.scripts import write_scripts
 from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
-from sad_hpc.storage.files import file_size, read_json
+from sad_hpc.storage.files import read_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.run import Run, StageFolder
@@ -176,7 +176,7 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
     made = read_json(folder / "provenance.json") or {}
     if made.get("signature") != run.experiment.aggregate_signature():
         return True
-    if any(file_size(folder / name) != size for name, size in made.get("files", {}).items()):
+    if not all((folder / name).exists() for name in made.get("files", [])):
         return True
     read = made.get("stages") or {}
     return not all(
@@ -235,7 +235,7 @@ def _say_skipped(steps: list[Step]) -> None:
 
 
 def _print_results(folder: Path) -> None:
-    from sad_hpc.aggregate import headline_table
+    from sad_hpc.aggregate.readme import headline_table
 
     print(headline_table(folder))
     print(f"tables and figures: {folder}")

@@ -1,0 +1,232 @@
+"""The comparison as Markdown and LaTeX: values, percentages as the paper has them, and SAD against
+its oracle."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from sad_hpc.aggregate.comparison import CHANCE, NOTHING, PAPER, better_by, contenders
+from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
+from sad_hpc.aggregate.summary import mean_and_std, number
+from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
+from sad_hpc.experiment.methods import BASELINES
+
+AT_CHANCE = "at chance"
+TEX = r"""\begin{table}[ht]
+\centering
+\caption{%s}
+\label{tab_%s_%s}
+\begin{tabular}{%s}
+\hline\hline
+%s
+\hline
+%s
+\hline\hline
+\end{tabular}
+\end{table}
+"""
+VALUES_HEADER = [
+    "Environment",
+    "Row",
+    "Mean ± std",
+    "95 % interval",
+    "Of Bayes-optimal",
+    "From random to optimal",
+    "Paper, implied",
+]
+PERCENT_HEADER = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
+ORACLE_HEADER = ["Environment", "Rows", "Better by", "95 % interval", "Over seeds"]
+VALUES_TEXT = (
+    "Mean ± standard deviation over seeds, and the 95 % bootstrap interval of the mean. "
+    "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
+    "for suboptimality and regret, the excess over its loss. "
+    "From random to optimal: (value - random) / (optimal - random). "
+    f'"{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or less than '
+    f"{100 * CHANCE:.0f} % with a 95 % t interval over seeds that includes random play. "
+    "Paper, implied: the paper prints percentages only; these values follow if its AD plays at "
+    f"random and random play returns what ours does. {NOT_COMPUTED}: not known."
+)
+PERCENT_TEXT = (
+    "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
+    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
+    f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
+    f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
+    "paper."
+)
+ORACLE_TEXT = (
+    "The same measure over the oracle with the same training and optimal labels, with Fieller's "
+    "95 % interval: paired by seed where both rows have the same seeds, Welch's otherwise."
+)
+
+
+def value_cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the lines below VALUES_HEADER: each environment and policy with numbers."""
+    return [_value_line(row) for _, row in table[table["mean"].notna()].iterrows()]
+
+
+def _value_line(row: pd.Series) -> list[str]:
+    """Such as `Darkroom (return)`, `SAD`, `26.64 ± 0.62`, `[26.16, 27.12]`, `62.5 %`, `60.1 %` and
+    `34.05`."""
+    metric, interval = row["metric"], NOT_COMPUTED
+    if row["n_seeds"] > 1 and row["ci_low"] < row["ci_high"]:
+        interval = f"[{number(metric, row['ci_low'])}, {number(metric, row['ci_high'])}]"
+    return [
+        f"{row['environment']} ({metric})",
+        row["row"],
+        mean_and_std(row),
+        interval,
+        _of_bayes(row),
+        AT_CHANCE if row["at_chance"] else _share(row["share_of_optimum"]),
+        NOT_COMPUTED
+        if math.isnan(row["implied_by_paper"])
+        else number(metric, row["implied_by_paper"]),
+    ]
+
+
+def _of_bayes(row: pd.Series) -> str:
+    """`94.7 %` of a return; `+7.80` of a loss."""
+    excess = row["excess_over_bayes"]
+    if math.isnan(excess):
+        return _share(row["share_of_bayes"])
+    return ("+" if excess >= 0 else "") + number(row["metric"], excess)
+
+
+def _share(value: float) -> str:
+    return NOT_COMPUTED if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the lines below ORACLE_HEADER."""
+    rows = []
+    for _, row in table[table["over_oracle"].notna()].iterrows():
+        ends = row["over_oracle_low"], row["over_oracle_high"]
+        interval = NOT_COMPUTED if any(map(math.isnan, ends)) else " to ".join(map(_percent, ends))
+        rows.append(
+            [
+                str(row["environment"]),
+                f"{row['row']} vs {row['oracle']}",
+                _percent(row["over_oracle"]),
+                interval,
+                "paired" if row["paired"] else "Welch",
+            ]
+        )
+    return rows
+
+
+def percent_cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the lines below PERCENT_HEADER, with cells such as `149.0 % (paper 149.3 %)`.
+
+    All environments and their average come first, then the same for every other row of SAD.
+    """
+    rows = []
+    for name in contenders(table["row"].tolist()):
+        for environment, part in table.groupby("environment", sort=False):
+            by_method = part.set_index("row", drop=False)
+            if name in ("SAD", *by_method.index) or environment == AVERAGE:
+                cells = [_percent_cell(table, by_method, name, baseline) for baseline in BASELINES]
+                rows.append([_title(str(environment), name), *cells])
+    return rows
+
+
+def _percent_cell(table: pd.DataFrame, part: pd.DataFrame, contender: str, baseline: str) -> str:
+    if baseline not in part.index:
+        return NOT_COMPUTED
+    row, column, remarks = part.loc[baseline], better_by(contender), []
+    ours = AT_CHANCE if row["at_chance"] else _percent(row[column])
+    if row["environment"] == AVERAGE and ours != NOT_COMPUTED:
+        own = table[table["environment"].isin(FAMILY_NAMES.values())]
+        averaged = own.loc[own["row"] == baseline, column].count()
+        remarks.append(f"{averaged} of {len(FAMILY_NAMES)}")
+    if contender == "SAD":
+        remarks.append(f"paper {_percent(row[PAPER])}")
+    return f"{ours} ({'; '.join(remarks)})" if remarks else ours
+
+
+def _title(environment: str, contender: str) -> str:
+    """`Darkroom`, or `Darkroom: SAD, N_ep = 64` of a variant."""
+    return environment if contender == "SAD" else f"{environment}: {contender}"
+
+
+def _percent(value: float) -> str:
+    if math.isnan(value):
+        return NOT_COMPUTED
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.1f} %"
+
+
+def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
+    """Return values, percentages and oracles as Markdown, with `notes` at its top."""
+    parts = [
+        f"### Every row, {mode}",
+        *notes,
+        VALUES_TEXT,
+        markdown_table(VALUES_HEADER, value_cells(table)),
+        f"### Improvement of SAD over each baseline, {mode}, beside the paper's",
+        PERCENT_TEXT,
+        markdown_table(PERCENT_HEADER, percent_cells(table)),
+    ]
+    if oracles := oracle_cells(table):
+        title = f"### SAD against its oracle, {mode}"
+        parts += [title, ORACLE_TEXT, markdown_table(ORACLE_HEADER, oracles)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return the `comparison` of each mode as one CSV table."""
+    parts = [table.assign(mode=mode) for mode, table in tables.items()]
+    return pd.concat(parts, ignore_index=True).to_csv(index=False)
+
+
+def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
+    """Return the same as LaTeX tables; that of percentages has the paper's layout."""
+    pages = [
+        _values_latex(value_cells(table), mode, notes),
+        _percent_latex(percent_cells(table), mode, notes),
+    ]
+    if oracles := oracle_cells(table):
+        caption = f"SAD compared to its oracle in the {mode} evaluation."
+        lines = "\n".join(map(_latex_line, oracles))
+        header = _latex_line(ORACLE_HEADER)
+        pages.append(TEX % (_latex(caption), "oracle", mode, "ll|rrl", header, lines))
+    return "\n".join(pages)
+
+
+def _values_latex(cells: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
+    """A rule stands between environments."""
+    lines: list[str] = []
+    for before, line in zip([None, *cells], cells, strict=False):
+        if before is not None and before[0] != line[0]:
+            lines.append(r"\hline")
+        lines.append(_latex_line(line))
+    caption = " ".join([f"Every row in the {mode} evaluation.", *notes])
+    header = _latex_line(VALUES_HEADER)
+    return TEX % (_latex(caption), "values", mode, "ll|rcrrr", header, "\n".join(lines))
+
+
+def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
+    title = f"Performance improvements of SAD compared to baselines in the {mode} evaluation"
+    caption = " ".join([f"{title}, beside the paper's.", *notes])
+    lines = []
+    for cells in rows:
+        if cells[0].partition(":")[0] == AVERAGE:
+            lines += [r"\hline", _latex_line(cells), r"\hline"]
+        else:
+            lines.append(_latex_line([rf"\emph{{{cells[0]}}}", *cells[1:]]))
+    header = _latex_line(PERCENT_HEADER)
+    if lines and lines[-1] == r"\hline":
+        lines.pop()  # the table ends with lines of its own
+    return TEX % (_latex(caption), "compare", mode, "c|ccc|c", header, "\n".join(lines))
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return r" & ".join(_latex(cell) for cell in cells) + r" \\"
+
+
+def _latex(text: str) -> str:
+    text = text.replace("*", "$^*$").replace("_", r"\_").replace(NOT_COMPUTED, "--")
+    text = text.replace("±", r"$\pm$")
+    text = re.sub(r"(-?\d+(?:\.\d)?) %", r"$\1\\%$", text)
+    return re.sub(r"(-?)∞", r"$\1\\infty$", text)

@@ -1,0 +1,207 @@
+"""All experiments of a results folder: an index, one page, and the tables of the paper."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from sad_hpc.aggregate.comparison import comparison
+from sad_hpc.aggregate.comparison_text import (
+    ORACLE_HEADER,
+    ORACLE_TEXT,
+    PERCENT_HEADER,
+    PERCENT_TEXT,
+    VALUES_HEADER,
+    VALUES_TEXT,
+    oracle_cells,
+    percent_cells,
+    value_cells,
+)
+from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
+from sad_hpc.aggregate.paper import FAMILY_NAMES
+from sad_hpc.aggregate.readme import render, write_page
+from sad_hpc.aggregate.results_file import RESULTS
+from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
+from sad_hpc.aggregate.series import is_learner
+from sad_hpc.aggregate.summary import headline_cells, mean_and_std, number, pick
+from sad_hpc.aggregate.tables import NOT_COMPUTED
+from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
+from sad_hpc.experiment.methods import BASELINES
+from sad_hpc.storage.files import lies_in
+
+PAGE, INDEX = "report.html", "README.md"
+PAPER_GROUP = "paper"
+"""The folder of experiments that stand beside the paper's tables; without it, those at the top."""
+DEEPEST = 2
+"""Folders between the results folder and results.h5."""
+ONLINE_HEADER = [
+    "environment", "measure", "SAD", "SAD+", "best baseline", "oracle", "Bayes-optimal", "random",
+]  # fmt: skip
+
+
+def overview(results: Path) -> Path:
+    """Make the pages of all experiments again, an index README.md and report.html.
+
+    Args:
+        results: the folder of all results.
+
+    Returns:
+        the path of report.html.
+
+    Raises:
+        SadError: there is no experiment, or one is a link or not what aggregate writes.
+    """
+    found = find_results(results)
+    for one in found:
+        render(one.folder, one.folder)
+    chosen = beside_the_paper(results, found)
+    notes = [note for one in found for note in one.notes]
+    write_page(
+        results / INDEX,
+        "index.md.jinja",
+        groups=_groups(results, found),
+        notes=notes,
+        page=PAGE,
+    )
+    tables = {mode: _comparison(chosen, mode) for mode in MODES}
+    oracles = {mode: oracle_cells(table) for mode, table in tables.items()}
+    path = results / PAGE
+    write_page(
+        path,
+        "report.html.jinja",
+        online=(ONLINE_HEADER, [online_line(one) for one in chosen]),
+        values_text=VALUES_TEXT,
+        values={mode: (VALUES_HEADER, value_cells(table)) for mode, table in tables.items()},
+        percent_text=PERCENT_TEXT,
+        percent={mode: (PERCENT_HEADER, percent_cells(table)) for mode, table in tables.items()},
+        oracle_text=ORACLE_TEXT,
+        oracles={mode: (ORACLE_HEADER, cells) for mode, cells in oracles.items() if cells},
+        chosen=[_experiment(one, results) for one in chosen],
+        experiments=[_experiment(one, results) for one in found],
+        notes=notes,
+    )
+    return path
+
+
+def find_results(results: Path) -> list[ResultsFolder]:
+    """Return all experiments below a folder, those of the paper's task families first.
+
+    Raises:
+        SadError: there is none, or one is a link to a folder elsewhere.
+    """
+    patterns = ["/".join(["*"] * depth) for depth in range(1, DEEPEST + 1)]
+    paths = [path for pattern in patterns for path in results.glob(f"{pattern}/{RESULTS}")]
+    found = []
+    for path in sorted(paths):
+        if not lies_in(path.parent, results):
+            raise SadError(
+                f"{path.parent} is a link to a folder elsewhere, which the page would show to its "
+                "readers: copy that folder, or move the link aside"
+            )
+        found.append(ResultsFolder(path.parent))
+    if not found:
+        raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
+    order = list(FAMILY_NAMES)
+    return sorted(found, key=lambda one: (*order, one.family).index(one.family))
+
+
+def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[ResultsFolder]:
+    """Return the experiments whose numbers stand beside the paper's: one for each task family.
+
+    They lie in the folder `paper`, if it is there, else directly in `results`.  Of several
+    experiments of a family, the one that is named after the family is taken, else the first.
+    """
+    group = results / PAPER_GROUP
+    inside = [one for one in found if one.folder.parent == group]
+    inside = inside or [one for one in found if one.folder.parent == results] or list(found)
+    chosen: dict[str, ResultsFolder] = {}
+    for one in inside:
+        if one.family not in chosen or one.folder.name == one.family:
+            chosen[one.family] = one
+    return list(chosen.values())
+
+
+def comparison_tables(results: Path) -> dict[str, pd.DataFrame]:
+    """Return the `comparison` of the experiments beside the paper's, by mode."""
+    chosen = beside_the_paper(results, find_results(results))
+    return {mode: _comparison(chosen, mode) for mode in MODES}
+
+
+def _comparison(chosen: Sequence[ResultsFolder], mode: str) -> pd.DataFrame:
+    return comparison([one.summary for one in chosen], mode, [one.seeds for one in chosen])
+
+
+def online_line(one: ResultsFolder) -> list[str]:
+    """Return an experiment's line below ONLINE_HEADER."""
+    online = pick(one.summary, "online", "all").set_index("row")
+    metric = online["metric"].iloc[0]
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+
+    def told(name: str | None) -> str:
+        return mean_and_std(online.loc[name]) if name in online.index else NOT_COMPUTED
+
+    def mean(name: str | None) -> str:
+        return number(metric, online.loc[name, "mean"]) if name in online.index else NOT_COMPUTED
+
+    known = [name for name in BASELINES if name != "DPT*" and name in online.index]
+    best = max(known, key=lambda name: sign * online.loc[name, "mean"], default=None)
+    oracle = "DPT*+" if "DPT*+" in online.index else "DPT*"
+    learner = next((name for name in online.index if is_learner(name)), None)
+    return [
+        one.results.title,
+        f"{metric} {'↑' if sign > 0 else '↓'}",
+        told("SAD"),
+        told("SAD+"),
+        f"{told(best)} ({best})" if best else NOT_COMPUTED,
+        f"{told(oracle)} ({oracle})" if oracle in online.index else NOT_COMPUTED,
+        mean(learner),
+        mean("random"),
+    ]
+
+
+def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any]]:
+    """Return the folders of the index, each with the lines of its experiments."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    for one in found:
+        parent = os.fsencode(one.folder.parent.relative_to(results)).decode(errors="replace")
+        groups.setdefault("" if parent == "." else parent, []).append(
+            {
+                "name": one.name,
+                "link": _link(one.folder, results) + "/README.md",
+                "environment": one.results.title,
+                "question": one.question or "–",
+                "seeds": ", ".join(sorted({str(each.seed) for each in one.results.results})),
+            }
+        )
+    return [{"name": name, "experiments": lines} for name, lines in sorted(groups.items())]
+
+
+def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:
+    return {
+        "id": _link(one.folder, results),
+        "anchor": os.fsencode(one.folder.relative_to(results)).decode(errors="replace"),
+        "name": one.name,
+        "environment": one.results.title,
+        "question": one.question,
+        "headline": headline_cells(one.summary),
+        "pictures": [
+            {"title": title, "link": _link(one.folder / name, results)}
+            for name, title in PICTURES.items()
+            if one.has(name)
+        ],
+        "file": _link(one.folder / RESULTS, results),
+        "provenance": one.provenance,
+        "stages": (STAGE_HEADER, describe_stages(one.provenance)),
+        "config": one.config_text,
+    }
+
+
+def _link(file: Path, results: Path) -> str:
+    """Return the address of a file from the page, with all special characters quoted."""
+    return quote(os.fsencode(file.relative_to(results)))
+
+

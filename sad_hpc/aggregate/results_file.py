@@ -1,0 +1,378 @@
+"""results.h5: every value of an experiment in one file, which plain h5py reads.
+
+    /                                  attrs format_version experiment title trained_title
+                                       task_family horizon has_episodes digest, and as JSON
+                                       sweep config missing
+    rows/<slug>/                       attrs row order method settings (JSON) label_accuracy
+                                       context_transitions label_transitions
+    rows/<slug>/seeds/<seed>/          attrs signature commit
+        offline/  online/              attrs metric axis headline higher_is_better
+            steps (K)  values (n, K)  context_rewards (n, K)
+            references/<name>/         values (n, K)  context_rewards (n, K)
+        training/                      epochs (E)  steps (E)  holdout_loss (E) ...
+        tasks/                         index (n)  parameters (n, p)
+    references/<name>/seeds/<seed>/<mode>/    the same as beside the first row that has it
+
+Equal arrays are stored once: HDF5's hard links show them in every place.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.aggregate.training import CURVES, Epochs
+from sad_hpc.errors import SadError
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
+from sad_hpc.evaluate.result_file import check_mode
+from sad_hpc.experiment.rows import slug
+from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
+
+FORMAT_VERSION = 1
+RESULTS = "results.h5"
+TEXTS = ("experiment", "title", "trained_title", "task_family", "sweep", "config", "missing")
+SMALL_BYTES = 2048
+"""Arrays below this size are stored as they are: a chunk's bookkeeping would be larger."""
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """What a row of the tables is, and what it was trained on."""
+
+    row: str
+    method: str
+    settings: Mapping[str, Any]
+    """Differences from the experiment's config, by dotted key."""
+    label_accuracy: float = float("nan")
+    """Share of training labels that are optimal actions; NaN where it is not known."""
+    context_transitions: float = float("nan")
+    """Environment transitions of a training task's context."""
+    label_transitions: float = float("nan")
+    """Environment transitions of all labels of a training task."""
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One trained model of a row: its values on every test task, and its training curves."""
+
+    result: Result
+    commit: str
+    """Git commit of its evaluation; empty where it is not known."""
+    tasks: Mapping[str, NDArray[Any]]
+    """`index` (n,) and `parameters` (n, p) of the test tasks."""
+    training: Epochs
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """The content of results.h5."""
+
+    experiment: str
+    title: str
+    """Name of the environment in pages and figures."""
+    trained_title: str
+    """Name of the environment of the training, which may be another one."""
+    task_family: str
+    horizon: int
+    """T: transitions in a context."""
+    has_episodes: bool
+    """Whether AD and DIT are trained on contexts of their own kind, which are episodes."""
+    sweep: list[str]
+    """Dotted keys of a sweep; the first one is the horizontal axis of its figure."""
+    config: Mapping[str, Any]
+    missing: list[tuple[str, int]]
+    """The (row, seed)s without a result."""
+    rows: Mapping[str, RowFacts]
+    seeds: list[SeedResult]
+
+    @property
+    def results(self) -> list[Result]:
+        """The values of every (row, seed)."""
+        return [each.result for each in self.seeds]
+
+
+def write_results(path: Path, found: ExperimentResults) -> None:
+    """Write results.h5 in one step."""
+
+    def fill(file: h5py.File) -> None:
+        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["horizon"] = found.horizon
+        file.attrs["has_episodes"] = found.has_episodes
+        for name, text in _texts(found).items():
+            file.attrs[name] = text
+        store = _Store()
+        for number, (row, facts) in enumerate(found.rows.items()):
+            group = file.create_group(f"rows/{slug(row)}")
+            group.attrs.update(_facts(facts), order=number)
+        for each in found.seeds:
+            group = file.create_group(f"rows/{slug(each.result.row)}/seeds/{each.result.seed}")
+            _write_seed(store, group, each)
+            _link_references(file, group, each.result.seed)
+        file.attrs["digest"] = _digest(found)
+
+    write_file(path, fill)
+
+
+class _Store:
+    """Stores each distinct array of a file once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, h5py.Dataset] = {}
+
+    def put(self, group: h5py.Group, name: str, array: NDArray[Any]) -> None:
+        content = f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        key = hashlib.blake2b(content).digest()
+        if key in self._known:
+            group[name] = self._known[key]
+            return
+        filters: dict[str, Any] = {}
+        if array.nbytes >= SMALL_BYTES:
+            filters = {"chunks": array.shape, "compression": 9, "shuffle": True}
+        self._known[key] = group.create_dataset(name, data=array, **filters)
+
+
+def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
+    group.attrs.update(signature=each.result.signature, commit=each.commit)
+    for mode, part in each.result.modes.items():
+        place = group.create_group(mode)
+        measure = part.measure
+        place.attrs.update(
+            metric=measure.metric,
+            higher_is_better=HIGHER_IS_BETTER[measure.metric],
+            axis=measure.axis,
+            headline=measure.headline,
+        )
+        for name, array in _mode_arrays(part):
+            store.put(place, name, array)
+    for name, array in _training_arrays(each.training).items():
+        store.put(group, f"training/{name}", array)
+    for name, array in each.tasks.items():
+        store.put(group, f"tasks/{name}", array)
+
+
+def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
+    for mode in MODES:
+        for name, reference in group.get(f"{mode}/references", {}).items():
+            place = f"references/{name}/seeds/{seed}/{mode}"
+            if place not in file:
+                file[place] = reference
+
+
+def _texts(found: ExperimentResults) -> dict[str, str]:
+    return {
+        "experiment": found.experiment,
+        "title": found.title,
+        "trained_title": found.trained_title,
+        "task_family": found.task_family,
+        "sweep": json.dumps(found.sweep),
+        "config": json.dumps(found.config, sort_keys=True),
+        "missing": json.dumps(found.missing),
+    }
+
+
+def _facts(facts: RowFacts) -> dict[str, Any]:
+    return {
+        "row": facts.row,
+        "method": facts.method,
+        "settings": json.dumps(dict(facts.settings), sort_keys=True),
+        "label_accuracy": float(facts.label_accuracy),
+        "context_transitions": float(facts.context_transitions),
+        "label_transitions": float(facts.label_transitions),
+    }
+
+
+def _mode_arrays(part: ModeResult) -> Iterator[tuple[str, NDArray[Any]]]:
+    """List the arrays of a mode with their places below its group."""
+    yield "steps", part.steps
+    yield "values", part.values
+    if part.context_rewards is not None:
+        yield "context_rewards", part.context_rewards
+    for name in sorted(part.references):
+        yield f"references/{name}/values", part.references[name]
+        if name in part.reference_context_rewards:
+            yield f"references/{name}/context_rewards", part.reference_context_rewards[name]
+
+
+def _training_arrays(epochs: Epochs) -> dict[str, NDArray[Any]]:
+    """Return `epochs` (E,) and one (E,) float32 array for each curve that was measured."""
+    if not epochs:
+        return {}
+    curves = np.array(list(epochs.values()), np.float32).T
+    measured = {
+        name: curve for name, curve in zip(CURVES, curves, strict=True) if not np.isnan(curve).all()
+    }
+    return {"epochs": np.array(list(epochs), np.int32), **measured}
+
+
+def _digest(found: ExperimentResults) -> str:
+    """Return a checksum of all texts and numbers."""
+    digest = hashlib.blake2b(digest_size=16)
+    attributes = [found.horizon, found.has_episodes, _texts(found)]
+    digest.update(json.dumps(attributes, sort_keys=True).encode())
+    for row in sorted(found.rows):
+        digest.update(json.dumps(_facts(found.rows[row]), sort_keys=True).encode())
+    for each in sorted(found.seeds, key=lambda one: (one.result.row, one.result.seed)):
+        result = each.result
+        digest.update(f"{result.row} {result.seed} {result.signature} {each.commit}".encode())
+        for mode in MODES:
+            digest.update(f"{mode} {result.modes[mode].measure}".encode())
+            for name, array in _mode_arrays(result.modes[mode]):
+                _add(digest, name, array)
+        for name, array in sorted(_training_arrays(each.training).items()):
+            _add(digest, name, array)
+        for name, array in sorted(each.tasks.items()):
+            _add(digest, name, array)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, array: NDArray[Any]) -> None:
+    digest.update(f"{name} {array.dtype} {array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).tobytes())
+
+
+def read_results(path: Path) -> ExperimentResults:
+    """Read and check a results.h5, which may be a stranger's.
+
+    Raises:
+        SadError: it is no such file, has another format, was altered or contradicts itself.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            version = read_attribute(file, "format_version", int)
+            if version != FORMAT_VERSION:
+                raise ValueError(f"format {version}, but only {FORMAT_VERSION} is understood")
+            found = _read(path, file)
+            if read_attribute(file, "digest", str) != _digest(found):
+                raise ValueError("altered since it was written")
+            return found
+    # TypeError: HDF5 has types that NumPy does not.
+    except (OSError, RuntimeError, TypeError, ValueError, KeyError) as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split())
+        raise SadError(
+            f"{path} is not what `sad-hpc aggregate` writes ({reason}): make it again, or move the "
+            "folder aside"
+        ) from error
+
+
+def _read(path: Path, file: h5py.File) -> ExperimentResults:
+    texts = {name: read_attribute(file, name, str) for name in TEXTS}
+    rows, seeds = {}, []
+    groups = [member(file, f"rows/{name}") for name in list(member(file, "rows"))]
+    for group in sorted(groups, key=lambda each: read_attribute(each, "order", int)):
+        facts = _read_facts(group)
+        rows[facts.row] = facts
+        for seed in list(member(group, "seeds")) if "seeds" in list(group) else []:
+            seeds.append(
+                _read_seed(path, member(group, f"seeds/{seed}"), facts, int(seed), texts)
+            )
+    if not seeds:
+        raise ValueError("no row has a result")
+    config = _json(texts["config"], dict)
+    order = list(rows)
+    missing = [(str(row), int(seed)) for row, seed in _json(texts["missing"], list)]
+    return ExperimentResults(
+        experiment=texts["experiment"],
+        title=texts["title"],
+        trained_title=texts["trained_title"],
+        task_family=texts["task_family"],
+        horizon=read_attribute(file, "horizon", int),
+        has_episodes=read_attribute(file, "has_episodes", bool),
+        sweep=[str(key) for key in _json(texts["sweep"], list)],
+        config=config,
+        missing=missing,
+        rows=rows,
+        seeds=sorted(seeds, key=lambda one: (order.index(one.result.row), one.result.seed)),
+    )
+
+
+def _json(text: str, kind: type[Any]) -> Any:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"an attribute is no JSON: {error}") from error
+    if not isinstance(content, kind):
+        raise ValueError(f"an attribute is no JSON {kind.__name__}")
+    return content
+
+
+def _read_facts(group: h5py.Group) -> RowFacts:
+    return RowFacts(
+        row=read_attribute(group, "row", str),
+        method=read_attribute(group, "method", str),
+        settings=_json(read_attribute(group, "settings", str), dict),
+        label_accuracy=read_attribute(group, "label_accuracy", float),
+        context_transitions=read_attribute(group, "context_transitions", float),
+        label_transitions=read_attribute(group, "label_transitions", float),
+    )
+
+
+def _read_seed(
+    path: Path, group: h5py.Group, facts: RowFacts, seed: int, texts: Mapping[str, str]
+) -> SeedResult:
+    modes = {mode: _read_mode(path, member(group, mode), mode) for mode in MODES}
+    result = Result(
+        path=path,
+        row=facts.row,
+        seed=seed,
+        task_family=texts["task_family"],
+        signature=read_attribute(group, "signature", str),
+        modes=modes,
+    )
+    return SeedResult(
+        result,
+        read_attribute(group, "commit", str),
+        _read_arrays(group, "tasks"),
+        _read_training(_read_arrays(group, "training")),
+    )
+
+
+def _read_arrays(group: h5py.Group, name: str) -> dict[str, NDArray[Any]]:
+    if name not in list(group):
+        return {}
+    inside = member(group, name)
+    return {part: read_numbers(inside, part) for part in list(inside)}
+
+
+def _read_training(arrays: Mapping[str, NDArray[Any]]) -> Epochs:
+    if not arrays:
+        return {}
+    epochs = arrays["epochs"]
+    unknown = np.full(len(epochs), np.nan, np.float32)
+    curves = [arrays.get(name, unknown) for name in CURVES]
+    if any(curve.shape != epochs.shape for curve in curves):
+        raise ValueError("training curves of different lengths")
+    columns = zip(*(curve.tolist() for curve in curves), strict=True)
+    return dict(zip(map(int, epochs), columns, strict=True))
+
+
+def _read_mode(path: Path, group: h5py.Group, mode: str) -> ModeResult:
+    measure = Measure(
+        read_attribute(group, "metric", str),
+        read_attribute(group, "axis", str),
+        read_attribute(group, "headline", int),
+    )
+    names = list(group)
+    others = member(group, "references") if "references" in names else {}
+    references = {name: member(others, name) for name in list(others)}
+    part = ModeResult(
+        measure,
+        read_numbers(group, "steps"),
+        read_numbers(group, "values"),
+        read_numbers(group, "context_rewards") if "context_rewards" in names else None,
+        {name: read_numbers(each, "values") for name, each in references.items()},
+        {
+            name: read_numbers(each, "context_rewards")
+            for name, each in references.items()
+            if "context_rewards" in list(each)
+        },
+    )
+    check_mode(path, mode, part, read_attribute(group, "higher_is_better", bool))
+    return part
+
+
