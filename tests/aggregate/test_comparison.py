@@ -1,3 +1,4 @@
+import io
 import math
 import re
 
@@ -6,13 +7,21 @@ import pandas as pd
 import pytest
 
 from sad_hpc.aggregate.comparison import PAPER, better_by, comparison, improvement
-from sad_hpc.aggregate.comparison_cells import oracle_cells, percent_cells, value_cells
-from sad_hpc.aggregate.comparison_files import (
+from sad_hpc.aggregate.comparison_text import (
+    comparison_csv,
     comparison_latex,
     comparison_markdown,
-    write_comparisons,
+    oracle_cells,
+    percent_cells,
+    value_cells,
 )
-from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES, IMPROVEMENTS, implied_values
+from sad_hpc.aggregate.paper import (
+    AVERAGE,
+    FAMILY_NAMES,
+    IMPROVEMENTS,
+    family_name,
+    implied_values,
+)
 from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.methods import BASELINES
@@ -35,18 +44,19 @@ Average & $3208.8\%$ & $3093.8\%$ & $135.2\%$ & $-12.3\%$
 """
 
 
-def summary(family, means, mode="offline", metric="return", subset="all", ideal=math.nan):
+def summary(family, means, mode="offline", metric="return", subset="all", learner=math.nan):
     rows = [
         dict.fromkeys(COLUMNS, 0.0)
-        | {"task_family": family, "method": method, "mode": mode}
-        | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean, "ideal": ideal}
-        for method, mean in means.items()
+        | {"task_family": family, "environment": family_name(family), "row": row, "mode": mode}
+        | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean}
+        | {"bayes_optimal": learner}
+        for row, mean in means.items()
     ]
     return pd.DataFrame(rows)
 
 
 def ours(table, environment, baseline, column="SAD better by (%)"):
-    row = table[(table["environment"] == environment) & (table["method"] == baseline)]
+    row = table[(table["environment"] == environment) & (table["row"] == baseline)]
     return row[column].item()
 
 
@@ -55,15 +65,15 @@ def cells(table, environment):
 
 
 def test_a_line_has_a_rows_values_and_shares():
-    means = {"random": 1.0, "optimal": 41.0, "ideal": 30.0, "SAD+": 28.0, "DPT*+": 29.0}
+    means = {"random": 1.0, "optimal": 41.0, "Bayes-optimal": 30.0, "SAD+": 28.0, "DPT*+": 29.0}
     means |= {"SAD": 20.0, "AD": 0.0, "DPT": 1.05, "DIT": 2.2}
-    table = summary("darkroom", means, ideal=30.0).assign(std=0.5, ci_low=1.25, ci_high=22.0)
+    table = summary("darkroom", means, learner=30.0).assign(std=0.5, ci_low=1.25, ci_high=22.0)
     first, *others = value_cells(comparison([table], "offline"))
     interval = "[1.25, 22.00]"
     assert first == [
         *("Darkroom (return)", "AD", "0.00 ± 0.50", interval, "0.0 %", "at chance", "–")
     ]
-    names = ["AD", "DPT", "DIT", "SAD", "SAD+", "DPT*+", "ideal", "optimal", "random"]
+    names = ["AD", "DPT", "DIT", "SAD", "SAD+", "DPT*+", "Bayes-optimal", "optimal", "random"]
     assert [first[1], *(line[1] for line in others)] == names
     by_name = {line[1]: line[4:] for line in others}
     assert by_name["SAD+"] == ["93.3 %", "67.5 %", "–"]
@@ -71,33 +81,33 @@ def test_a_line_has_a_rows_values_and_shares():
     assert by_name["SAD"] == ["66.7 %", "47.5 %", "22.62"]
     assert by_name["optimal"] == ["136.7 %", "100.0 %", "–"]
     (sad, *_) = value_cells(
-        comparison([table[table["method"] == "SAD"].assign(n_seeds=1)], "offline")
+        comparison([table[table["row"] == "SAD"].assign(n_seeds=1)], "offline")
     )
     assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "66.7 %", "–", "–"]
     assert value_cells(comparison([table], "online")) == []
 
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])
-def test_of_a_loss_the_excess_over_the_ideal_is_shown(metric):
-    lost = {"SAD": 17.1, "ideal": 9.2, "DPT*": 9.0}
-    table = comparison([summary("gaussian_bandit", lost, metric=metric, ideal=9.2)], "offline")
-    assert ours(table, "Gaussian Bandits", "SAD", "excess_over_ideal") == pytest.approx(7.9)
-    assert table["share_of_ideal"].isna().all()
+def test_of_a_loss_the_excess_over_the_bayes_optimal_learner_is_shown(metric):
+    lost = {"SAD": 17.1, "Bayes-optimal": 9.2, "DPT*": 9.0}
+    table = comparison([summary("gaussian_bandit", lost, metric=metric, learner=9.2)], "offline")
+    assert ours(table, "Gaussian Bandits", "SAD", "excess_over_bayes") == pytest.approx(7.9)
+    assert table["share_of_bayes"].isna().all()
     digits = {"suboptimality": "00", "regret": ""}[metric]
     shown = {line[1]: line[4] for line in value_cells(table)}
-    assert shown == {"SAD": f"+7.90{digits}", "ideal": f"+0.00{digits}", "DPT*": f"-0.20{digits}"}
+    assert shown == {"SAD": f"+7.90{digits}", "Bayes-optimal": f"+0.00{digits}", "DPT*": f"-0.20{digits}"}
 
 
-def test_each_row_is_measured_against_its_own_ideal():
-    rows = {"SAD+": 40.0, "SAD+, history": 42.0, "ideal": 42.6, "ideal, history": 43.6}
+def test_each_row_is_measured_against_the_learner_with_its_memory():
+    rows = {"SAD+": 40.0, "SAD+, history": 42.0, "Bayes-optimal": 42.6, "Bayes-optimal, history": 43.6}
     table = summary("darkroom", rows)
-    table["ideal"] = [42.6, 43.6, 42.6, 43.6]
+    table["bayes_optimal"] = [42.6, 43.6, 42.6, 43.6]
     shown = {line[1]: line[4] for line in value_cells(comparison([table], "offline"))}
     assert shown == {
         "SAD+": "93.9 %",
         "SAD+, history": "96.3 %",
-        "ideal": "100.0 %",
-        "ideal, history": "100.0 %",
+        "Bayes-optimal": "100.0 %",
+        "Bayes-optimal, history": "100.0 %",
     }
 
 
@@ -116,7 +126,7 @@ def test_the_paper_implies_nothing_of_other_families_or_without_random_play():
     assert table["implied_by_paper"].isna().all()
 
 
-def test_a_recipe_is_compared_with_its_own_oracle(tmp_path):
+def test_a_recipe_is_compared_with_its_own_oracle():
     by_seed = {
         "SAD+": [38.0, 39.0, 40.0], "DPT*+": [40.0, 41.0, 39.0],
         "SAD+, history": [42.0, 42.0, 42.0], "DPT*+, history": [40.0, 40.0, 40.0],
@@ -132,9 +142,9 @@ def test_a_recipe_is_compared_with_its_own_oracle(tmp_path):
     assert first[:3] == ["Darkroom", "SAD+ vs DPT*+", "-2.5 %"] and first[4] == "paired"
     assert second[1:] == ["SAD+, history vs DPT*+, history", "5.0 %", "5.0 % to 5.0 %", "paired"]
     assert oracle_cells(comparison(summaries, "online", [seeds])) == []
-    write_comparisons(tmp_path, summaries, [seeds])
-    assert "| SAD+ vs DPT\\*+ | -2.5 % |" in (tmp_path / "compare_offline.md").read_text()
-    latex = (tmp_path / "compare_offline.tex").read_text()
+    table = comparison(summaries, "offline", [seeds])
+    assert "| SAD+ vs DPT\\*+ | -2.5 % |" in comparison_markdown(table, "offline")
+    latex = comparison_latex(table, "offline")
     assert r"SAD+ vs DPT$^*$+ & $-2.5\%$" in latex and latex.count("{") == latex.count("}")
     assert [line for line in latex.splitlines() if "%" in line and r"\%" not in line] == []
     losses = summaries[0].assign(metric="regret")
@@ -167,7 +177,7 @@ def test_the_share_of_what_is_lost_is_that_of_random_play(metric):
 )
 def test_chance_is_what_neither_seeds_nor_size_tell_from_random_play(mean, std, seeds, expected):
     table = summary("darkroom", {"SAD": 20.0, "DIT": mean, "random": 1.0, "optimal": 41.0})
-    table.loc[table["method"] == "DIT", ["std", "n_seeds"]] = std, seeds
+    table.loc[table["row"] == "DIT", ["std", "n_seeds"]] = std, seeds
     assert ours(comparison([table], "offline"), "Darkroom", "DIT", "at_chance") == expected
 
 
@@ -254,7 +264,7 @@ def test_an_environment_of_ones_own_stands_without_the_papers():
     assert r"\emph{Inventory}" in latex and "hline\n\\hline" not in latex
 
 
-def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
+def test_variants_of_sad_have_rows_and_an_average_of_their_own():
     summaries = [
         summary("darkroom", {"SAD": 30.0, "SAD, N_ep = 4": 40.0, "DPT": 10.0}),
         summary("miniworld", {"SAD": 3.0, "DPT": 1.0}),
@@ -266,11 +276,10 @@ def test_variants_of_sad_have_rows_and_an_average_of_their_own(tmp_path):
         assert ours(table, environment, "DPT", variant) == pytest.approx(300.0)
     titles = [row[0] for row in percent_cells(table)]
     assert titles[6:] == ["Darkroom: SAD, N_ep = 4", "Average: SAD, N_ep = 4"]
-    write_comparisons(tmp_path, summaries, [])
-    page = (tmp_path / "compare_offline.md").read_text()
+    page = comparison_markdown(table, "offline")
     assert "| Average: SAD, N_ep = 4 | – | 300.0 % (1 of 5) |" in page
     assert "| Darkroom (return) | SAD, N_ep = 4 | 40.00 ± 0.00 | – | – | – | – |" in page
-    latex = (tmp_path / "compare_offline.tex").read_text()
+    latex = comparison_latex(table, "offline")
     assert latex.count("\\hline\nAverage") == 2
 
 
@@ -290,14 +299,15 @@ def test_two_results_for_one_cell_are_refused():
         comparison([table, table], "offline")
 
 
-def test_markdown_and_latex_say_what_the_csv_says(tmp_path):
+def test_markdown_and_latex_say_what_the_csv_says():
     means = {"SAD": 24.123, "AD": 1.5, "DPT": 0.0, "DIT": 11.7, "DPT*": 28.9}
     summaries = [summary("darkroom", means), summary("miniworld", {"SAD": 3.0, "DIT": 7.0})]
-    write_comparisons(tmp_path, summaries, [], ["DPT* seed 3 is missing."])
-    table = pd.read_csv(tmp_path / "compare_offline.csv")
-    values, _, markdown = (tmp_path / "compare_offline.md").read_text().partition("\n## ")
+    made, notes = comparison(summaries, "offline"), ["DPT* seed 3 is missing."]
+    table = pd.read_csv(io.StringIO(comparison_csv({"offline": made})))
+    first, values, markdown = comparison_markdown(made, "offline", notes).split("### ")[:3]
+    assert first == ""
     assert "24.12 ± 0.00" in values and "7.00 ± 0.00" in values
-    latex = (tmp_path / "compare_offline.tex").read_text()
+    latex = comparison_latex(made, "offline", notes)
     markdown_rows = [line for line in markdown.splitlines() if line.startswith("| ")][2:]
     percent = latex.split("tab_compare_offline")[1]
     latex_rows = [line for line in percent.splitlines() if " & " in line][1:]

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.diagnosis import bin_names, bins, diagnose, diagnosis_table
-from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
+from sad_hpc.aggregate.canvas import row_styles
+from sad_hpc.aggregate.diagnosis import (
+    bin_names,
+    bins,
+    diagnose,
+    diagnosis_cells,
+    draw_diagnosis,
+)
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import ModeResult, Result
 
@@ -21,9 +27,9 @@ def result(row: str, seed: int, online: ModeResult) -> Result:
 
 
 def online(values: object, seen: object, ideal: object = None, ideal_seen: object = None):
-    mode = mode_result(values, {} if ideal is None else {"ideal": ideal}, seen=seen, headline=1)
+    mode = mode_result(values, {} if ideal is None else {"Bayes-optimal": ideal}, seen=seen, headline=1)
     if ideal_seen is not None:
-        mode.reference_context_rewards["ideal"] = np.asarray(ideal_seen, np.int32)
+        mode.reference_context_rewards["Bayes-optimal"] = np.asarray(ideal_seen, np.int32)
     return mode
 
 
@@ -57,18 +63,18 @@ def test_returns_are_means_of_their_bin_over_tasks_late_episodes_and_seeds():
         assert found.returns[number] == pytest.approx(late[inside].mean(), rel=1e-5)
         assert found.shares[number] == pytest.approx(inside.mean())
     assert found.without_reward == pytest.approx((seen == 0).mean(axis=1))
-    table = diagnosis_table([found], 49)
-    assert table["share_of_contexts"].sum() == pytest.approx(1)
-    assert table.iloc[1]["context_rewards"] == "1-2"
+    cells = diagnosis_cells([found], 49)
+    assert sum(float(line[3].removesuffix(" %")) for line in cells) == pytest.approx(100, abs=1)
+    assert cells[1][:2] == ["SAD", "1-2"]
 
 
-def test_an_ideal_learner_counts_once_a_seed_and_by_its_own_contexts():
+def test_a_bayes_optimal_learner_counts_once_a_seed_and_by_its_own_contexts():
     values, seen = np.zeros((4, 20)), np.zeros((4, 20))
     modes = [online(values, seen, np.full((4, 20), 40.0 + n), np.full((4, 20), 45)) for n in (0, 9)]
     results = [result("SAD", 0, modes[0]), result("DPT*+", 0, modes[1])]
     found = diagnose(results, 49)
     assert [(one.policy, one.is_reference) for one in found] == [
-        ("SAD", False), ("DPT*+", False), ("ideal", True),
+        ("SAD", False), ("DPT*+", False), ("Bayes-optimal", True),
     ]  # fmt: skip
     assert found[-1].seeds == (0,) and found[-1].returns[-1] == 40.0
     assert np.isnan(found[-1].returns[:-1]).all() and found[0].returns[0] == 0.0
@@ -84,16 +90,16 @@ def test_where_rewards_are_not_counted_there_is_nothing():
     assert diagnose([result("SAD", 0, mode_result(np.ones((3, 20)), {}))], 49) == []
 
 
-def test_the_figure_shows_rows_and_the_ideal(monkeypatch: pytest.MonkeyPatch):
+def test_the_figure_shows_rows_and_the_bayes_optimal_learner(monkeypatch: pytest.MonkeyPatch):
     seen = np.tile(np.arange(20), (5, 1))
     mode = online(np.tile(np.arange(20.0), (5, 1)), seen, np.full((5, 20), 15.0), seen)
     found = diagnose([result("SAD", 0, mode), result("SAD+", 0, mode)], 49)
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     with pytest.raises(SadError):  # the stand-in writes no file
-        draw_diagnosis(Path("diagnosis.png"), "darkroom", found, 49)
+        draw_diagnosis(Path("diagnosis.png"), "Darkroom", found, 49, row_styles(["SAD", "SAD+"]))
     left, right = figures[0].axes
-    names = ["SAD (1 seed)", "SAD+ (1 seed)", "ideal learner"]
+    names = ["SAD (1 seed)", "SAD+ (1 seed)", "Bayes-optimal"]
     assert [line.get_label() for line in left.lines] == names
     sad, recipe, ideal = left.lines
     assert sad.get_ydata()[3] == np.arange(10, 20).mean()  # 9 to 20 rewards after episode 10

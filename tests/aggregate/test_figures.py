@@ -8,32 +8,59 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.canvas import _add_legend, share_height
-from sad_hpc.aggregate.figures import _draw_curves
-from sad_hpc.aggregate.order import reference_order, row_order
-from sad_hpc.aggregate.series import Series
-from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES, reference_style, row_styles
-from sad_hpc.aggregate.training import read_training
+from sad_hpc.aggregate.canvas import (
+    COLORS,
+    MOST_LINES,
+    REFERENCE_STYLES,
+    add_legend,
+    reference_style,
+    row_styles,
+    share_height,
+)
+from sad_hpc.aggregate.figures import _draw_curves, distinct, drawn
+from sad_hpc.aggregate.series import Series, reference_order, row_order
 from sad_hpc.aggregate.training_figure import draw_training, training_panels
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Measure
 
 from .synthetic import make_run, write_metrics
+from .test_read import curves_of
 
 
-@pytest.mark.parametrize("rows", [2, 9, 30])
-def test_a_legend_is_whole_and_leaves_the_panel_its_height(rows: int):
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
+@pytest.mark.parametrize("rows", [2, 8])
+def test_a_legend_is_whole_and_in_the_order_of_the_right_ends(rows: int):
+    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
     axes = figure.add_subplot()
     names = [f"SAD, N = {row}, N_ep = 256 (2 seeds)" for row in range(rows)]
-    entries = {name: axes.plot([0, 1], [0, row], label=name)[0] for row, name in enumerate(names)}
-    _add_legend(figure, entries, columns=3)
+    for row, name in enumerate(names):
+        axes.plot([0, 1], [0, row], label=name)
+    add_legend(figure, [axes])
     figure.draw_without_rendering()
     (legend,) = figure.legends
-    assert len(legend.get_texts()) == rows
+    assert [text.get_text() for text in legend.get_texts()] == names[::-1]
     room, whole = legend.get_window_extent(), figure.bbox
     assert room.x0 >= whole.x0 and room.x1 <= whole.x1 and room.y0 >= whole.y0
-    assert axes.get_window_extent().height / figure.dpi > 2.5
+    assert axes.get_window_extent().width / figure.dpi > 3
+
+
+def series(name: str, curves: object, metric: str = "return") -> Series:
+    values = np.asarray(curves, float)
+    measure, steps = Measure(metric, "pull", 1), np.arange(1, values.shape[1] + 1, dtype=np.int32)
+    is_reference = name in ("optimal", "random", "UCB", "Bayes-optimal")
+    kind = (name, is_reference, "online", "all", measure, steps)
+    return Series(*kind, tuple(range(len(values))), values, values[:, -1:])
+
+
+def test_a_panel_has_at_most_eight_lines_of_which_none_covers_another():
+    level = {"AD": 1, "DPT": 2, "DIT": 3, "DPT*": 9, "SAD": 7, "SAD+": 8, "DPT*+": 9.5}
+    level |= {"SAD+, history": 8, "SAD, N = 3": 5, "SAD, N = 5": 6}
+    level |= {"Bayes-optimal": 10, "optimal": 11, "random": 0.5, "UCB": 4}
+    every = [series(name, [[0, value], [0, value]]) for name, value in level.items()]
+    kept = distinct(every)
+    assert [one.policy for one in every if one not in kept] == ["SAD+, history"]
+    shown = [one.policy for one in drawn(kept)]
+    assert len(shown) == MOST_LINES
+    assert shown == ["DIT", "DPT*", "SAD", "SAD+", "DPT*+", "Bayes-optimal", "optimal", "random"]
 
 
 def test_recipes_have_their_methods_colour_and_dashes_of_their_own():
@@ -58,15 +85,8 @@ def test_references_are_grey():
 def test_losses_have_logarithmic_axes_without_what_is_zero(metric: str, shown: int):
     axes = Figure().add_subplot()
     curves = {"SAD": np.full((2, 3), 5.0), "optimal": np.zeros((2, 3)), "random": np.ones((2, 3))}
-    measure = Measure(metric, "pull", 1)
-    steps = np.array([1, 10, 100], np.int32)
-    _draw_curves(
-        axes,
-        [
-            Series(name, name != "SAD", "online", "all", measure, steps, (0, 1), each, each)
-            for name, each in curves.items()
-        ],
-    )
+    every = [series(name, each, metric) for name, each in curves.items()]
+    _draw_curves(axes, drawn(every), row_styles(["SAD"]))
     assert len(axes.lines) == shown
     scale = "log" if metric == "regret" else "linear"
     assert (axes.get_xscale(), axes.get_yscale()) == (scale, scale)
@@ -86,33 +106,33 @@ def test_panels_of_costs_show_all_of_them():
 
 
 def test_rows_stand_in_the_papers_order_with_recipes_behind():
-    names = ["SAD, fastest", "SAD", "SAD+", "DPT*+", "DPT*", "AD", "ideal", "optimal"]
+    names = ["SAD, fastest", "SAD", "SAD+", "DPT*+", "DPT*", "AD", "Bayes-optimal", "optimal"]
     assert row_order(names) == ["AD", "DPT*", "SAD", "SAD+", "DPT*+", "SAD, fastest"]
-    found = ["random", "optimal", "UCB", "ideal", "ideal, history"]
-    assert reference_order(found) == ["ideal", "ideal, history", "optimal", "random"]
+    found = ["random", "optimal", "UCB", "Bayes-optimal", "Bayes-optimal, history"]
+    assert reference_order(found) == [*found[3:], "optimal", "random"]
     assert row_order(swept := ["SAD, N = 7", "SAD, N = 3", "DPT, N = 7"]) == swept
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object) -> Figure:
+def figure_of(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object) -> Figure:
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     with pytest.raises(SadError):  # the stand-in writes no file
-        draw(Path("figure.png"), "darkroom", *arguments)
+        draw(Path("figure.png"), "Darkroom", *arguments)
     return figures[0]
 
 
-def test_the_excess_loss_is_shown_where_there_is_an_ideal(tmp_path, monkeypatch):
+def test_the_excess_loss_is_shown_where_the_bayes_optimal_loss_is_known(tmp_path, monkeypatch):
     run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
     excess = np.array([[0.4, 0.02, -0.001], [0.2, 0.04, 0.003]])
     for seed in (0, 1):
         write_metrics(run, "SAD", seed, [1.0, 0.9, 0.8], [0.3] * 3,
                       excess_loss=excess[seed], step=[100, 200, 300])  # fmt: skip
         write_metrics(run, "DPT", seed, [1.6, 1.6, 1.6], [0.2] * 3, step=[10, 20, 30])
-    training = read_training(run, run.experiment.elements)
+    training = curves_of(run, run.experiment.elements)
     panels = training_panels(training)
     assert [list(panel.curves) for panel in panels] == [["SAD"], ["DPT"], ["SAD", "DPT"]]
     assert [panel.logarithmic for panel in panels] == [True, False, False]
-    first, second, _ = drawn(monkeypatch, draw_training, training).axes
+    first, second, _ = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
     assert (first.get_yscale(), second.get_yscale(), first.get_xscale()) == ("log", "linear", "log")
     (line,) = first.lines
     assert line.get_ydata() == pytest.approx(excess.mean(axis=0))
@@ -124,7 +144,7 @@ def test_the_excess_loss_is_shown_where_there_is_an_ideal(tmp_path, monkeypatch)
 def test_told_accuracy_has_a_panel_and_missing_steps_make_it_epochs(tmp_path, monkeypatch):
     run = make_run(tmp_path, ["SAD"], [0])
     write_metrics(run, "SAD", 0, [1.0, 0.9], [0.3, 0.4], told_accuracy=[0.8, 0.9])
-    training = read_training(run, run.experiment.elements)
-    axes = drawn(monkeypatch, draw_training, training).axes
+    training = curves_of(run, run.experiment.elements)
+    axes = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
     assert len(axes) == 3 and axes[0].get_xlabel() == "epoch" and axes[0].get_yscale() == "linear"
     assert axes[2].lines[0].get_ydata() == pytest.approx([80, 90])

@@ -11,13 +11,13 @@ from tests.conftest import TINY
 
 def test_all_labels_of_the_oracle_are_right(tiny_run: Run):
     experiment = load_experiment(TINY, ["methods=[SAD,DPT,DPT*]"])
-    table = label_table(Run(experiment, tiny_run.runs)).set_index("method")
+    table = label_table(Run(experiment, tiny_run.runs)).set_index("row")
     assert table["label_accuracy"]["DPT*"] == 1 > table["label_accuracy"]["SAD"]
 
 
 def test_a_task_pays_for_all_of_its_labels(tiny_run: Run, tmp_path: Path):
     more = Run(load_experiment(TINY, ["data.queries_per_task=4"]), tmp_path)
     collect(more)
-    one, four = (label_table(run).set_index("method").loc["SAD"] for run in (tiny_run, more))
+    one, four = (label_table(run).set_index("row").loc["SAD"] for run in (tiny_run, more))
     assert four["label_transitions"] == pytest.approx(4 * one["label_transitions"], rel=0.1)
     assert four["context_transitions"] == one["context_transitions"]

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.aggregate.series import check_alike
-from sad_hpc.aggregate.training import read_training
+from sad_hpc.aggregate.training import read_epochs, training_curves
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import result_file
 from sad_hpc.evaluate.result_file import read_result
@@ -27,7 +27,7 @@ def path(tmp_path):
 
 def test_reads_back_what_was_written(path):
     result = read_result(path)
-    assert (result.method, result.seed, result.task_family) == ("DPT*", 1, "darkroom")
+    assert (result.row, result.seed, result.task_family) == ("DPT*", 1, "darkroom")
     assert result.modes["online"].measure.headline == 2
     assert result.modes["online"].values.shape == (4, 6)
     assert result.modes["offline"].references["optimal"].tolist() == [[2.0]] * 4
@@ -148,7 +148,7 @@ def test_any_attribute_is_read_as_one_value_or_refused(path, place, value):
         assert str(path) in str(error) and "\n" not in str(error)
     else:
         assert np.isscalar(value)
-        for read in (result.method, result.task_family, result.signature):
+        for read in (result.row, result.task_family, result.signature):
             assert type(read) is str
         assert (type(result.seed), type(result.modes["online"].measure.headline)) == (int, int)
     with h5py.File(path, "a") as file:
@@ -221,12 +221,19 @@ def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
         check_alike([first, same, other])
 
 
+def curves_of(run, elements):
+    return training_curves(
+        [(row, seed, read_epochs(run.checkpoint(row, seed).path / "metrics.jsonl"))
+         for row, seed in elements]
+    )  # fmt: skip
+
+
 def test_training_curves_pass_over_other_and_torn_lines(tmp_path):
     run = make_run(tmp_path)
     write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
     write_metrics(run, "SAD", 2, [4.0, 3.0, 2.5], [0.3, 0.4, 0.5])
-    (training,) = read_training(run, run.experiment.elements)
-    assert (training.method, training.seeds) == ("SAD", (0, 2))
+    (training,) = curves_of(run, run.experiment.elements)
+    assert (training.row, training.seeds) == ("SAD", (0, 2))
     assert training.epochs.tolist() == [1, 2]
     assert training.holdout_loss.tolist() == [[2.0, 1.0], [4.0, 3.0]]
     assert training.holdout_accuracy.tolist() == [[0.1, 0.2], [0.3, 0.4]]
@@ -237,5 +244,5 @@ def test_repeated_epoch_counts_as_it_was_last(tmp_path):
     write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
     with (run.checkpoint("SAD", 0).path / "metrics.jsonl").open("a") as file:
         file.write('\n{"epoch": 2, "holdout_loss": 0.5, "holdout_accuracy": 0.9}\n')
-    (training,) = read_training(run, [("SAD", 0)])
+    (training,) = curves_of(run, [("SAD", 0)])
     assert training.holdout_loss.tolist() == [[2.0, 0.5]]

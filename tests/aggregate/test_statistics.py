@@ -17,7 +17,7 @@ def _read(run, elements=None):
 
 def _row(table, method, mode, subset="all"):
     chosen = table[
-        (table["method"] == method) & (table["mode"] == mode) & (table["subset"] == subset)
+        (table["row"] == method) & (table["mode"] == mode) & (table["subset"] == subset)
     ]
     assert len(chosen) == 1
     return chosen.iloc[0]
@@ -130,9 +130,9 @@ def test_a_ratio_to_a_mean_that_may_be_zero_has_no_interval():
 def test_summary_has_known_numbers(tmp_path):
     run = make_run(tmp_path, seeds=(0, 1, 2, 3))
     fill(run)
-    table = summary_table("darkroom", make_series(_read(run), run.experiment.methods))
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
     assert tuple(table.columns) == COLUMNS
-    assert list(table["method"].unique()) == ["SAD", "DPT", "DPT*", "optimal", "random"]
+    assert list(table["row"].unique()) == ["DPT", "DPT*", "SAD", "optimal", "random"]
     for method in run.experiment.methods:
         expected = np.mean([level(method, seed) for seed in range(4)])
         for mode, subset, offset in [
@@ -152,7 +152,7 @@ def test_headline_is_the_mean_of_the_last_columns(tmp_path):
     run = make_run(tmp_path, ["SAD"], [0])
     values = np.array([[100.0, 1.0, 2.0], [100.0, 3.0, 6.0]])
     write_result(run, "SAD", 0, {"values": values}, {"values": values, "headline": 2})
-    table = summary_table("darkroom", make_series(_read(run), ["SAD"]))
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
     assert _row(table, "SAD", "offline")["mean"] == 4.0
     assert _row(table, "SAD", "online")["mean"] == 3.0
 
@@ -161,12 +161,12 @@ def test_reference_counts_once_a_seed_whatever_the_number_of_methods(tmp_path):
     run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
     one = {"values": np.ones((2, 1))}
     for method, seed in run.experiment.elements:
-        if (method, seed) != ("SAD", 1):
-            unlike = 0.0 if (method, seed) != ("DPT", 0) else 100.0
+        if (method, seed) != ("DPT", 1):
+            unlike = 0.0 if (method, seed) != ("SAD", 0) else 100.0
             references = {"random": {"offline": [[seed + unlike], [seed + 2.0]]}}
             write_result(run, method, seed, one, one, references=references)
-    results = _read(run, [("SAD", 0), ("DPT", 0), ("DPT", 1)])
-    (random,) = [one for one in make_series(results, ["SAD", "DPT"]) if one.is_reference]
+    results = _read(run, [("DPT", 0), ("SAD", 0), ("SAD", 1)])
+    (random,) = [one for one in make_series(results) if one.is_reference]
     assert random.seeds == (0, 1)
     assert random.curves.tolist() == [[1.0], [2.0]]
 
@@ -176,7 +176,7 @@ def test_subset_masks_methods_and_references_alike(tmp_path):
     offline = {"values": [[1.0], [5.0], [9.0]], "seen": [[0], [2], [1]]}
     references = {"optimal": {"offline": [[10.0], [20.0], [40.0]]}}
     write_result(run, "SAD", 0, offline, {"values": np.ones((3, 2))}, references=references)
-    table = summary_table("darkroom", make_series(_read(run), ["SAD"]))
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
     assert _row(table, "SAD", "offline", "reward_seen")["mean"] == 7.0
     assert _row(table, "optimal", "offline", "reward_seen")["mean"] == 30.0
     assert _row(table, "optimal", "offline", "all")["mean"] == pytest.approx(70 / 3)
@@ -188,7 +188,7 @@ def test_subset_without_entries_is_nan_and_not_zero(tmp_path):
     for seed, seen in [(0, [[0], [0]]), (1, [[1], [0]])]:
         offline = {"values": [[4.0], [6.0]], "seen": seen}
         write_result(run, "SAD", seed, offline, {"values": np.ones((2, 2))})
-    both = make_series(_read(run), ["SAD"])
+    both = make_series(_read(run))
     (seen,) = [one for one in both if one.subset == "reward_seen"]
     assert seen.empty_seeds == [0]
     assert np.isnan(seen.curves[0, 0])
@@ -200,29 +200,29 @@ def test_a_subset_that_is_empty_for_all_rows_is_left_out(tmp_path):
     for method, seen in (("SAD", [[0], [0]]), ("DPT", [[1], [0]])):
         offline = {"values": [[4.0], [6.0]], "seen": seen}
         write_result(run, method, 0, offline, {"values": np.ones((2, 2))})
-    table = summary_table("darkroom", make_series(_read(run), ["SAD", "DPT"]))
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
     row = _row(table, "SAD", "offline", "reward_seen")
     assert row["n_seeds"] == 0
     assert np.isnan(row["mean"])
-    table = summary_table("darkroom", make_series(_read(run, [("SAD", 0)]), ["SAD"]))
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run, [("SAD", 0)])))
     assert set(table["subset"]) == {"all"}
 
 
-def test_the_ideal_is_that_of_the_rows_own_files_and_entries(tmp_path):
+def test_the_bayes_optimal_learner_is_that_of_the_rows_own_files_and_entries(tmp_path):
     run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
     offline = {"values": [[1.0], [5.0], [9.0]], "seen": [[0], [2], [1]]}
     for number, (method, seed) in enumerate(run.experiment.elements):
-        name = {"SAD": "ideal", "DPT": "ideal, history"}[method]
+        name = {"SAD": "Bayes-optimal", "DPT": "Bayes-optimal, history"}[method]
         references = {
             "optimal": {"offline": [[50.0]] * 3},
             name: {"offline": [[10.0], [20.0 + number], [40.0]]},
         }
         write_result(run, method, seed, offline, {"values": np.ones((3, 2))}, references=references)
-    table = summary_table("darkroom", make_series(_read(run), ["SAD", "DPT"]))
-    assert _row(table, "SAD", "offline", "reward_seen")["ideal"] == pytest.approx(30.25)
-    assert _row(table, "DPT", "offline", "reward_seen")["ideal"] == pytest.approx(31.25)
-    assert _row(table, "optimal", "offline")["ideal"] == pytest.approx((70.0 + 71.0) / 6)
-    for name in ("ideal", "ideal, history"):
+    table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
+    assert _row(table, "SAD", "offline", "reward_seen")["bayes_optimal"] == pytest.approx(30.25)
+    assert _row(table, "DPT", "offline", "reward_seen")["bayes_optimal"] == pytest.approx(31.25)
+    assert _row(table, "optimal", "offline")["bayes_optimal"] == pytest.approx((72.0 + 73.0) / 6)
+    for name in ("Bayes-optimal", "Bayes-optimal, history"):
         row = _row(table, name, "offline")
-        assert row["ideal"] == pytest.approx(row["mean"])
-    assert np.isnan(_row(table, "SAD", "online")["ideal"])
+        assert row["bayes_optimal"] == pytest.approx(row["mean"])
+    assert np.isnan(_row(table, "SAD", "online")["bayes_optimal"])
