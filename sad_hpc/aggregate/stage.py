@@ -49,6 +49,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
         SadError: an element has no result (unless allowed), none has one, a file is unusable, or
             another process makes the same folder.
     """
+    run.check_ownership()
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))

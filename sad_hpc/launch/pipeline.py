@@ -20,7 +20,6 @@ from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, 
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json
 from sad_hpc.storage.lock import held
-from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.run import Run, StageFolder
 
 LOOK_SECONDS = 2.0
@@ -59,8 +58,8 @@ def launch(
     _check_contexts(run)
     steps = graph(run)
     _check_resources(steps, cluster)
+    run.check_ownership()
     if dry_run:
-        check_ownership(run.path)
         _print_scripts(run, steps, cluster, results, arguments)
         return 0
     # Two launchers of one run would both submit what is missing.
