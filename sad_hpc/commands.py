@@ -96,7 +96,7 @@ def _aggregate(options: argparse.Namespace) -> int:
     run = _load_run(options)
     from sad_hpc.aggregate import aggregate, headline_table
 
-    folder = aggregate(run, options.results, allow_missing=options.allow_missing)
+    folder = aggregate(run, options.results, options.allow_missing, options.replace)
     print(headline_table(folder))
     print(f"tables and figures: {folder}")
     return 0
@@ -126,6 +126,7 @@ def _launch(options: argparse.Namespace) -> int:
         load_cluster(options.cluster, cluster_overrides),
         dry_run=options.dry_run,
         wait=options.wait,
+        replace=options.replace,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sad_hpc.aggregate.origin import missing_notes, read_origin
 from sad_hpc.aggregate.summary import read_seeds, read_summary
@@ -42,6 +42,11 @@ class ResultsFolder:
     def provenance(self) -> dict[str, Any]:
         """See `origin`."""
         return self._parsed("provenance.json", read_origin)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The config that made it, as JSON values."""
+        return self._parsed("config.json", TypeAdapter(dict[str, Any]).validate_json)
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from sad_hpc.aggregate.figures import draw_offline, draw_online
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.order import row_order
 from sad_hpc.aggregate.origin import Element, missing_notes, origin
+from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.series import check_alike, make_series
@@ -34,7 +35,7 @@ MADE = {*FILES, "README.md", "offline.png", "online.png", "diagnosis.png", "swee
 """All that aggregate may make in a results folder; what else lies there is the user's."""
 
 
-def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
+def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: bool = False) -> Path:
     """Writes tables, figures and README of an experiment to results/<experiment> and returns it.
 
     The folder is replaced as a whole; files of other names that lie in it stay.
@@ -44,15 +45,18 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
         results: the folder of all results.
         allow_missing: makes the tables from the elements that are there; README and headline table
             then name the others, and the stage is not marked as complete.
+        replace: also drops and replaces results of other settings that the folder holds.
 
     Raises:
-        SadError: an element has no result (unless allowed), none has one, a file is unusable, or
-            another process makes the same folder.
+        SadError: an element has no result (unless allowed), none has one, a file is unusable or of
+            another training, another process makes the same folder, or see `check_overwrite`.
     """
     run.check_ownership()
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))
+    if not replace:
+        check_overwrite(run.experiment, results, present)
     rows = row_order(run.experiment.rows)
     read = [
         _read_element(run, element)
@@ -95,14 +99,21 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
 
 
 def _read_element(run: Run, element: Element) -> Result:
-    """The element's result, under the name of its row; a file that was put in another element's
-    folder is refused."""
+    """The element's result, under the name of its row.
+
+    Raises:
+        SadError: the file is of another element, or of a training with other settings.
+    """
     result, (row, seed) = read_result(_result_path(run, element)), element
-    _, method = run.of_row(row)
-    if (result.method, result.seed) != (method, seed):
+    own, method = run.of_row(row)
+    found, wanted = f"{result.method} seed {result.seed}", f"{method} seed {seed}"
+    if found == wanted:
+        expected = own.experiment.evaluate_signature(method, seed)
+        found, wanted = f"signature {result.signature}", f"signature {expected}"
+    if found != wanted:
         raise SadError(
-            f"{result.path} is of {result.method} seed {result.seed}, not of {method} seed "
-            f"{seed}; remove its folder and run `sad-hpc evaluate` again"
+            f"{result.path} is of {found}, not of {wanted}; remove its folder and run `sad-hpc "
+            "evaluate` again"
         )
     return dataclasses.replace(result, method=row)
 
