@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from sad_hpc.distill.rollouts import sample_pose_transitions
+from sad_hpc.distill.pose_contexts import sample_pose_transitions
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.miniworld.geometry import BOXES, COLORS, ROOM_SIZE

@@ -8,7 +8,7 @@ from bare_rendering import POSES, TARGETS, bare_room, render
 from measure import REPEATS, Work, compare, report, timed, void
 
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.rollouts import distill_pose_labels
+from sad_hpc.distill.rollout_labels import distill_pose_labels
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.miniworld.environment import MiniworldEnv

@@ -97,7 +97,7 @@ def _aggregate(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.readme import headline_table
     from sad_hpc.aggregate.stage import aggregate
 
-    folder = aggregate(run, options.results, allow_missing=options.allow_missing)
+    folder = aggregate(run, options.results, options.allow_missing, options.replace)
     print(headline_table(folder))
     print(f"tables and figures: {folder}")
     return 0
@@ -127,6 +127,7 @@ def _launch(options: argparse.Namespace) -> int:
         load_cluster(options.cluster, cluster_overrides),
         dry_run=options.dry_run,
         wait=options.wait,
+        replace=options.replace,
     )
 
 

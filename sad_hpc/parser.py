@@ -66,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--allow-missing", action="store_true", help="go on without evaluations that are missing"
     )
+    _add_replace(command)
     command = add("ranks", "Start a stage in every rank of a Slurm job (slurm/*.sh).")
     command.add_argument("stage", choices=GROUPS["stages"][:4], metavar="STAGE")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_cluster(command, "local")
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
     command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
+    _add_replace(command)
     command = add("status", "Show each stage's state, progress and log.")
     command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
     command = add("report", "Make the pages of all experiments again, an index and one page.")
@@ -145,6 +147,12 @@ def _add_config(command: _Parser) -> None:
     )
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+
+
+def _add_replace(command: _Parser) -> None:
+    command.add_argument(
+        "--replace", action="store_true", help="replace results of other settings in --results"
+    )
 
 
 def _add_element(command: _Parser) -> None:

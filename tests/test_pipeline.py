@@ -87,11 +87,11 @@ def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: t
     again = launch(folder, "seeds=[0]", "--wait")
     assert again.returncode == 0
     assert "started" not in again.stdout + again.stderr
-    more = launch(folder, "seeds=[0, 1]", "methods=[SAD]")
+    more = launch(folder, "seeds=[0, 1]", "methods=[SAD]", "--replace")
     assert more.returncode == 0, more.stdout + more.stderr
     output = more.stdout + more.stderr
     assert "sad-seed1" in output and "dpt-seed1" not in output
-    first_table = launch(folder, "seeds=[0]")
+    first_table = launch(folder, "seeds=[0]", "--replace")
     assert first_table.returncode == 0
     assert "DPT" in first_table.stdout and "pretrain" not in _started(first_table)
     for path, time in before.items():

@@ -10,6 +10,7 @@ import yaml
 
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin
+from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.paper import environment_title
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.replacement import replacing
@@ -32,7 +33,7 @@ from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
 
-def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
+def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: bool = False) -> Path:
     """Write results.h5, tables, figures and README to results/<experiment>, and return the folder.
 
     The folder is replaced as a whole; files of other names that lie in it stay.
@@ -42,14 +43,18 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False) -> Path:
         results: the folder of all results.
         allow_missing: use the elements that are there.  The pages name the others, and the stage is
             not marked as complete.
+        replace: also drop and replace results of other settings that the folder holds.
 
     Raises:
-        SadError: an element has no result (unless allowed), none has one, a file is unusable, or
-            another process makes the same folder.
+        SadError: an element has no result (unless allowed), none has one, a file is unusable or of
+            another training, another process makes the same folder, or see `check_overwrite`.
     """
+    run.check_ownership()
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
         raise SadError(_missing_message(run, missing))
+    if not replace:
+        check_overwrite(run.experiment, results, present)
     rows = row_order(run.experiment.rows)
     present = sorted(present, key=lambda each: rows.index(each[0]))
     seeds = [_seed_result(run, element) for element in present]
@@ -110,14 +115,18 @@ def _read_element(run: Run, element: Element) -> Result:
     """Read an element's result, under the name of its row.
 
     Raises:
-        SadError: the file is another element's.
+        SadError: the file is of another element, or of a training with other settings.
     """
     result, (row, seed) = read_result(_result_path(run, element)), element
-    _, method = run.of_row(row)
-    if (result.row, result.seed) != (method, seed):
+    own, method = run.of_row(row)
+    found, wanted = f"{result.row} seed {result.seed}", f"{method} seed {seed}"
+    if found == wanted:
+        expected = own.experiment.evaluate_signature(method, seed)
+        found, wanted = f"signature {result.signature}", f"signature {expected}"
+    if found != wanted:
         raise SadError(
-            f"{result.path} is of {result.row} seed {result.seed}, not of {method} seed "
-            f"{seed}; remove its folder and run `sad-hpc evaluate` again"
+            f"{result.path} is of {found}, not of {wanted}; remove its folder and run `sad-hpc "
+            "evaluate` again"
         )
     return dataclasses.replace(result, row=row)
 

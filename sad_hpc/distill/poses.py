@@ -4,12 +4,12 @@ import numpy as np
 
 from sad_hpc.distill.block import Block, Draw
 from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
-from sad_hpc.distill.rollouts import (
-    distill_pose_labels,
+from sad_hpc.distill.pose_contexts import (
     sample_pose_actions,
     sample_pose_episodes,
     sample_pose_transitions,
 )
+from sad_hpc.distill.rollout_labels import distill_pose_labels
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions

@@ -1,7 +1,10 @@
-"""Algorithms 3 and 5 on tables: the label is the action whose rollouts score best."""
+"""Algorithms 3 and 5 on tables and poses: the label is the action whose rollouts score best."""
+
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import (
@@ -12,7 +15,15 @@ from sad_hpc.distill.labels import (
     best_action,
     hopeless,
 )
-from sad_hpc.distill.steps import can_be, step_tables, take
+from sad_hpc.distill.steps import (
+    Certain,
+    Rooms,
+    Uncertain,
+    draw_state,
+    find_task,
+    step_tables,
+    take,
+)
 from sad_hpc.kernels.interruption import LEFT, STOP, finished
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -22,6 +33,9 @@ from sad_hpc.kernels.random import (
     rejection_threshold,
 )
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+
+POSE_ACTIONS = 4
 
 
 def distill_labels(
@@ -32,64 +46,150 @@ def distill_labels(
     stream: NDArray[np.uint64],
     given: NDArray[np.uint16] | None = None,
 ) -> Labels:
-    """Algorithm 5 (`stop_at_reward`) or Algorithm 3, generalised to N_ep rollouts an action.
+    """Label query states by Algorithm 5 (`stop_at_reward`) or 3, with N_ep rollouts per action.
 
-    A rollout stops where its episode ends.
+    A rollout ends with its episode.
 
     Args:
-        mdps: M of them.
+        mdps: M MDPs.
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy (see `policy_table`).
-        rule: trust horizon and the rest.
+        rule: trust horizon, N_ep and thresholds.
         stream: state of the random stream; it is advanced.
-        given: (n,) query states, which have NO_LABEL where they are not good enough; None: drawn
-            until they are.
+        given: (n,) query states, labelled NO_LABEL where their best score is below the threshold;
+            None: states are drawn until one reaches it.
 
     Raises:
-        SadError: for some task no query state was good enough in a million tries.
-        Interrupted: it was told to stop.
+        SadError: a million query states of one task were below the threshold.
+        Interrupted: STOP was set.
     """
-    query_states = np.empty(len(mdp_of_task), np.uint16) if given is None else given
-    actions = np.empty(len(mdp_of_task), np.uint8)
+    tables = step_tables(mdps)
+    queries = np.empty(len(mdp_of_task), np.uint16) if given is None else given
+    return _labels(tables, mdp_of_task, policy, rule, stream, queries, given is not None)
+
+
+def distill_pose_labels(
+    targets: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    rule: LabelRule,
+    stream: NDArray[np.uint64],
+    given: NDArray[np.float64] | None = None,
+) -> Labels:
+    """Label query poses of Miniworld, as `distill_labels` labels states.
+
+    Args:
+        targets: (n,) corners of the targets, 0..3.
+        policy: table of the behavior policy (see `policy_table`).
+        rule: trust horizon, N_ep and thresholds.
+        stream: state of the random stream; it is advanced.
+        given: (n, 3) query poses; None: they are drawn.
+
+    Raises:
+        SadError: a million query poses of one task were below the threshold.
+        Interrupted: STOP was set.
+    """
+    queries = np.empty((len(targets), 3), np.float64) if given is None else given
+    return _labels(
+        Rooms(GEOMETRY, BOXES), targets, policy, rule, stream, queries, given is not None
+    )
+
+
+def _labels(
+    world: Certain | Uncertain | Rooms,
+    task_of_label: NDArray[np.int64],
+    policy: NDArray[np.uint8],
+    rule: LabelRule,
+    stream: NDArray[np.uint64],
+    queries: NDArray[Any],
+    given: bool,
+) -> Labels:
+    labels = np.empty(len(task_of_label), np.uint8)
     spent = _distill(
-        step_tables(mdps), mdp_of_task, policy, digits_per_word(len(policy)),
-        rule.discounts, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
-        rule.least_score, rule.random_ties, stream, given is not None, query_states, actions, STOP,
+        world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
+        rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
+        rule.random_ties, stream, given, queries, labels, STOP,
     )  # fmt: skip
     if finished(spent) < 0:
-        raise hopeless(rule, "state")
-    return Labels(query_states, actions, spent)
+        raise hopeless(rule, "pose" if isinstance(world, Rooms) else "state")
+    return Labels(queries, labels, spent)
+
+
+def rollout_order(world, episodes):  # type: ignore[no-untyped-def]
+    """In a kernel: sizes of the outer and the inner loop, and whether the outer is over actions.
+
+    Another order draws other random numbers, hence other labels where N_ep > 1.
+    """
+    raise NotImplementedError("kernels only")
+
+
+def query_at(queries, label):  # type: ignore[no-untyped-def]
+    """In a kernel: the query state of a label, from numbers (n,) or poses (n, 3)."""
+    raise NotImplementedError("kernels only")
+
+
+def keep_query(queries, label, query):  # type: ignore[no-untyped-def]
+    """In a kernel: write the query state of a label."""
+    raise NotImplementedError("kernels only")
+
+
+@overload(rollout_order)
+def _rollout_order(world, episodes):  # type: ignore[no-untyped-def]
+    def tables(world, episodes):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return episodes, world.paid.shape[2], False
+
+    def rooms(world, episodes):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return POSE_ACTIONS, episodes, True
+
+    return rooms if world.instance_class is Rooms else tables
+
+
+@overload(query_at)
+def _query_at(queries, label):  # type: ignore[no-untyped-def]
+    def number(queries, label):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return np.uint64(queries[label])
+
+    def pose(queries, label):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return queries[label, 0], queries[label, 1], queries[label, 2]
+
+    return number if queries.ndim == 1 else pose
+
+
+@overload(keep_query)
+def _keep_query(queries, label, query):  # type: ignore[no-untyped-def]
+    def number(queries, label, query):  # type: ignore[no-untyped-def]  # pragma: no cover
+        queries[label] = query
+
+    def pose(queries, label, query):  # type: ignore[no-untyped-def]  # pragma: no cover
+        queries[label, 0], queries[label, 1], queries[label, 2] = query
+
+    return number if queries.ndim == 1 else pose
 
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    tables, mdp_of_task, policy, digits, discounts, episodes, stop_at_reward, best_episode,
-    least_score, random_ties, stream, given, query_states, labels, stop,
+    world, task_of_label, policy, digits, discounts, episodes, stop_at_reward, best_episode,
+    least_score, random_ties, stream, given, queries, labels, stop,
 ):  # fmt: skip
-    n_states, n_actions = np.uint64(tables.paid.shape[1]), tables.paid.shape[2]
-    state_threshold = rejection_threshold(n_states)
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
     word, left = np.uint64(0), 0
-    scores = np.empty(n_actions, np.float64)
+    rounds, per_round, by_action = rollout_order(world, episodes)
+    scores = np.empty(rounds if by_action else per_round, np.float64)
     transitions = 0
-    for task in range(len(mdp_of_task)):
-        mdp = mdp_of_task[task]
+    for label in range(len(task_of_label)):
+        task = find_task(world, task_of_label[label])
         accepted = False
         for _ in range(1 if given else MAX_CANDIDATES):
-            if given:
-                query = np.uint64(query_states[task])
-            else:
-                query = high_product(digits_word(stream, n_states, state_threshold), n_states)
-                while not can_be(tables, mdp, query):
-                    query = high_product(digits_word(stream, n_states, state_threshold), n_states)
+            query = query_at(queries, label) if given else draw_state(world, task, stream)
             limit = len(discounts)
-            scores[:] = 0
-            for _ in range(episodes):
-                if stop[0]:
-                    return LEFT
-                for first_action in range(n_actions):  # in turn: any may be the fastest so far
+            for i in range(len(scores)):  # as a whole array it costs a third more
+                scores[i] = 0
+            for outer in range(rounds):
+                for inner in range(per_round):
+                    if stop[0]:
+                        return LEFT
+                    first_action = outer if by_action else inner
                     state, action = query, np.uint8(first_action)
                     for t in range(limit):
                         if t > 0:
@@ -98,24 +198,28 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                             action = policy[high_product(word, policy_range)]
                             word *= policy_range
                             left -= 1
-                        state, reward, end = take(tables, mdp, state, action, stream)
+                        state, reward, end = take(world, task, state, action, stream)
                         transitions += 1
-                        if not best_episode:
-                            scores[first_action] += discounts[t] * reward
-                        elif reward > 0:
-                            scores[first_action], limit = discounts[t], t + 1
-                        if end or (stop_at_reward and reward > 0):
+                        if reward != 0:
+                            if not best_episode:
+                                scores[first_action] += discounts[t] * reward
+                            elif reward > 0:
+                                # Later rollouts stop once they are slower than this one.
+                                scores[first_action], limit = discounts[t], t + 1
+                            end = end or (stop_at_reward and reward > 0)
+                        if end:
                             break
             if not best_episode:
-                scores /= episodes
+                for i in range(len(scores)):
+                    scores[i] /= episodes
             best = best_action(scores, random_ties, stream)
             if scores[best] >= least_score:
-                query_states[task] = query
-                labels[task] = best
+                keep_query(queries, label, query)
+                labels[label] = best
                 accepted = True
                 break
         if not accepted:
             if not given:
                 return -1
-            labels[task] = NO_LABEL
+            labels[label] = NO_LABEL
     return transitions

@@ -1,19 +1,26 @@
-"""One step of an MDP inside a kernel: the same kernels serve certain tables and uncertain ones.
+"""One environment step inside a kernel, so that one kernel serves tables and Miniworld's rooms.
 
-Numba compiles a kernel once for each type of the tables that it is given.  In certain ones a step
-is a look-up, as if nothing else existed; in uncertain ones its outcome is drawn from the kernel's
-own stream, by one number in [0, 1), where there is more than one.
+Numba compiles a kernel once for each type of world (`Certain`, `Uncertain`, `Rooms`).  In certain
+tables a step is a look-up.  In uncertain ones the kernel draws the outcome from its random stream,
+with one number in [0, 1), where an action has several outcomes.  In rooms a step moves a pose.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from sad_hpc.kernels.random import next_double
+from sad_hpc.kernels.random import (
+    digits_word,
+    high_product,
+    next_double,
+    rejection_threshold,
+)
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts, TabularMDPs, bounds
+from sad_hpc.tasks.miniworld.geometry import Geometry
+from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
 
 
 class Certain(NamedTuple):
@@ -37,6 +44,14 @@ class Uncertain(NamedTuple):
     """(M, S): whether an episode can be in a state."""
 
 
+class Rooms(NamedTuple):
+    """Miniworld's rooms: a task is the corner of its target, a state is a pose (x, z, heading)."""
+
+    geometry: Geometry
+    boxes: NDArray[np.float64]
+    """(4, 2): centres (x, z) of the boxes in the corners."""
+
+
 def step_tables(mdps: FiniteMDPs) -> Certain | Uncertain:
     """What kernels look up of MDPs."""
     if isinstance(mdps, TabularMDPs):
@@ -50,7 +65,12 @@ def start_table(starts: Starts) -> Starts:
     return starts if isinstance(starts, int) else bounds(starts)
 
 
-def take(tables, mdp, state, action, stream):  # type: ignore[no-untyped-def]
+def find_task(world, number):  # type: ignore[no-untyped-def]
+    """In a kernel: a task as `take` and `draw_state` expect it, from its number."""
+    raise NotImplementedError("kernels only")
+
+
+def take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
     """In a kernel: the next state, the reward, and whether the episode ends with it."""
     raise NotImplementedError("kernels only")
 
@@ -65,22 +85,44 @@ def can_be(tables, mdp, state):  # type: ignore[no-untyped-def]
     raise NotImplementedError("kernels only")
 
 
+def draw_state(world, task, stream):  # type: ignore[no-untyped-def]
+    """In a kernel: a state drawn uniformly among those in which an episode can be."""
+    raise NotImplementedError("kernels only")
+
+
+@overload(find_task)
+def _find_task(world, number):  # type: ignore[no-untyped-def]
+    def table(world, number):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return number
+
+    def room(world, number):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return world.boxes[number, 0], world.boxes[number, 1]
+
+    return room if world.instance_class is Rooms else table
+
+
 @overload(take)
-def _take(tables, mdp, state, action, stream):  # type: ignore[no-untyped-def]
-    def certain(tables, mdp, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
-        reward = tables.paid[mdp, state, action]
-        return np.uint64(tables.following[mdp, state, action]), reward, False
+def _take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
+    def certain(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+        reward = world.paid[task, state, action]
+        return np.uint64(world.following[task, state, action]), reward, False
 
-    def uncertain(tables, mdp, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def uncertain(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
         j = 0
-        if tables.bounds[mdp, state, action, 0] < 1:
+        if world.bounds[task, state, action, 0] < 1:
             number = next_double(stream)
-            while number >= tables.bounds[mdp, state, action, j]:
+            while number >= world.bounds[task, state, action, j]:
                 j += 1
-        after = np.uint64(tables.following[mdp, state, action, j])
-        return after, tables.paid[mdp, state, action, j], tables.ending[mdp, state, action, j]
+        after = np.uint64(world.following[task, state, action, j])
+        return after, world.paid[task, state, action, j], world.ending[task, state, action, j]
 
-    return certain if _are_certain(tables) else uncertain
+    def room(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+        box_x, box_z = task
+        x, z, heading = moved(world.geometry, box_x, box_z, state[0], state[1], state[2], action)
+        reward = np.float64(rewarded(world.geometry, box_x, box_z, x, z, heading))
+        return (x, z, heading), reward, False
+
+    return {Certain: certain, Uncertain: uncertain, Rooms: room}[world.instance_class]
 
 
 @overload(begin)
@@ -103,8 +145,20 @@ def _can_be(tables, mdp, state):  # type: ignore[no-untyped-def]
     def uncertain(tables, mdp, state):  # type: ignore[no-untyped-def]  # pragma: no cover
         return tables.occupied[mdp, state]
 
-    return certain if _are_certain(tables) else uncertain
+    return {Certain: certain, Uncertain: uncertain}[tables.instance_class]
 
 
-def _are_certain(tables: Any) -> bool:
-    return bool(tables.instance_class is Certain)
+@overload(draw_state)
+def _draw_state(world, task, stream):  # type: ignore[no-untyped-def]
+    def number(world, task, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+        n_states = np.uint64(world.paid.shape[1])
+        threshold = rejection_threshold(n_states)
+        while True:
+            state = high_product(digits_word(stream, n_states, threshold), n_states)
+            if can_be(world, task, state):
+                return state
+
+    def pose(world, task, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+        return random_pose(world.geometry, task[0], task[1], stream)
+
+    return pose if world.instance_class is Rooms else number

@@ -47,6 +47,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     folder, experiment = run.evaluation(method, seed), run.experiment
     if folder.done is not None:
         return
+    run.check_ownership()
     family = make_family(experiment.task)
     attributes = {
         "signature": experiment.evaluate_signature(method, seed),

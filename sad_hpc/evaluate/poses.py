@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
-from sad_hpc.distill.rollouts import sample_pose_episodes
+from sad_hpc.distill.pose_contexts import sample_pose_episodes
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.memory import history_places
 from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
+from sad_hpc.user_modules import import_user_module
 
 GROUP = "sad_hpc.tasks"
 
@@ -36,12 +37,15 @@ def family_class(name: Any) -> type[Any]:
     if not isinstance(name, str) or name not in known.names:
         valid = ", ".join(sorted(known.names)) or f"none is installed (entry points {GROUP!r})"
         raise ConfigError(f"task.family: unknown {name!r}; valid: {valid}")
+    place = known[name]
     try:
-        found: type[Any] = known[name].load()
-    except (ImportError, AttributeError) as error:
-        place = known[name].value
-        raise ConfigError(f"task.family={name}: cannot import {place}: {error}") from error
-    return found
+        found: Any = import_user_module(place.module)
+        for part in place.attr.split("."):
+            found = getattr(found, part)
+    except (ConfigError, AttributeError) as error:
+        raise ConfigError(f"task.family={name}: no class {place.value}: {error}") from error
+    family: type[Any] = found
+    return family
 
 
 @functools.cache

@@ -45,12 +45,15 @@ class StageJob:
     experiment: Mapping[str, Any]
     runs: str
     results: str
+    replace: bool = False
+    """Whether aggregate may drop and replace results of other settings."""
 
     @classmethod
-    def of(cls, run: Run, step: Step, results: Path) -> "StageJob":
+    def of(cls, run: Run, step: Step, results: Path, replace: bool = False) -> "StageJob":
         """The job of one step; its paths do not depend on the working directory."""
         experiment = run.experiment.model_dump(mode="json")
-        return cls(step.title, experiment, str(run.runs.absolute()), str(results.absolute()))
+        runs, tables = str(run.runs.absolute()), str(results.absolute())
+        return cls(step.title, experiment, runs, tables, replace)
 
     def __call__(self) -> None:
         """Runs the stage; a failure ends all processes of the job, with exit code 1.
@@ -124,7 +127,7 @@ class StageJob:
                     f"{step.title} cannot start: {required.title} is not complete; see "
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
-        _call_stage(step, Path(self.results))
+        _call_stage(step, Path(self.results), self.replace)
 
 
 def _is_complete(step: Step) -> bool:
@@ -198,14 +201,14 @@ def collect_with_policy(run: Run) -> None:
     collect(run, rollout_policy(run.round_before))
 
 
-def _call_stage(step: Step, results: Path) -> None:
+def _call_stage(step: Step, results: Path, replace: bool) -> None:
     # Imported here: each stage needs libraries that the others, and the launcher, do without.
     if step.stage == "collect":
         collect_with_policy(step.run)
     elif step.stage == "aggregate":
         from sad_hpc.aggregate.stage import aggregate
 
-        aggregate(step.run, results)
+        aggregate(step.run, results, replace=replace)
     else:
         assert step.element is not None
         if step.stage == "pretrain":

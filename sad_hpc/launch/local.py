@@ -28,7 +28,9 @@ LINE_SECONDS = 30.0
 """Between two lines of progress where there is no terminal."""
 
 
-def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> bool:
+def run_locally(
+    run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, replace: bool = False
+) -> bool:
     """Runs the missing steps to their end; whether all are complete then.
 
     A step that fails does not end the others; those that need its output are left out.
@@ -36,7 +38,7 @@ def run_locally(run: Run, steps: list[Step], cluster: ClusterConfig, results: Pa
     Raises:
         SadError: a step's job of an earlier launch still runs, or collect needs mpiexec.
     """
-    runner = LocalRunner(run, cluster, results)
+    runner = LocalRunner(run, cluster, results, replace)
     # SIGTERM ends the launcher as Ctrl-C does: jobs first.
     with handled(signal.SIGTERM, by=_exit):
         try:
@@ -67,6 +69,8 @@ class LocalRunner:
     run: Run
     cluster: ClusterConfig
     results: Path
+    replace: bool = False
+    """Whether aggregate may drop and replace results of other settings."""
     running: list["RunningStep"] = field(default_factory=list)
 
     def run_wave(self, steps: list[Step], limit: int) -> None:
@@ -100,7 +104,7 @@ class LocalRunner:
                 f"{step.name} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
             )
-        work = StageJob.of(self.run, step, self.results)
+        work = StageJob.of(self.run, step, self.results, self.replace)
         job = start_locally(self.run, self.cluster, step.stage, work)
         record = JobRecord.of(step, job, "local")
         self.running.append(RunningStep(step, job, record))

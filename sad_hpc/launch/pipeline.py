@@ -20,7 +20,6 @@ from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, 
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
 from sad_hpc.storage.files import read_json
 from sad_hpc.storage.lock import held
-from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.run import Run, StageFolder
 
 LOOK_SECONDS = 2.0
@@ -35,6 +34,7 @@ def launch(
     cluster: ClusterConfig,
     dry_run: bool,
     wait: bool,
+    replace: bool = False,
 ) -> int:
     """Starts what is missing; returns the exit code.
 
@@ -49,19 +49,21 @@ def launch(
         cluster: where to run.
         dry_run: only write and print the submission scripts.
         wait: also under Slurm, return when all jobs have ended.
+        replace: also drop and replace results of other settings in results/<experiment>.
 
     Raises:
         SadError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
-            that another user could change.
+            that another user could change, or results of other settings in results/<experiment>.
     """
+    _check_results(run, results, replace)
     arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
     _check_models(run)
     _check_contexts(run)
     steps = graph(run)
     _check_resources(steps, cluster)
+    run.check_ownership()
     if dry_run:
-        check_ownership(run.path)
-        _print_scripts(run, steps, cluster, results, arguments)
+        _print_scripts(run, steps, cluster, results, arguments, replace)
         return 0
     # Two launchers of one run would both submit what is missing.
     with held(run.path):
@@ -71,10 +73,10 @@ def launch(
         if _tables_are_missing(run, results):
             (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
-            succeeded = run_locally(run, steps, cluster, results)
+            succeeded = run_locally(run, steps, cluster, results, replace)
         else:
             _say_skipped(steps)
-            submit_missing(run, steps, cluster, results)
+            submit_missing(run, steps, cluster, results, replace)
             succeeded = True
     if cluster.executor == "slurm":
         print(f"follow it: sad-hpc status {run.path}", flush=True)
@@ -84,7 +86,7 @@ def launch(
         while again := steps_to_retry(steps, load_records(run), cluster):
             say("killed for memory, and submitted again with more of it")
             with held(run.path):
-                submit_missing(run, again, cluster, results)
+                submit_missing(run, again, cluster, results, replace)
             succeeded = wait_for_jobs(run, steps)
     if succeeded:
         _print_results(results / run.experiment.name)
@@ -92,14 +94,20 @@ def launch(
 
 
 def _print_scripts(
-    run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, arguments: list[str]
+    run: Run,
+    steps: list[Step],
+    cluster: ClusterConfig,
+    results: Path,
+    arguments: list[str],
+    replace: bool,
 ) -> None:
     queue, largest = _slurms_word(cluster)
     queued = QueuedSteps.of(run, steps, cluster, queue)
     missing = queued.missing(steps)
     if steps[-1].complete and _tables_are_missing(run, results):
         missing.append(steps[-1])
-    write_scripts(run, batches(missing, largest, cluster.packs), queued.active, cluster, arguments)
+    planned = batches(missing, largest, cluster.packs)
+    write_scripts(run, planned, queued.active, cluster, arguments, replace)
     _say_skipped(steps)
 
 
@@ -111,6 +119,14 @@ def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
         except SadError as error:
             print(f"# as if nothing was queued, since {error}")
     return {}, LARGEST_ARRAY
+
+
+def _check_results(run: Run, results: Path, replace: bool) -> None:
+    """Results of other settings are not replaced unasked; see `check_overwrite`."""
+    if not replace and (results / run.experiment.name).exists():
+        from sad_hpc.aggregate.overwrite import check_overwrite  # a second, for pandas
+
+        check_overwrite(run.experiment, results)
 
 
 def _check_models(run: Run) -> None:

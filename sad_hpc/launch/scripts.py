@@ -20,6 +20,7 @@ def write_scripts(
     active: Mapping[str, str],
     cluster: ClusterConfig,
     command_line: Sequence[str],
+    replace: bool = False,
 ) -> None:
     """Writes <run>/submit/<batch>.sh for each batch, and prints it.
 
@@ -29,6 +30,7 @@ def write_scripts(
         active: job ids of earlier launches, by step title.
         cluster: settings.
         command_line: CONFIG and overrides, for machines without Slurm.
+        replace: whether aggregate may drop and replace results of other settings.
 
     Raises:
         SadError: the folder cannot be written.
@@ -45,7 +47,8 @@ def write_scripts(
             text, options = executor.script(batch.elements), executor.options
             ids |= {step.title: f"<{batch.name}>" for step in batch.steps}
         else:
-            text = _local_script(batch, cluster, command_line)
+            options_of_stage = ["--replace"] if replace and batch.stage == "aggregate" else []
+            text = _local_script(batch, cluster, [*command_line, *options_of_stage])
         path = folder / f"{batch.name}.sh"
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,8 +71,17 @@ class QueuedSteps:
             active -= together
 
 
-def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results: Path) -> None:
+def submit_missing(
+    run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, replace_tables: bool = False
+) -> None:
     """Submits the missing steps; what waits with other settings, or in vain, is replaced.
+
+    Args:
+        run: whose steps these are.
+        steps: of `graph(run)`.
+        cluster: settings.
+        results: where aggregate puts its tables.
+        replace_tables: whether these may drop and replace results of other settings.
 
     Raises:
         SadError: there is no Slurm, it does not answer, or it refuses a job.
@@ -99,7 +108,8 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
     for batch in batches(missing, largest_array(), cluster.packs):
         for grant, part in split_by_grant(batch, grants):
             after = dependency(part, ids)
-            records = _submit(run, part, after, cluster, results, grant)
+            jobs = [_work(run, pack, results, replace_tables) for pack in part.packs]
+            records = _submit(run, part, jobs, after, cluster, grant)
             save_records(run, records)
             for title, record in records.items():
                 ids[title] = record.id
@@ -110,9 +120,9 @@ def submit_missing(run: Run, steps: list[Step], cluster: ClusterConfig, results:
 def _submit(
     run: Run,
     batch: Batch,
+    work: Sequence[StageJob | PackJob],
     after: str | None,
     cluster: ClusterConfig,
-    results: Path,
     grant: MemoryGrant,
 ) -> dict[str, JobRecord]:
     granted = cluster.with_resources(
@@ -122,7 +132,7 @@ def _submit(
     log_folder(run, batch.stage).mkdir(parents=True, exist_ok=True)
     try:
         with submission_environment(options=executor.options):
-            jobs = executor.submit_array([_work(run, steps, results) for steps in batch.packs])
+            jobs = executor.submit_array(list(work))
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())
         way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
@@ -139,8 +149,10 @@ def _submit(
     return records
 
 
-def _work(run: Run, steps: tuple[Step, ...], results: Path) -> StageJob | PackJob:
-    jobs = tuple(StageJob.of(run, step, results) for step in steps)
+def _work(
+    run: Run, steps: tuple[Step, ...], results: Path, replace_tables: bool
+) -> StageJob | PackJob:
+    jobs = tuple(StageJob.of(run, step, results, replace_tables) for step in steps)
     return PackJob(jobs) if len(jobs) > 1 else jobs[0]
 
 

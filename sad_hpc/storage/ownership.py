@@ -1,61 +1,119 @@
-"""Whether a folder is safe from other users: jobs unpickle what lies in their folders, so that who
-may write there, or put another folder in its place, may run code as whoever starts them."""
+"""Ownership checks: jobs unpickle files of their folders, so a user who can write there, or can put
+another folder in its place, can run code as the user who starts the jobs."""
 
 import os
 import pwd
+import shlex
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from sad_hpc.errors import SadError
 
 TRUSTED = "SAD_HPC_TRUSTED_OWNERS"
-"""An environment variable: names of users whose folders count as one's own, with commas."""
+"""Environment variable: comma-separated names of users whose files count as this user's."""
 
 UID_MAP = Path("/proc/self/uid_map")
-"""Which users of this machine a container knows; where it is none, all of them."""
+"""Which users of this machine a container knows; where the file is missing, it knows all."""
 
 OVERFLOW = Path("/proc/sys/kernel/overflowuid")
-"""The number that all others have in there."""
+"""The number that stands for all other users in a container."""
 
 
 def check_ownership(folder: Path) -> None:
-    """Refuses a folder that another user could change; the parts of it that are not there pass.
+    """Refuse a folder that another user could change, or that holds a file they could change.
 
-    What is there, from `folder` up to the root, as it is named and as links lead, must belong to
-    this user, to root or to one of SAD_HPC_TRUSTED_OWNERS.  It must not be writable by everyone;
-    above `folder` itself a sticky bit will do, as in /tmp.  A folder that its group may write
-    passes: who works in a group's folder trusts the group.
+    The check covers `folder`, all folders above it and all files and folders below it, by their
+    names and by the targets of links.  Each must belong to this user, to root or to one of
+    SAD_HPC_TRUSTED_OWNERS, and must not be writable by everyone.  Above `folder` a sticky bit is
+    enough, as in /tmp.  What a group may write passes: users of a group's folder trust the group.
+    What does not exist passes.
 
-    A container without root's privileges (rootless Apptainer) does not tell root from other users:
-    there, the folders above are taken for root's.  A launcher outside has told them apart.
+    A container without root's privileges (rootless Apptainer) cannot tell root from other users:
+    there, the folders above count as root's.  A launcher outside has told them apart.
 
     Raises:
-        SadError: whose it is, or its mode, and the way out.
+        SadError: a path belongs to another user or is writable by everyone.
     """
-    real = Path(os.path.realpath(folder))
-    unknown = _unknown_owner()
-    for path in dict.fromkeys(_way(folder.absolute()) + _way(real)):
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
+    seen: set[str] = set()
+    tops = [folder]
+    for top in tops:  # grows by the targets of links that lead elsewhere
+        real = os.path.realpath(top)
+        if real in seen:
             continue
-        owner = _user_name(status.st_uid)
-        mine = status.st_uid in (0, os.geteuid()) or owner in _trusted_names()
-        if not mine and not (status.st_uid == unknown and path not in (folder.absolute(), real)):
-            raise SadError(
-                f"{path} belongs to {owner}, who could run code as you there: choose another "
-                f"folder (--runs), or {TRUSTED}={owner} if you trust them"
-            )
-        sticky = status.st_mode & stat.S_ISVTX and path != real
-        if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not sticky:
-            raise SadError(
-                f"{path} is writable by everyone ({stat.filemode(status.st_mode)}), who could run "
-                f"code as you there: chmod o-w {path}, or choose another folder (--runs)"
-            )
+        _check_above(top)
+        _check(top, remedy=top)
+        _check(Path(real), remedy=top)
+        tops += [Path(os.path.realpath(link)) for link in _links_below(real, top, seen)]
 
 
-def _way(folder: Path) -> list[Path]:
-    return [folder, *folder.parents]
+def _check_above(folder: Path) -> None:
+    """Raises: see `check_ownership`."""
+    unknown = _unknown_owner()
+    ways = (folder.absolute().parents, Path(os.path.realpath(folder)).parents)
+    for path in dict.fromkeys([*ways[0], *ways[1]]):
+        _check(path, remedy=path, sticky_is_enough=True, unknown_owner=unknown)
+
+
+def _links_below(top: str, remedy: Path, seen: set[str]) -> list[str]:
+    """Check what lies below a folder, add it to `seen`, and return the links.
+
+    Raises:
+        SadError: see `check_ownership`.
+    """
+    links, folders = [], [top]
+    while folders:
+        folder = folders.pop()
+        seen.add(folder)
+        for entry in _entries(folder):
+            _check(Path(entry.path), remedy)
+            if entry.is_symlink():
+                links.append(entry.path)
+            elif entry.is_dir():
+                folders.append(entry.path)
+            else:
+                seen.add(entry.path)
+    return links
+
+
+def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """What a folder lists; nothing if it is missing, a file, or unreadable."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from entries
+
+
+def _check(
+    path: Path,
+    remedy: Path,
+    sticky_is_enough: bool = False,
+    unknown_owner: int | None = None,
+) -> None:
+    """Check one path; see `check_ownership`.
+
+    Args:
+        path: a file, a folder or a link, which is not followed.
+        remedy: the folder whose modes the message says to change.
+        sticky_is_enough: accept a sticky folder that everyone may write.
+        unknown_owner: a user number to accept.
+    """
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    owner = status.st_uid
+    if owner not in (0, os.geteuid(), unknown_owner) and _user_name(owner) not in _trusted_names():
+        raise SadError(
+            f"{path} belongs to {_user_name(owner)}, who could run code as you there: choose "
+            f"another folder (--runs), or {TRUSTED}={_user_name(owner)} if you trust them"
+        )
+    sticky = sticky_is_enough and status.st_mode & stat.S_ISVTX
+    if not stat.S_ISLNK(status.st_mode) and status.st_mode & stat.S_IWOTH and not sticky:
+        mend = f"chmod -R o-w {shlex.quote(str(remedy))}, or " if owner == os.geteuid() else ""
+        raise SadError(
+            f"{path} is writable by everyone ({stat.filemode(status.st_mode)}), who could run "
+            f"code as you there: {mend}choose another folder (--runs)"
+        )
 
 
 def _unknown_owner() -> int | None:

@@ -39,6 +39,7 @@ from sad_hpc.storage.files import (
     write_json,
 )
 from sad_hpc.storage.lock import HEARTBEAT, held
+from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.provenance import continued, provenance
 
 
@@ -240,6 +241,15 @@ class Run:
         write_json(self.path / "config.json", whole.model_dump(mode="json"))
         write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
 
+    def check_ownership(self) -> None:
+        """Refuse the folders from which the stages read if another user could change them.
+
+        Raises:
+            SadError: see `sad_hpc.storage.ownership.check_ownership`.
+        """
+        for name in dict.fromkeys([self.experiment.name, self.experiment.source.name]):
+            check_ownership(self.runs / name)
+
     @contextmanager
     def writing(self, folder: StageFolder, config: dict[str, Any]) -> Iterator[None]:
         """Within this block one process writes in a stage's folder, which it prepares first.
@@ -248,6 +258,7 @@ class Run:
             SadError: another process is at it, or another user could be, or see
                 `StageFolder.prepare`.
         """
+        self.check_ownership()
         with held(folder.path):
             if not (self.path / "config.json").exists():
                 self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])

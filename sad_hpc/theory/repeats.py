@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import NO_LABEL, LabelRule
-from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
+from sad_hpc.distill.pose_contexts import sample_pose_actions
+from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream

@@ -111,9 +111,8 @@ def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.Monk
     folder = aggregate(runs[0], results)
     monkeypatch.undo()
     assert [path.name for path in folder.glob("evaluations/*")] == ["sad-seed0.h5"]
-    assert [path.name for path in aggregate(runs[1], results).glob("evaluations/*")] == [
-        "sad-seed1.h5"
-    ]
+    folder = aggregate(runs[1], results, replace=True)
+    assert [path.name for path in folder.glob("evaluations/*")] == ["sad-seed1.h5"]
 
 
 def test_a_launch_makes_what_was_deleted_again(tmp_path: Path, capsys):

@@ -178,7 +178,7 @@ def test_copies_of_other_results_do_not_stay(tmp_path):
     fill(make_run(tmp_path))
     aggregate(make_run(tmp_path), tmp_path / "results")
     smaller = make_run(tmp_path, methods=["SAD"], seeds=[0])
-    folder = aggregate(smaller, tmp_path / "results")
+    folder = aggregate(smaller, tmp_path / "results", replace=True)
     assert [path.name for path in (folder / "evaluations").iterdir()] == ["sad-seed0.h5"]
 
 
@@ -187,6 +187,15 @@ def test_result_in_the_wrong_folder_is_refused(run, tmp_path):
         file.attrs["method"] = "DPT"
     with pytest.raises(SadError, match="is of DPT seed 0, not of SAD seed 0"):
         aggregate(run, tmp_path / "results")
+
+
+def test_result_of_another_training_is_refused(run, tmp_path):
+    signature = run.experiment.evaluate_signature("SAD", 0)
+    with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
+        file.attrs["signature"] = "0123456789ab"
+    with pytest.raises(SadError, match=f"of signature 0123456789ab, not of signature {signature}"):
+        aggregate(run, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
 
 
 def test_headline_table_has_a_line_a_method(run, tmp_path):

@@ -12,8 +12,8 @@ from sad_hpc.distill.bandits import distill_bandit_labels, pull_arms
 from sad_hpc.distill.block import LABELS, Block, Draw
 from sad_hpc.distill.contexts import sample_state_actions
 from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
-from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
+from sad_hpc.distill.pose_contexts import sample_pose_actions
+from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.distill.tabular import block_tables
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.sections import DataConfig

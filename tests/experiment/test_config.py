@@ -177,7 +177,7 @@ def test_every_family_is_found_by_its_name_and_another_package_may_add_one(
     monkeypatch.setattr(families, "_families", lambda: EntryPoints(added))
     with pytest.raises(ConfigError, match=r"valid: bernoulli_bandit, .*, maze, miniworld"):
         family_class("house")
-    with pytest.raises(ConfigError, match=r"maze: cannot import tests\.nowhere:Maze"):
+    with pytest.raises(ConfigError, match=r"maze: no class tests\.nowhere:Maze: cannot import"):
         family_class("maze")
 
 

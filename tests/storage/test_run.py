@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sad_hpc import cli
+from sad_hpc.aggregate import aggregate
 from sad_hpc.errors import SadError
+from sad_hpc.evaluate.element import evaluate
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records, save_records
@@ -107,6 +109,20 @@ def test_no_stage_writes_where_another_user_could(tmp_path: Path):
     with pytest.raises(SadError, match="writable by everyone"), run.writing(run.data(), {}):
         pass
     assert not [path for path in run.path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("opened", ["logs/pretrain", "data", "checkpoints"])
+def test_no_stage_reads_where_another_user_could_write(opened: str, tmp_path: Path):
+    run = Run(load_experiment(TINY), tmp_path)
+    (run.path / opened).mkdir(parents=True)
+    (run.path / opened).chmod(0o777)
+    expected = pytest.raises(SadError, match=f"{opened} is writable by everyone")
+    with expected, run.writing(run.evaluation("SAD", 0), {}):
+        pass
+    with expected:
+        evaluate(run, "SAD", 0)
+    with expected:
+        aggregate(run, tmp_path / "results")
 
 
 JSON = st.recursive(

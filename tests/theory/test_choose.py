@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sad_hpc.distill.labels import NO_LABEL, LabelRule
-from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.distill.rollouts import distill_pose_labels, sample_pose_actions
+from sad_hpc.distill.pose_contexts import sample_pose_actions
+from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream

@@ -1,7 +1,6 @@
 """One task: a registered environment, how it is made, and what is changed about it."""
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.sticky_actions import take_over_sticky_actions
+from sad_hpc.user_modules import MissingModule, fault_of, import_user_module
 
 Environment: TypeAlias = gymnasium.Env[Any, Any]
 
@@ -81,6 +81,8 @@ def _why_not_made(id: str, make: Mapping[str, Any], error: Exception) -> str:
         if takes is not None and name not in takes:
             return f"{id} takes no argument {name}{_suggestion(name, takes)}"
     made = f"gymnasium.make({id!r}, **{dict(make)})"
+    if isinstance(error, SyntaxError):  # of the module that the environment's class is in
+        return f"{made} fails: {fault_of(error)}"
     return f"{made} fails: {type(error).__name__}: {_line(error)}"
 
 
@@ -103,14 +105,16 @@ def _import_package(id: str) -> None:
     if not module:
         return
     try:
-        importlib.import_module(module)
-    except ImportError as error:
-        way_out = (
+        import_user_module(module)
+    except MissingModule as error:
+        remedy = (
             f"pip install {package}"
             if package
             else "install its package, or name its folder in PYTHONPATH"
         )
-        raise ConfigError(f"{id}: cannot import {module} ({_line(error)}): {way_out}") from error
+        raise ConfigError(f"{id}: {error}: {remedy}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{id}: {error}") from error
 
 
 def _set_attribute(environment: Environment, id: str, name: str, value: Any) -> None:

@@ -51,7 +51,7 @@ def evaluate(run, method, seed):
     _work(run, run.evaluation(method, seed), f"evaluate {method} {seed}")
 
 
-def aggregate(run, results: Path):
+def aggregate(run, results: Path, replace: bool = False):
     from sad_hpc.storage.files import write_json
 
     folders = [run.evaluation(*element) for element in run.experiment.elements]

@@ -3,12 +3,12 @@ import pytest
 from scipy import stats
 
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.distill.rollouts import (
-    distill_pose_labels,
+from sad_hpc.distill.pose_contexts import (
     sample_pose_actions,
     sample_pose_episodes,
     sample_pose_transitions,
 )
+from sad_hpc.distill.rollout_labels import distill_pose_labels
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.ideal.label_law import best_of, label_chances

@@ -1,0 +1,56 @@
+"""Importing the modules of users, whose code may fail in any way."""
+
+import importlib
+import traceback
+from types import ModuleType
+
+from sad_hpc.errors import ConfigError
+
+
+class MissingModule(ConfigError):
+    """A module that is not installed, nor in a folder of PYTHONPATH."""
+
+
+def import_user_module(name: str) -> ModuleType:
+    """Import a module, and its parents first.
+
+    Raises:
+        MissingModule: there is no module of this name.
+        ConfigError: its code fails; the line names the error, the file and the line of code.
+    """
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise MissingModule(f"cannot import {name} ({error})") from error
+        raise ConfigError(f"cannot import {name}: {fault_of(error, name)}") from error
+
+
+def fault_of(error: BaseException, module: str | None = None) -> str:
+    """Return `SyntaxError in FILE, line N: text`, all in one line.
+
+    Args:
+        error: as it was caught.
+        module: whose own code is named, rather than that of a library which it calls.
+    """
+    name = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{name} in {error.filename}, line {error.lineno}: {error.msg}"
+    text = " ".join(str(error).split()) or "no further explanation"
+    frame = _frame(error, module)
+    place = "" if frame is None else f" in {frame.filename}, line {frame.lineno}"
+    return f"{name}{place}: {text}"
+
+
+def _frame(error: BaseException, module: str | None) -> traceback.FrameSummary | None:
+    """The last frame of the module's own package, or else of any file; None if there is none."""
+    package = module and module.partition(".")[0]
+    own = any_file = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code, place = frame.f_code, frame.f_globals.get("__name__", "")
+        if code.co_filename.startswith("<") or place.startswith("importlib."):
+            continue
+        any_file = traceback.FrameSummary(code.co_filename, line, code.co_name, lookup_line=False)
+        if place.partition(".")[0] == package:
+            own = any_file
+    return own or any_file
