@@ -16,6 +16,7 @@ from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_note
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import (
     CONFIG,
+    MADE,
     NOTES,
     PICTURES,
     PROVENANCE,
@@ -28,7 +29,7 @@ from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
 from sad_hpc.aggregate.tables import markdown_table, plain_table, write_table
 from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.files import atomic_path, file_size, read_json, write_json
 
 FILES = {
     RESULTS: "every value of every test task, the reference policies and the training curves",
@@ -98,6 +99,18 @@ def render(folder: Path, home: Path) -> None:
         stages=markdown_table(STAGE_HEADER, describe_stages(one.provenance)),
         config=one.config_text,
     )
+    _record_sizes(folder)
+
+
+def _record_sizes(folder: Path) -> None:
+    """Write the bytes of all files to provenance.json: a launch makes missing files again."""
+    sizes = {
+        path.name: file_size(path)
+        for path in sorted(folder.iterdir())
+        if path.name in MADE and path.name != PROVENANCE
+    }
+    record = read_json(folder / PROVENANCE)
+    write_json(folder / PROVENANCE, record | {"files": sizes})
 
 
 def _pictures(one: ResultsFolder) -> list[Fold]:

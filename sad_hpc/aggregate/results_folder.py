@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from sad_hpc.aggregate.origin import missing_notes, read_origin
 from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
@@ -83,11 +83,6 @@ class ResultsFolder:
         return training_curves(
             [(each.result.row, each.result.seed, each.training) for each in self.results.seeds]
         )
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The config that made it, as JSON values."""
-        return self._parsed("config.json", TypeAdapter(dict[str, Any]).validate_json)
 
     @property
     def name(self) -> str:

@@ -65,13 +65,9 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
     with run.writing(stage, config):
         with replacing(folder, MADE) as new:
             _write_config(run, new)
-            source = origin(run, present)
-            write_json(new / PROVENANCE, source)
+            write_json(new / PROVENANCE, origin(run, present))
             write_results(new / RESULTS, _experiment_results(run, seeds, missing))
             render(new, folder)
-            # A launch misses what is deleted later, and makes it again.
-            names = sorted(path.name for path in new.iterdir())
-            write_json(new / PROVENANCE, source | {"files": names})
         if not missing:
             stage.complete(elements=len(present))
     return folder

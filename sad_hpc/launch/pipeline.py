@@ -18,7 +18,7 @@ from sad_hpc.launch.scripts import write_scripts
 from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
-from sad_hpc.storage.files import read_json
+from sad_hpc.storage.files import file_size, read_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run, StageFolder
 
@@ -192,7 +192,7 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
     made = read_json(folder / "provenance.json") or {}
     if made.get("signature") != run.experiment.aggregate_signature():
         return True
-    if not all((folder / name).exists() for name in made.get("files", [])):
+    if any(file_size(folder / name) != size for name, size in made.get("files", {}).items()):
         return True
     read = made.get("stages") or {}
     return not all(

@@ -14,7 +14,7 @@ METHODS = ["SAD", "DPT", "DPT*"]
 N_TASKS = 20
 
 
-def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic") -> Run:
+def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic", **others) -> Run:
     mapping = {
         "name": name,
         "task": {"family": "darkroom"},
@@ -22,6 +22,7 @@ def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic") -
         "methods": list(methods),
         "seeds": list(seeds),
         "pretrain": {"epochs": 3},
+        **others,
     }
     return Run(parse_experiment(mapping, "test"), folder / "runs")
 

@@ -2,17 +2,18 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sad_hpc.aggregate import aggregate
 from sad_hpc.aggregate.overwrite import check_overwrite
+from sad_hpc.aggregate.results_file import RESULTS, read_results, write_results
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.storage.files import read_json, write_json
 from sad_hpc.storage.run import Run
 
 from .synthetic import fill, make_run
@@ -128,7 +129,8 @@ def test_aggregate_refuses_before_it_writes_and_replaces_on_request(
     assert contents(tmp_path / "results") == before
     folder = aggregate(smaller, tmp_path / "results", replace=True)
     assert folder == tmp_path / "results/synthetic"
-    assert [path.name for path in (folder / "evaluations").iterdir()] == ["sad-seed0.h5"]
+    (only,) = read_results(folder / RESULTS).results
+    assert (only.row, only.seed) == ("SAD", 0)
 
 
 def test_tables_with_gaps_do_not_replace_complete_ones(run: Run, tmp_path: Path) -> None:
@@ -139,26 +141,27 @@ def test_tables_with_gaps_do_not_replace_complete_ones(run: Run, tmp_path: Path)
 
 
 def test_a_gap_of_the_tables_is_no_result(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "results/synthetic/provenance.json"
-    write_json(path, {**read_json(path), "missing": [{"method": "SAD", "seed": 1}]})
+    path = tmp_path / "results/synthetic" / RESULTS
+    write_results(path, replace(read_results(path), missing=[("SAD", 1)]))
     without = [element for element in run.experiment.elements if element != ("SAD", 1)]
     check_overwrite(run.experiment, tmp_path / "results", without)
     check_overwrite(run.experiment, tmp_path / "results")
 
 
-def _unknown_key(config: Path) -> None:
-    write_json(config, {**read_json(config), "of_another_version": 1})
+def _unknown_key(path: Path) -> None:
+    found = read_results(path)
+    write_results(path, replace(found, config={**found.config, "of_another_version": 1}))
 
 
-def _torn(config: Path) -> None:
-    config.write_text("{")
+def _torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
 
 
 @pytest.mark.parametrize("damage", [_unknown_key, _torn])
 def test_results_of_a_config_that_cannot_be_read_are_kept(
     run: Run, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    damage(tmp_path / "results/synthetic/config.json")
+    damage(tmp_path / "results/synthetic" / RESULTS)
     check_overwrite(run.experiment, tmp_path / "results")  # its provenance says that it is the same
     fewer = changed(run, seeds=[0]).experiment
     with pytest.raises(SadError, match=r"whose config cannot be read .*--replace"):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.aggregate import aggregate, stage
+from sad_hpc.aggregate import stage
 from sad_hpc.aggregate.replacement import replacing
+from sad_hpc.aggregate.results_file import RESULTS, read_results
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
@@ -100,19 +102,19 @@ def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.Monk
     for run in runs:
         fill(run)
     results = tmp_path / "results"
-    copy = stage.copy_results
+    write = stage.write_results
 
     def meanwhile(*arguments: object) -> None:
-        copy(*arguments)
+        write(*arguments)
         with pytest.raises(SadError, match=r"results/\.synthetic is in use by process"):
             aggregate(runs[1], results)
 
-    monkeypatch.setattr(stage, "copy_results", meanwhile)
+    monkeypatch.setattr(stage, "write_results", meanwhile)
     folder = aggregate(runs[0], results)
     monkeypatch.undo()
-    assert [path.name for path in folder.glob("evaluations/*")] == ["sad-seed0.h5"]
+    assert [one.seed for one in read_results(folder / RESULTS).results] == [0]
     folder = aggregate(runs[1], results, replace=True)
-    assert [path.name for path in folder.glob("evaluations/*")] == ["sad-seed1.h5"]
+    assert [one.seed for one in read_results(folder / RESULTS).results] == [1]
 
 
 def test_a_launch_makes_what_was_deleted_again(tmp_path: Path, capsys):
@@ -137,7 +139,7 @@ def test_a_launch_makes_what_was_deleted_again(tmp_path: Path, capsys):
     shutil.copytree(tmp_path / "copy", folder)
     (folder / "notes.txt").unlink()
     assert not submitted()
-    for name in names - {"notes.txt"}:
+    for name in names - {"notes.txt", "provenance.json"}:
         content = (folder / name).read_bytes()
         for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
             damage(folder / name)

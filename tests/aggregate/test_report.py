@@ -13,8 +13,14 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
-from sad_hpc.aggregate import aggregate, overview
 from sad_hpc.aggregate.comparison import better_by, improvement
+from sad_hpc.aggregate.overview import (
+    beside_the_paper,
+    comparison_tables,
+    find_results,
+    overview,
+)
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
 from tests.conftest import ROOT
@@ -25,7 +31,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def add_experiment(folder: Path, name: str, missing=()) -> Path:
-    run = make_run(folder, name=name)
+    run = make_run(folder, name=name, question="How good is it?")
     fill(run, skip=missing)
     return aggregate(run, folder / "results", allow_missing=bool(missing))
 
@@ -57,7 +63,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_family_has_its_row_from_its_own_experiment(two: Path):
-    table = pd.read_csv(two / "compare_offline.csv").set_index(["environment", "method"])
+    table = comparison_tables(two)["offline"].set_index(["environment", "row"])
     better = table[better_by("SAD")]
     assert better["Gaussian Bandits", "DPT"] == pytest.approx(300)
     sad, oracle = (np.mean([level(name, seed) for seed in range(3)]) for name in ("SAD", "DPT*"))
@@ -69,22 +75,30 @@ def test_each_family_has_its_row_from_its_own_experiment(two: Path):
 
 
 def test_a_missing_seed_is_named_in_tables_and_page(two: Path):
-    for name in ("compare_offline.md", "compare_online.tex", "report.html"):
+    for name in ("README.md", "report.html", "darkroom/README.md"):
         text = (two / name).read_text()
-        assert "darkroom: INCOMPLETE" in text and "DPT seed 2" in text
+        assert "INCOMPLETE" in text and "DPT seed 2" in text
 
 
-def test_the_experiment_named_after_the_family_is_taken(tmp_path: Path):
-    add_experiment(tmp_path, "quickstart")
-    overview(tmp_path / "results")
-    add_experiment(tmp_path, "trial")
-    with pytest.raises(SadError, match=r"quickstart.*trial.*none of them is named darkroom"):
-        overview(tmp_path / "results")
-    add_experiment(tmp_path, "darkroom")
-    page = overview(tmp_path / "results").read_text()
-    assert 'id="darkroom"' in page and 'id="trial"' not in page
-    assert "trial is not shown: darkroom stands for Darkroom" in page
-    assert "darkroom is not shown" not in page
+def test_the_experiment_named_after_the_family_stands_beside_the_papers(tmp_path: Path):
+    for name in ("a_trial", "darkroom", "quickstart"):
+        add_experiment(tmp_path, name)
+    results_folder = tmp_path / "results"
+    found = find_results(results_folder)
+    assert [one.name for one in found] == ["a_trial", "darkroom", "quickstart"]
+    assert [one.name for one in beside_the_paper(results_folder, found)] == ["darkroom"]
+    page = overview(results_folder).read_text()
+    assert page.count('<h2 id="') == 3
+    (results_folder / "paper").mkdir()
+    shutil.move(results_folder / "quickstart", results_folder / "paper")
+    found = find_results(results_folder)
+    assert [one.name for one in beside_the_paper(results_folder, found)] == ["quickstart"]
+
+
+def test_the_index_names_every_experiment_and_its_question(two: Path):
+    index = (two / "README.md").read_text()
+    assert "| [darkroom](darkroom/README.md) | Darkroom | How good is it? | 0, 1, 2 |" in index
+    assert "[gaussian_bandit](gaussian_bandit/README.md) | Gaussian Bandits | – | 0, 1 |" in index
 
 
 def test_what_an_experiment_says_cannot_become_html(tmp_path: Path):
@@ -128,12 +142,13 @@ def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
 
 def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
     found = shown_by_a_browser(two / "report.html", tmp_path)
-    assert found["images"] == [True] * 6  # four of Darkroom, two of the bandit
+    pictures = sorted(two.glob("*/*.png"))
+    # Every picture is shown in its section, and that of the online returns at the top as well.
+    assert found["images"] == [True] * (len(pictures) + 2) and len(pictures) == 6
     files = [link for link in found["links"] if not link.startswith("#")]
-    assert len(files) == (1 + 8) + (1 + 4)
-    assert all((two / link).is_file() for link in files)
+    assert files == ["darkroom/results.h5", "gaussian_bandit/results.h5"] or len(files) == 2
     assert {link[1:] for link in found["links"] if link.startswith("#")} == {
-        "comparison", "darkroom", "gaussian_bandit",
+        "darkroom", "gaussian_bandit",
     }  # fmt: skip
     assert found["rows"] > 12 + 5
     assert found["wide"], "the page scrolls sideways"
@@ -141,22 +156,18 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
 
 def test_a_browser_shows_the_committed_page(tmp_path: Path):
     committed = ROOT / "results"
-    # One stands for each task family; the page says which are not shown.
-    page = (committed / "report.html").read_text()
-    experiments = {path.parent.name for path in committed.glob("*/summary.csv")}
-    experiments -= set(re.findall(r"([\w.-]+) is not shown: ", page))
+    names = tracked("results/**/results.h5")
     found = shown_by_a_browser(committed / "report.html", tmp_path)
-    assert len(found["images"]) >= 2 * len(experiments) and all(found["images"])
+    assert len(found["images"]) >= 2 * len(names) and all(found["images"])
     files = [link for link in found["links"] if not link.startswith("#")]
-    assert {link.partition("/")[0] for link in files} == experiments
-    assert all((committed / link).is_file() for link in files)
+    assert {f"results/{link}" for link in files} == set(names)
     assert found["wide"], "the page scrolls sideways"
 
 
 def test_load_gives_every_value_with_its_place(two: Path):
     table = results.load(two / "gaussian_bandit")
     assert len(table) == 2 * 2 * 2 * 8 * 5
-    online = table[(table["mode"] == "online") & (table["method"] == "DPT")]
+    online = table[(table["mode"] == "online") & (table["row"] == "DPT")]
     assert np.allclose(online["value"], 0.4 * online["step"])
     assert set(table["metric"]) == {"suboptimality", "regret"}
     assert table["context_rewards"].isna().all()
@@ -164,18 +175,18 @@ def test_load_gives_every_value_with_its_place(two: Path):
 
 def test_load_agrees_with_the_summary(two: Path):
     table = results.load(two / "darkroom")
-    headline = table[(table["mode"] == "offline") & (table["method"] == "SAD")]
+    headline = table[(table["mode"] == "offline") & (table["row"] == "SAD")]
     summary = pd.read_csv(two / "darkroom/summary.csv")
     for subset, chosen in (
         ("all", headline),
         ("reward_seen", headline.query("context_rewards > 0")),
     ):
-        row = summary.query(f"method == 'SAD' and mode == 'offline' and subset == '{subset}'")
+        row = summary.query(f"row == 'SAD' and mode == 'offline' and subset == '{subset}'")
         assert chosen.groupby("seed")["value"].mean().mean() == pytest.approx(row["mean"].item())
 
 
 def test_load_reads_one_file_and_names_an_empty_folder(two: Path, tmp_path: Path):
-    one = results.load(two / "darkroom/evaluations/dpt_star-seed1.h5")
-    assert set(one["method"]) == {"DPT*"} and set(one["seed"]) == {1}
+    one = results.load(two / "darkroom/results.h5")
+    assert one.equals(results.load(two / "darkroom"))
     with pytest.raises(SadError, match="results/darkroom"):
         results.load(tmp_path)

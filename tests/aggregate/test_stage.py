@@ -1,14 +1,13 @@
-import json
-
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from sad_hpc.aggregate import aggregate, headline_table
-from sad_hpc.aggregate.styles import COLORS, REFERENCE_STYLES
-from sad_hpc.aggregate.summary import write_curves
+from sad_hpc.aggregate.canvas import COLORS, REFERENCE_STYLES
+from sad_hpc.aggregate.readme import headline_table, render
+from sad_hpc.aggregate.results_file import RESULTS, read_results
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
@@ -31,20 +30,9 @@ def test_results_folder_is_complete(run, tmp_path):
     assert folder == tmp_path / "results" / "synthetic"
     assert run.aggregate().done["elements"] == 9
     names = {path.name for path in folder.iterdir()}
-    assert names == {
-        *(f"compare_{m}.{s}" for m in ("offline", "online") for s in ("csv", "md", "tex")),
-        *("offline.png", "online.png", "training.png", "README.md", "evaluations"),
-        *(
-            "diagnosis.png",
-            "diagnosis.csv",
-            "seeds.csv",
-            "summary.csv",
-            "summary.h5",
-            "provenance.json",
-            "config.json",
-            "config.yaml",
-        ),
-    }
+    pictures = {f"{name}.png" for name in ("offline", "online", "training", "diagnosis")}
+    tables = {"results.h5", "summary.csv", "config.yaml", "provenance.json", "README.md"}
+    assert names == pictures | tables
     readme = (folder / "README.md").read_text()
     for name in names - {"README.md"}:
         assert f"]({name})" in readme
@@ -66,7 +54,7 @@ def test_the_page_names_every_commit_that_made_a_part(run, tmp_path):
 def test_every_reference_policy_has_a_style_of_its_own():
     styles = [
         REFERENCE_STYLES[name]
-        for name in {"ideal", "ideal, history", "optimal", "random", *POLICIES}
+        for name in {"Bayes-optimal", "Bayes-optimal, history", "optimal", "random", *POLICIES}
     ]
     assert len(set(styles)) == len(styles)
 
@@ -78,10 +66,20 @@ def test_aggregating_twice_gives_the_same_tables(run, tmp_path):
     assert tables == {path: path.read_bytes() for path in folder.glob("*.csv")}
 
 
+def test_all_pages_follow_from_the_results_file(run, tmp_path):
+    folder = aggregate(run, tmp_path / "results")
+    kept = {"results.h5", "config.yaml", "provenance.json"}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in before.keys() - kept:
+        (folder / name).unlink()
+    render(folder, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_stored_config_launches_the_same_experiment(run, tmp_path):
     folder = aggregate(run, tmp_path / "results")
     assert load_experiment(folder / "config.yaml") == run.experiment
-    assert json.loads((folder / "config.json").read_text()) == run.experiment.model_dump()
+    assert read_results(folder / RESULTS).config == run.experiment.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("results", ["results", "results/ablations"])
@@ -119,28 +117,6 @@ def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
     assert "processors, NVIDIA X), 1 rank, bf16" in page
 
 
-def test_curves_and_copies_give_the_same_means(run, tmp_path):
-    folder = aggregate(run, tmp_path / "results")
-    with h5py.File(folder / "summary.h5") as file:
-        curves = file["online/all/methods/dpt_star"]
-        assert curves.attrs["name"] == "DPT*"
-        assert curves.attrs["seeds"].tolist() == [0, 1, 2]
-        assert file["online"].attrs["axis"] == "episode"
-        assert file["training/sad/holdout_loss"].shape == (3, 3)
-        assert file["offline/reward_seen/references/optimal"][:].tolist() == [[44.5]] * 3
-        assert json.loads(file.attrs["provenance"])["dataset_signature"]
-        for row, seed in zip(curves, curves.attrs["seeds"], strict=True):
-            with h5py.File(folder / "evaluations" / f"dpt_star-seed{seed}.h5") as copy:
-                assert row == pytest.approx(copy["online/values"][:].mean(axis=0), rel=1e-5)
-
-
-def test_many_seeds_do_not_outgrow_an_hdf5_attribute(tmp_path):
-    path = tmp_path / "summary.h5"
-    write_curves(path, [], [], {"provenance": {"stages": ["x" * 1000] * 200}})
-    with h5py.File(path) as file:
-        assert len(json.loads(file.attrs["provenance"])["stages"]) == 200
-
-
 def test_missing_elements_are_an_error_that_names_them(tmp_path):
     run = make_run(tmp_path)
     fill(run, skip={("SAD", 1), ("DPT*", 2)})
@@ -156,10 +132,10 @@ def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path):
     fill(run, skip={("SAD", 1)})
     folder = aggregate(run, tmp_path / "results", allow_missing=True)
     table = pd.read_csv(folder / "summary.csv")
-    row = table[(table["method"] == "SAD") & (table["mode"] == "online")].iloc[0]
+    row = table[(table["row"] == "SAD") & (table["mode"] == "online")].iloc[0]
     assert row["n_seeds"] == 2
     assert row["mean"] == pytest.approx((level("SAD", 0) + level("SAD", 2)) / 2)
-    pages = [path.read_text() for path in folder.iterdir() if path.suffix in (".md", ".tex")]
+    pages = [path.read_text() for path in folder.iterdir() if path.suffix == ".md"]
     for text in [*pages, headline_table(folder)]:
         assert "INCOMPLETE: no result yet of SAD seed 1" in text
     assert run.aggregate().done is None
@@ -172,14 +148,6 @@ def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path):
 def test_nothing_at_all_is_an_error_even_if_gaps_are_allowed(tmp_path):
     with pytest.raises(SadError, match="no result"):
         aggregate(make_run(tmp_path), tmp_path / "results", allow_missing=True)
-
-
-def test_copies_of_other_results_do_not_stay(tmp_path):
-    fill(make_run(tmp_path))
-    aggregate(make_run(tmp_path), tmp_path / "results")
-    smaller = make_run(tmp_path, methods=["SAD"], seeds=[0])
-    folder = aggregate(smaller, tmp_path / "results", replace=True)
-    assert [path.name for path in (folder / "evaluations").iterdir()] == ["sad-seed0.h5"]
 
 
 def test_result_in_the_wrong_folder_is_refused(run, tmp_path):
@@ -253,8 +221,7 @@ def test_bandit_results_are_drawn_and_compared(tmp_path):
         offline["axis"] = "context length"
         write_result(run, method, seed, offline, online, family="gaussian_bandit")
     folder = aggregate(run, tmp_path / "results")
-    table = pd.read_csv(folder / "compare_online.csv").set_index(["environment", "method"])
-    better = table.loc[("Gaussian Bandits", "DPT"), "SAD better by (%)"]
-    assert better == pytest.approx(300, rel=1e-5)
-    assert "Gaussian Bandits" in (folder / "README.md").read_text()
+    readme = (folder / "README.md").read_text()
+    assert "300.0 % (paper 942.5 %)" in readme
+    assert readme.startswith("# Gaussian Bandits: synthetic")
     assert "0.1200 ± 0.0000" in headline_table(folder)

@@ -1,7 +1,5 @@
 """Results folders that a stranger has made: one line, and nothing of the reader's on the page."""
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -16,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.aggregate import aggregate, headline_table, overview
+from sad_hpc.aggregate.overview import overview
+from sad_hpc.aggregate.readme import headline_table
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
 
@@ -49,30 +49,10 @@ def pipe(name: str) -> Callable[[Path], None]:
     return damage
 
 
-def without_row(word: str) -> Callable[[Path], object]:
-    def damage(folder: Path) -> None:
-        lines = (folder / "summary.csv").read_text().splitlines(keepends=True)
-        (folder / "summary.csv").write_text("".join(line for line in lines if word not in line))
-
-    return damage
-
-
-def repeat_last(path: Path) -> None:
-    with path.open("a") as file:
-        file.write(path.read_text().splitlines()[-1] + "\n")
-
-
 BAD: list[tuple[str, Callable[[Path], object]]] = [
-    ("summary.csv", text("summary.csv", "")),
-    ("summary.csv", text("summary.csv", "task_family,method,mode,metric,subset,n_seeds\n")),
-    ("summary.csv", text("summary.csv", "name,price\nbread,3\n")),
-    ("summary.csv", lambda folder: (folder / "summary.csv").write_bytes(b"\xff\x00\n\xfe,")),
-    ("summary.csv", without_row("offline")),
-    ("summary.csv", lambda folder: repeat_last(folder / "summary.csv")),
-    ("summary.csv", pipe("summary.csv")),
-    ("seeds.csv", text("seeds.csv", "name,price\nbread,3\n")),
-    ("seeds.csv", lambda folder: (folder / "seeds.csv").unlink()),
-    ("seeds.csv", lambda folder: repeat_last(folder / "seeds.csv")),
+    ("results.h5", text("results.h5", "")),
+    ("results.h5", lambda folder: (folder / "results.h5").write_bytes(b"\xff\x00\n\xfe,")),
+    ("results.h5", pipe("results.h5")),
     ("provenance.json", pipe("provenance.json")),
     ("provenance.json", lambda folder: (folder / "provenance.json").unlink()),
     ("provenance.json", text("provenance.json", "{}")),
@@ -119,16 +99,8 @@ def spoiled(value: Any, data: st.DataObject) -> Any:
 )
 @given(st.data())
 def test_a_wrong_value_is_one_line_or_shown(made: Path, theirs: Path, data: st.DataObject) -> None:
-    origin = json.loads((made / "provenance.json").read_text())
-    rows = list(csv.reader(io.StringIO((made / "summary.csv").read_text())))
-    if data.draw(st.booleans()):
-        origin = spoiled(origin, data)
-    else:
-        line, column = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, 10))
-        rows[line][column] = str(data.draw(JUNK))
+    origin = spoiled(json.loads((made / "provenance.json").read_text()), data)
     (theirs / "provenance.json").write_text(json.dumps(origin))
-    with (theirs / "summary.csv").open("w", newline="", errors="replace") as file:
-        csv.writer(file).writerows(rows)
     for show in (lambda: headline_table(theirs), lambda: overview(theirs.parent)):
         try:
             show()
@@ -136,7 +108,7 @@ def test_a_wrong_value_is_one_line_or_shown(made: Path, theirs: Path, data: st.D
             assert str(theirs) in str(error) and "\n" not in str(error)
 
 
-@pytest.mark.parametrize("name", ["offline.png", "config.yaml", "summary.h5", "evaluations", "."])
+@pytest.mark.parametrize("name", ["offline.png", "config.yaml", "results.h5", "."])
 def test_a_link_does_not_bring_the_readers_files_onto_the_page(
     theirs: Path, tmp_path: Path, name: str
 ) -> None:
@@ -144,7 +116,6 @@ def test_a_link_does_not_bring_the_readers_files_onto_the_page(
     shutil.copytree(theirs, secret)
     for file in ("config.yaml", "offline.png"):
         (secret / file).write_bytes(b"my secret")
-    (secret / "evaluations/secret.h5").touch()
     if (theirs / name).is_dir():
         shutil.rmtree(theirs / name)
     else:
@@ -153,10 +124,12 @@ def test_a_link_does_not_bring_the_readers_files_onto_the_page(
     try:
         page = overview(theirs.parent).read_text()
     except SadError as error:
-        assert name in ("config.yaml", ".") and str(theirs / name) in str(error)
+        assert name != "offline.png" and str(theirs / name) in str(error)
     else:
-        assert "secret" not in page and "bXkgc2VjcmV0" not in page
-        assert name not in page or name == "evaluations"
+        # A picture is made again from results.h5: the link is replaced, the file stays.
+        assert name == "offline.png" and not (theirs / name).is_symlink()
+        assert "my secret" not in page
+    assert (secret / "offline.png").read_bytes() == b"my secret"
 
 
 class Links(HTMLParser):
@@ -186,6 +159,6 @@ def test_links_lead_to_the_folder_whatever_its_name(theirs: Path, name: str | by
     links = [urlparse(link) for link in found.links]
     files = [os.fsdecode(folder.parent) + "/" + unquote(u.path, errors="surrogateescape")
              for u in links if u.path]  # fmt: skip
-    assert sorted(map(Path, files)) == sorted(folder.rglob("*.h5"))
+    assert sorted(map(Path, files)) == [folder / "results.h5"]
     assert not [u for u in links if u.scheme or u.netloc or u.query or (u.path and u.fragment)]
     assert {unquote(u.fragment) for u in links if not u.path} <= set(found.anchors)
