@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sad_hpc.aggregate.labels import label_cells
+from sad_hpc.aggregate.markdown import markdown_table
 from sad_hpc.aggregate.origin import (
     STAGE_HEADER,
     describe_stages,
@@ -18,7 +19,7 @@ from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import headline_cells, headline_title, pick
-from sad_hpc.aggregate.tables import markdown_table, plain_table
+from sad_hpc.aggregate.tables import plain_table, printable
 
 FILES = {
     "summary.csv": "mean, standard deviation, interquartile mean and 95 % interval of every policy",
@@ -51,7 +52,8 @@ def headline_table(folder: Path) -> str:
     """
     one = ResultsFolder(folder)
     text = headline_title(one.summary) + "\n" + plain_table(*headline_cells(one.summary))
-    return text + "".join(f"{note}\n" for note in missing_notes(one.provenance["missing"]))
+    notes = missing_notes(one.provenance["missing"])
+    return printable(text + "".join(f"{note}\n" for note in notes))
 
 
 def empty_notes(series: Sequence[Series]) -> list[str]:

@@ -9,6 +9,7 @@ import yaml
 
 from sad_hpc.aggregate.comparison_files import write_comparisons
 from sad_hpc.aggregate.copies import copy_results
+from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.diagnosis import diagnose, diagnosis_table
 from sad_hpc.aggregate.diagnosis_figure import draw_diagnosis
 from sad_hpc.aggregate.figures import draw_offline, draw_online
@@ -19,7 +20,7 @@ from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.readme import FILES, empty_notes, write_readme
 from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.series import check_alike, make_series
-from sad_hpc.aggregate.summary import seed_table, summary_table, write_curves, write_table
+from sad_hpc.aggregate.summary import seed_table, summary_table, write_curves
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.aggregate.training import Training, read_training
 from sad_hpc.aggregate.training_figure import draw_training

@@ -1,6 +1,5 @@
 """The summary of an experiment: one row a policy, mode and subset, and the curves behind it."""
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -12,13 +11,13 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
+from sad_hpc.aggregate.csv_table import read_records
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.statistics import per_seed
 from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.aggregate.training import Training
 from sad_hpc.experiment.rows import slug
-from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.hdf5 import write_file
 
 FORMAT_VERSION = 2
@@ -87,12 +86,6 @@ def seed_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(SEED_COLUMNS))
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Writes a table as CSV in one step."""
-    with atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
-
-
 def read_summary(content: bytes) -> pd.DataFrame:
     """The table in the bytes of a `summary.csv`, which may be a stranger's.
 
@@ -116,8 +109,7 @@ def read_seeds(content: bytes) -> pd.DataFrame:
 
 def _read_rows(content: bytes, row: type[BaseModel], keys: list[str]) -> pd.DataFrame:
     """Rows of one kind from the bytes of a CSV file, no two alike in their keys."""
-    records = pd.read_csv(io.BytesIO(content)).to_dict("records")
-    rows = [row.model_validate(record).model_dump() for record in records]
+    rows = [row.model_validate(record).model_dump() for record in read_records(content)]
     table = pd.DataFrame(rows, columns=list(row.model_fields))
     if table.duplicated(keys).any():
         raise ValueError(f"two rows are of the same {', '.join(keys[:-1])} and {keys[-1]}")
