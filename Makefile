@@ -2,31 +2,50 @@
 PYTHON ?= python3
 CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
+PYTEST = .venv/bin/python -m pytest
+INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: pipeline test test-suite test-cluster stress bench lint cluster-up cluster-down
+# What pip is told to install as torch.  Without an NVIDIA GPU these are PyTorch's wheels for CPUs
+# (200 MB); PyPI's bring CUDA with them (several GB), and are the fallback where PyTorch's server
+# cannot be reached.  On a login node without a GPU, for nodes that have some: make TORCH=torch
+CPU_WHEELS = https://host-of-the-cpu-wheels/whl/cpu
+REACHED = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_WHEELS)/', timeout=10)"
+TORCH ?= torch $(shell nvidia-smi -L >/dev/null 2>&1 \
+    || { $(REACHED) 2>/dev/null && echo --extra-index-url $(CPU_WHEELS); })
+
+.PHONY: pipeline test test-slow test-cluster test-all stress bench lint docs cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
-# Slurm's tests mostly wait: `make -j2 test` runs them beside the others.
-test: test-suite test-cluster
+# Quick tests, in at most five minutes on two cores.
+test: .venv/installed-test
+	$(PYTEST) -m "not slow and not cluster and not stress"
+	@echo "Left out: slow tests (make test-slow), tests on a Slurm (make test-cluster), make stress"
 
-test-suite: .venv/installed-test
-	.venv/bin/python -m pytest --ignore tests/cluster
+test-slow: .venv/installed-test
+	$(PYTEST) -m "slow and not cluster and not stress"
 
 test-cluster: .venv/installed-test
-	.venv/bin/python -m pytest tests/cluster
+	$(PYTEST) tests/cluster
+
+# Slurm's tests mostly wait: `make --jobs 2 test-all` runs them beside the others.
+test-all: test test-slow test-cluster
 
 # Two workers, each with a Slurm of its own.
 stress: .venv/installed-test
-	SAD_HPC_REQUIRE_CLUSTER=1 .venv/bin/python -m pytest -m "stress or cluster or faults" \
+	SAD_HPC_REQUIRE_CLUSTER=1 $(PYTEST) -m "stress or cluster or faults" \
 	    --numprocesses 2 --dist loadfile --verbose --durations=20 --figures=results/stress/figures.json
 
 bench: .venv/installed-test
 	.venv/bin/python benchmarks/run.py
 
 lint: .venv/installed-test
-	.venv/bin/ruff check sad_hpc tests benchmarks
+	.venv/bin/ruff check sad_hpc tests benchmarks docs examples
 	.venv/bin/mypy
+
+# The site is in site/; a broken link or docstring is an error.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 cluster-up:
 	@slurm/dev_cluster.sh up 4
@@ -34,17 +53,21 @@ cluster-up:
 cluster-down:
 	@slurm/dev_cluster.sh down
 
-# torch first and pinned: a plain `torch` may fetch several GB of CUDA packages.
+# torch comes first, so that nothing that depends on it chooses its build.
 .venv/installed: setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "sad_hpc needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv \
 	    || { echo "no venv module: apt-get install python3-venv"; exit 1; }
-	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	$(INSTALL) $(TORCH)
 	@rm -rf sad_hpc.egg-info  # an older one would hide entry points that have come since
-	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(INSTALL) setuptools wheel --editable .
 	@touch $@
 
 .venv/installed-test: .venv/installed
-	.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	$(INSTALL) --editable '.[test,dev]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	$(INSTALL) --editable '.[docs]'
 	@touch $@

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.tables import write_table
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.block import Draw
 from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions

@@ -55,7 +55,9 @@ def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
 
 def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.launch.job import collect_with_policy
+    from sad_hpc.parallel.ranks import world
 
+    world()  # before the user's code: a rank in which that fails can then end the others
     run = _load_run(options)
     with preemption.watched():
         for own in run.with_datasets():

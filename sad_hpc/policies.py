@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from sad_hpc.aggregate.markdown import markdown
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.errors import CheckpointError, SadError
 from sad_hpc.evaluate.policy import answers, greedy, load_model, make_ready, sampled
@@ -223,10 +224,10 @@ license: {card["license"]}
 tags: [reinforcement-learning, in-context-reinforcement-learning, state-action-distillation]
 ---
 
-# {card["experiment"]}: {card["row"]}, seed {card["seed"]}
+# {markdown(card["experiment"])}: {markdown(card["row"])}, seed {card["seed"]}
 
 A transformer that was pretrained by {card["method"]} on random play in many tasks.
-Their family: {description}
+Their family: {markdown(description)}
 It answers a context (transitions of a task that it has never seen) and a state with an action;
 its weights do not change. On held-out training tasks: {found or "not measured"}.
 

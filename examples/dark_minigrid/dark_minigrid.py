@@ -17,8 +17,8 @@ from minigrid.minigrid_env import MiniGridEnv
 class DarkMiniGrid(MiniGridEnv):
     """`size` x `size` cells within walls; the agent starts in the middle, heading anywhere.
 
-    Actions are MiniGrid's first three: turn left, turn right, forward.  An episode ends on the goal,
-    with a reward of 1.  Seen are the cell and the heading: (x, y, dx, dy).
+    Actions are MiniGrid's first three: turn left, turn right, forward.  An episode ends on the
+    goal, with a reward of 1.  Seen are the cell and the heading: (x, y, dx, dy).
     """
 
     def __init__(self, goal_x: int = 1, goal_y: int = 1, size: int = 7, **others: Any) -> None:

@@ -2,31 +2,20 @@
 its oracle."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from sad_hpc.aggregate.comparison import CHANCE, NOTHING, PAPER, better_by, contenders
+from sad_hpc.aggregate.csv_table import csv_text
+from sad_hpc.aggregate.latex import RULE, emphasized, latex_line, latex_table
+from sad_hpc.aggregate.markdown import markdown, markdown_table
 from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
 from sad_hpc.aggregate.summary import mean_and_std, number
-from sad_hpc.aggregate.tables import NOT_COMPUTED, markdown_table
+from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.experiment.methods import BASELINES
 
 AT_CHANCE = "at chance"
-TEX = r"""\begin{table}[ht]
-\centering
-\caption{%s}
-\label{tab_%s_%s}
-\begin{tabular}{%s}
-\hline\hline
-%s
-\hline
-%s
-\hline\hline
-\end{tabular}
-\end{table}
-"""
 VALUES_HEADER = [
     "Environment",
     "Row",
@@ -161,23 +150,23 @@ def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = (
     """Return values, percentages and oracles as Markdown, with `notes` at its top."""
     parts = [
         f"### Every row, {mode}",
-        *notes,
-        VALUES_TEXT,
+        *(f"**{markdown(note)}**" for note in notes),
+        markdown(VALUES_TEXT),
         markdown_table(VALUES_HEADER, value_cells(table)),
         f"### Improvement of SAD over each baseline, {mode}, beside the paper's",
-        PERCENT_TEXT,
+        markdown(PERCENT_TEXT),
         markdown_table(PERCENT_HEADER, percent_cells(table)),
     ]
     if oracles := oracle_cells(table):
-        title = f"### SAD against its oracle, {mode}"
-        parts += [title, ORACLE_TEXT, markdown_table(ORACLE_HEADER, oracles)]
+        parts += [f"### SAD against its oracle, {mode}", markdown(ORACLE_TEXT)]
+        parts.append(markdown_table(ORACLE_HEADER, oracles))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the `comparison` of each mode as one CSV table."""
     parts = [table.assign(mode=mode) for mode, table in tables.items()]
-    return pd.concat(parts, ignore_index=True).to_csv(index=False)
+    return csv_text(pd.concat(parts, ignore_index=True))
 
 
 def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
@@ -188,45 +177,31 @@ def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) 
     ]
     if oracles := oracle_cells(table):
         caption = f"SAD compared to its oracle in the {mode} evaluation."
-        lines = "\n".join(map(_latex_line, oracles))
-        header = _latex_line(ORACLE_HEADER)
-        pages.append(TEX % (_latex(caption), "oracle", mode, "ll|rrl", header, lines))
+        lines = [latex_line(cells) for cells in oracles]
+        pages.append(latex_table(caption, f"tab_oracle_{mode}", "ll|rrl", ORACLE_HEADER, lines))
     return "\n".join(pages)
 
 
 def _values_latex(cells: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
-    """A rule stands between environments."""
+    """Return the table of values, with a rule between environments."""
     lines: list[str] = []
     for before, line in zip([None, *cells], cells, strict=False):
         if before is not None and before[0] != line[0]:
-            lines.append(r"\hline")
-        lines.append(_latex_line(line))
+            lines.append(RULE)
+        lines.append(latex_line(line))
     caption = " ".join([f"Every row in the {mode} evaluation.", *notes])
-    header = _latex_line(VALUES_HEADER)
-    return TEX % (_latex(caption), "values", mode, "ll|rcrrr", header, "\n".join(lines))
+    return latex_table(caption, f"tab_values_{mode}", "ll|rcrrr", VALUES_HEADER, lines)
 
 
 def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
     title = f"Performance improvements of SAD compared to baselines in the {mode} evaluation"
     caption = " ".join([f"{title}, beside the paper's.", *notes])
-    lines = []
-    for cells in rows:
-        if cells[0].partition(":")[0] == AVERAGE:
-            lines += [r"\hline", _latex_line(cells), r"\hline"]
+    lines: list[str] = []
+    for first, *others in rows:
+        if first.partition(":")[0] == AVERAGE:
+            lines += [RULE, latex_line([first, *others]), RULE]
         else:
-            lines.append(_latex_line([rf"\emph{{{cells[0]}}}", *cells[1:]]))
-    header = _latex_line(PERCENT_HEADER)
-    if lines and lines[-1] == r"\hline":
+            lines.append(latex_line([emphasized(first), *others]))
+    if lines and lines[-1] == RULE:
         lines.pop()  # the table ends with lines of its own
-    return TEX % (_latex(caption), "compare", mode, "c|ccc|c", header, "\n".join(lines))
-
-
-def _latex_line(cells: Iterable[str]) -> str:
-    return r" & ".join(_latex(cell) for cell in cells) + r" \\"
-
-
-def _latex(text: str) -> str:
-    text = text.replace("*", "$^*$").replace("_", r"\_").replace(NOT_COMPUTED, "--")
-    text = text.replace("±", r"$\pm$")
-    text = re.sub(r"(-?\d+(?:\.\d)?) %", r"$\1\\%$", text)
-    return re.sub(r"(-?)∞", r"$\1\\infty$", text)
+    return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENT_HEADER, lines)

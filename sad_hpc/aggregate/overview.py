@@ -21,8 +21,9 @@ from sad_hpc.aggregate.comparison_text import (
     value_cells,
 )
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
+from sad_hpc.aggregate.pages import write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES
-from sad_hpc.aggregate.readme import render, write_page
+from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
 from sad_hpc.aggregate.series import is_learner

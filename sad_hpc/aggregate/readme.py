@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
-
 from sad_hpc.aggregate.canvas import row_styles
 from sad_hpc.aggregate.comparison import comparison
 from sad_hpc.aggregate.comparison_text import comparison_markdown
+from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
 from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
 from sad_hpc.aggregate.labels import label_cells
+from sad_hpc.aggregate.markdown import Markdown, markdown_table
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
+from sad_hpc.aggregate.pages import write_page
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import (
     CONFIG,
@@ -26,10 +27,10 @@ from sad_hpc.aggregate.results_folder import (
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
-from sad_hpc.aggregate.tables import markdown_table, plain_table, write_table
+from sad_hpc.aggregate.tables import plain_table, printable
 from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.storage.files import atomic_path, file_size, read_json, write_json
+from sad_hpc.storage.files import file_size, read_json, write_json
 
 FILES = {
     RESULTS: "every value of every test task, the reference policies and the training curves",
@@ -58,7 +59,7 @@ def headline_table(folder: Path) -> str:
     one = ResultsFolder(folder)
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
     notes = "".join(f"{note}\n" for note in missing_notes(one.results.missing))
-    return title + plain_table(*headline_cells(one.summary)) + notes
+    return printable(title + plain_table(*headline_cells(one.summary)) + notes)
 
 
 def render(folder: Path, home: Path) -> None:
@@ -170,7 +171,7 @@ def _comparisons(one: ResultsFolder) -> list[Fold]:
         comparison_markdown(comparison([one.summary], mode, [one.seeds]), mode) for mode in MODES
     ]
     title = "Every row beside Bayes-optimal, optimal and random play, and the paper's percentages"
-    return [Fold(title, text="\n".join(pages))]
+    return [Fold(title, text=Markdown("\n".join(pages)))]
 
 
 def _empty_notes(one: ResultsFolder) -> list[str]:
@@ -207,18 +208,3 @@ def _from_here(folder: Path) -> Path:
     """Return the folder relative to the working directory, without the machine's own paths."""
     folder, here = folder.resolve(), Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else Path("results", folder.name)
-
-
-def write_page(path: Path, template: str, **values: Any) -> None:
-    """Fill in a template; what goes into HTML is escaped."""
-    environment = Environment(
-        loader=PackageLoader("sad_hpc.aggregate"),
-        autoescape=lambda name: name is not None and ".html" in name,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    page = environment.get_template(template).render(values)
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")  # names that are no UTF-8
-
-

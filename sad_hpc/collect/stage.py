@@ -26,6 +26,7 @@ from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
+from sad_hpc.tasks.fingerprint import are_alike
 
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the manifest while shards come in."""
@@ -64,6 +65,7 @@ def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
 
 
 def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -> None:
+    _check_environments(communicator, run.experiment.family)
     folder = run.data()
     # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
     collectors = [SplitCollector(run, split, communicator, policy) for split in SPLITS]
@@ -80,6 +82,22 @@ def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -
             throughput={each.split: each.throughput for each in collectors},
         )
     communicator.barrier()
+
+
+def _check_environments(communicator: Any, family: TaskFamily) -> None:
+    """Refuses ranks whose environments differ.
+
+    Raises:
+        SadError: on all ranks, if some differ from that of rank 0.
+    """
+    found = communicator.gather(family.fingerprint) or []
+    others = [rank for rank, each in enumerate(found) if not are_alike(each, found[0])]
+    if others := communicator.bcast(others):
+        raise SadError(
+            f"the environment of rank {others[0]} is not that of rank 0: the same seeds play other "
+            f"episodes of {family.name}. Numbers that a module draws when it is imported need a "
+            "fixed seed; and all nodes need the same libraries"
+        )
 
 
 class SplitCollector:
@@ -173,12 +191,14 @@ class SplitCollector:
             n_tasks=n_tasks,
             config=config,
             shards={},
+            fingerprint=self._family.fingerprint,
         )
         try:
             stored = Manifest.load(self._folder)
         except DatasetError:
             return fresh
         if stored.signature == fresh.signature:
+            stored.check_environment(self._folder, fresh.fingerprint)
             fresh.shards = {b: s for b, s in stored.shards.items() if self._is_intact(s)}
         return fresh
 

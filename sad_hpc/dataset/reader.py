@@ -19,11 +19,22 @@ from sad_hpc.storage.hdf5 import read_numbers
 Arrays = dict[str, NDArray[Any]]
 
 
-def load_complete(folder: Path, signature: str, config: dict[str, Any]) -> Manifest:
+def load_complete(
+    folder: Path,
+    signature: str,
+    config: dict[str, Any],
+    fingerprint: Sequence[float] | None = None,
+) -> Manifest:
     """The manifest of a complete split that was made by this config.
 
+    Args:
+        folder: of the split.
+        signature: of the dataset.
+        config: that decides it.
+        fingerprint: of this process's environment, where it is used beside the data.
+
     Raises:
-        DatasetError: the split is missing, incomplete, or made by another config.
+        DatasetError: the split is missing, incomplete, or made by another config or environment.
     """
     manifest = Manifest.load(folder)
     if manifest.signature != signature:
@@ -36,6 +47,7 @@ def load_complete(folder: Path, signature: str, config: dict[str, Any]) -> Manif
         raise DatasetError(
             f"{folder} has {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}"
         )
+    manifest.check_environment(folder, fingerprint)
     return manifest
 
 

@@ -20,7 +20,7 @@ Where the model sees images of states (Miniworld), also, as uint8:
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import DatasetError
 from sad_hpc.storage.files import read_whole, sealed, unsealed, write_json
+from sad_hpc.tasks.fingerprint import are_alike
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -94,6 +95,8 @@ class Manifest:
     """What decides the dataset (sections `task` and `data`)."""
     shards: dict[int, ShardEntry]
     """By block."""
+    fingerprint: Sequence[float] | None = None
+    """Of the environment that the data come from (see `TaskFamily.fingerprint`)."""
 
     @property
     def complete(self) -> bool:
@@ -114,10 +117,30 @@ class Manifest:
         """One checksum of the whole split: equal digests mean equal files, bit for bit."""
         return combined_digest(self.shards[block].checksum for block in sorted(self.shards))
 
+    def check_environment(self, folder: Path, fingerprint: Sequence[float] | None) -> None:
+        """Refuse data of another environment than this process has.
+
+        Args:
+            folder: of the split.
+            fingerprint: of this process's environment.
+
+        Raises:
+            DatasetError: they are of another one.
+        """
+        if not are_alike(self.fingerprint, fingerprint):
+            raise DatasetError(
+                f"{folder} holds data of another environment: the same seeds play other episodes "
+                "now. Restore what has changed (a library, or a module that the environment "
+                "imports; give a fixed seed to numbers that are drawn at import), or remove the "
+                "folder above it"
+            )
+
     def save(self, folder: Path) -> None:
         """Writes `manifest.json`; readers see the old one or the new one."""
         content = asdict(self)
         content["format_version"] = FORMAT_VERSION
+        if self.fingerprint is None:
+            del content["fingerprint"]
         content["shards"] = [asdict(self.shards[block]) for block in sorted(self.shards)]
         write_json(folder / MANIFEST, sealed(content))
 

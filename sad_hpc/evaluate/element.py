@@ -200,7 +200,8 @@ def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
     """Contexts (`context/...`, of the kind that is set) and parameters of the first test tasks."""
     experiment = run.experiment
     folder = run.data().path / "test"
-    manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
+    made_by = experiment.data_signature(), experiment.data_config()
+    manifest = load_complete(folder, *made_by, family.fingerprint)
     group = {"transitions": "context", "episodes": "episodes"}[experiment.evaluate.context]
     names = {f"{group}/{part}": f"context/{part}" for part in context_parts(family)}
     names |= {name: name for name in ("tasks/index", "tasks/parameters")}

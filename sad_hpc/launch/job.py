@@ -22,7 +22,7 @@ from sad_hpc.launch.records import load_records
 from sad_hpc.launch.slurm import has_ended_badly, lets_this_job_run
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step
+from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step, world
 from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.storage.run import Run
@@ -72,6 +72,8 @@ class StageJob:
         keep_others_from_writing()
         queue_again = signal.getsignal(signal.SIGUSR2)
         try:
+            if self.title.startswith("collect "):
+                world()  # before the user's code, and while signals still end the process
             try:
                 with preemption.watched():
                     self._run_stage()
@@ -231,4 +233,5 @@ def _end_before_teardown(code: Any) -> None:
 
 
 if __name__ == "__main__":  # one rank of an MpiJob
+    world()  # first: a rank that fails can then end the others
     DelayedSubmission.load(sys.argv[1]).function.job()

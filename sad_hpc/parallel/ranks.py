@@ -14,6 +14,16 @@ from sad_hpc.errors import SadError
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 """Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
 
+OPEN_MPI = "OMPI_COMM_WORLD_SIZE"
+
+LAUNCHERS = {
+    "MPI_LOCALNRANKS": "PMI_SIZE",
+    OPEN_MPI: OPEN_MPI,
+    "TORCHELASTIC_RUN_ID": "WORLD_SIZE",
+}
+"""Launchers other than srun, by a variable that only they set: MPICH's mpiexec (Hydra), Open MPI's
+and torchrun.  The value names the variable with the number of ranks."""
+
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
 """MPICH's choice of a network library, where it was built with several."""
 
@@ -46,11 +56,14 @@ def under_mpi() -> bool:
 def world() -> Any:
     """MPI's COMM_WORLD, or `SingleProcess` where no launcher started several processes.
 
+    The first call initialises MPI.  It comes before any code of users runs: `abort_other_ranks`
+    ends only ranks that have joined, and the others wait for the rest without end.
+
     Raises:
-        SadError: MPI sees another number of ranks than Slurm started.
+        SadError: MPI sees another number of ranks than were started.
     """
     communicator: Any = _initialised_mpi().COMM_WORLD if under_mpi() else SingleProcess()
-    _compare_with_slurm(
+    _compare_with_launcher(
         communicator.Get_size(),
         "srun --mpi=pmi2 sad-hpc ...` (set `mpi` in configs/cluster/*.yaml; see `srun --mpi=list)",
     )
@@ -64,7 +77,13 @@ def _initialised_mpi() -> Any:
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
-        os.environ.update(mpich_settings(MPI.Get_library_version(), os.environ))
+        library = MPI.Get_library_version()
+        if OPEN_MPI in os.environ and "Open MPI" not in library:
+            raise SadError(
+                f"Open MPI's mpiexec started this, but mpi4py uses {library.split()[0]}: start it "
+                f"by {sys.prefix}/bin/mpiexec"
+            )
+        os.environ.update(mpich_settings(library, os.environ))
         MPI.Init_thread()
     return MPI
 
@@ -97,12 +116,20 @@ def abort_other_ranks() -> None:
         MPI.COMM_WORLD.Abort(1)
 
 
-def _compare_with_slurm(world_size: int, command: str) -> None:
-    expected = environment_number("SLURM_NTASKS", world_size)
+def _compare_with_launcher(world_size: int, command: str) -> None:
+    """Refuses ranks that do not see each other.
+
+    Within a Slurm job mpiexec starts its own processes by srun, and SLURM_NTASKS is then the number
+    of nodes.
+
+    Raises:
+        SadError: there are more or fewer of them than were started.
+    """
+    name = next((LAUNCHERS[key] for key in LAUNCHERS if key in os.environ), "SLURM_NTASKS")
+    expected = environment_number(name, world_size)
     if world_size != expected:
         raise SadError(
-            f"{world_size} rank(s) see each other but SLURM_NTASKS={expected}: start it as "
-            f"`{command}`"
+            f"{world_size} rank(s) see each other but {name}={expected}: start it as `{command}`"
         )
 
 
@@ -159,11 +186,12 @@ def torch_process() -> Process:
         ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS"),
         ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
         # Set by srun only; a batch script has SLURM_PROCID=0 as well, and nobody to wait for.
         ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
     )
     process = Process(*read) if read else Process(0, 0, 1)
-    _compare_with_slurm(process.world_size, "srun --mpi=none sad-hpc ...")
+    _compare_with_launcher(process.world_size, "srun --mpi=none sad-hpc ...")
     os.environ |= {
         "RANK": str(process.rank),
         "LOCAL_RANK": str(process.local_rank),

@@ -70,9 +70,10 @@ class Examples:
         """
         experiment = run.experiment
         folder = run.data().path / "train"
-        manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
-        source = METHODS[method]
         family = make_family(experiment.task)
+        made_by = experiment.data_signature(), experiment.data_config()
+        manifest = load_complete(folder, *made_by, family.fingerprint)
+        source = METHODS[method]
         groups = family.context_groups
         context = source.context if source.context in groups else groups[0]
         has_images = family.image_size is not None

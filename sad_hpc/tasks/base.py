@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig, family_class
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.fingerprint import Fingerprint
 from sad_hpc.tasks.source_code import code_digests
 
 SPLITS = ("train", "test")
@@ -37,6 +38,8 @@ class TaskFamily(ABC):
 
     code: tuple[str, ...]
     """Digests of code outside of this package that decides the data (see `code_digests`)."""
+    fingerprint: Fingerprint | None = None
+    """What tells this process's environment from that of another; None: the settings decide it."""
     name: str
     """The word in the `task_family` column of result tables, such as darkroom_large."""
     n_actions: int

@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from sad_hpc.aggregate.canvas import save
+from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
-from sad_hpc.aggregate.tables import write_table
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import provenance

@@ -95,11 +95,13 @@ def test_of_a_loss_the_excess_over_the_bayes_optimal_learner_is_shown(metric):
     assert table["share_of_bayes"].isna().all()
     digits = {"suboptimality": "00", "regret": ""}[metric]
     shown = {line[1]: line[4] for line in value_cells(table)}
-    assert shown == {"SAD": f"+7.90{digits}", "Bayes-optimal": f"+0.00{digits}", "DPT*": f"-0.20{digits}"}
+    excess = {"SAD": "+7.90", "Bayes-optimal": "+0.00", "DPT*": "-0.20"}
+    assert shown == {name: text + digits for name, text in excess.items()}
 
 
 def test_each_row_is_measured_against_the_learner_with_its_memory():
-    rows = {"SAD+": 40.0, "SAD+, history": 42.0, "Bayes-optimal": 42.6, "Bayes-optimal, history": 43.6}
+    rows = {"SAD+": 40.0, "SAD+, history": 42.0}
+    rows |= {"Bayes-optimal": 42.6, "Bayes-optimal, history": 43.6}
     table = summary("darkroom", rows)
     table["bayes_optimal"] = [42.6, 43.6, 42.6, 43.6]
     shown = {line[1]: line[4] for line in value_cells(comparison([table], "offline"))}
@@ -277,8 +279,8 @@ def test_variants_of_sad_have_rows_and_an_average_of_their_own():
     titles = [row[0] for row in percent_cells(table)]
     assert titles[6:] == ["Darkroom: SAD, N_ep = 4", "Average: SAD, N_ep = 4"]
     page = comparison_markdown(table, "offline")
-    assert "| Average: SAD, N_ep = 4 | – | 300.0 % (1 of 5) |" in page
-    assert "| Darkroom (return) | SAD, N_ep = 4 | 40.00 ± 0.00 | – | – | – | – |" in page
+    assert r"| Average: SAD, N\_ep = 4 | – | 300.0 % (1 of 5) |" in page
+    assert r"| Darkroom (return) | SAD, N\_ep = 4 | 40.00 ± 0.00 | – | – | – | – |" in page
     latex = comparison_latex(table, "offline")
     assert latex.count("\\hline\nAverage") == 2
 
@@ -326,7 +328,7 @@ def test_markdown_and_latex_say_what_the_csv_says():
         )
     assert latex.count("{") == latex.count("}")
     assert r"DPT$^*$ seed 3 is missing." in latex
-    assert "DPT* seed 3 is missing." in values
+    assert r"DPT\* seed 3 is missing." in values
 
 
 def _rounded(values):

@@ -26,10 +26,11 @@ def result(row: str, seed: int, online: ModeResult) -> Result:
     return Result(Path("result.h5"), row, seed, "darkroom", "0" * 12, modes)
 
 
-def online(values: object, seen: object, ideal: object = None, ideal_seen: object = None):
-    mode = mode_result(values, {} if ideal is None else {"Bayes-optimal": ideal}, seen=seen, headline=1)
-    if ideal_seen is not None:
-        mode.reference_context_rewards["Bayes-optimal"] = np.asarray(ideal_seen, np.int32)
+def online(values: object, seen: object, learner: object = None, learner_seen: object = None):
+    references = {} if learner is None else {"Bayes-optimal": learner}
+    mode = mode_result(values, references, seen=seen, headline=1)
+    if learner_seen is not None:
+        mode.reference_context_rewards["Bayes-optimal"] = np.asarray(learner_seen, np.int32)
     return mode
 
 

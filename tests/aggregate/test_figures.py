@@ -113,7 +113,9 @@ def test_rows_stand_in_the_papers_order_with_recipes_behind():
     assert row_order(swept := ["SAD, N = 7", "SAD, N = 3", "DPT, N = 7"]) == swept
 
 
-def figure_of(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object) -> Figure:
+def figure_of(
+    monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object
+) -> Figure:
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     with pytest.raises(SadError):  # the stand-in writes no file
@@ -132,7 +134,8 @@ def test_the_excess_loss_is_shown_where_the_bayes_optimal_loss_is_known(tmp_path
     panels = training_panels(training)
     assert [list(panel.curves) for panel in panels] == [["SAD"], ["DPT"], ["SAD", "DPT"]]
     assert [panel.logarithmic for panel in panels] == [True, False, False]
-    first, second, _ = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
+    styles = row_styles(["SAD", "DPT"])
+    first, second, _ = figure_of(monkeypatch, draw_training, training, styles).axes
     assert (first.get_yscale(), second.get_yscale(), first.get_xscale()) == ("log", "linear", "log")
     (line,) = first.lines
     assert line.get_ydata() == pytest.approx(excess.mean(axis=0))

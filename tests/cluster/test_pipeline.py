@@ -2,19 +2,23 @@
 
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.graph import STAGES
 from sad_hpc.launch.records import load_records
+from sad_hpc.storage.run import Run
 from tests.cluster.pipeline import Pipeline
 from tests.conftest import ROOT, TINY
 
 pytestmark = pytest.mark.cluster
 
+BIN = Path(sys.executable).parent
 MINUTES = 10
 Env = dict[str, str]
 
@@ -98,3 +102,14 @@ def test_the_script_of_each_stage(pipeline: Pipeline, undisturbed: Pipeline) -> 
         code, log = sbatch(pipeline.env, pipeline.folder / f"{script}.log", *command)
         assert code == 0, log
     pipeline.same_as(undisturbed)
+
+
+def test_ranks_that_mpiexec_starts_within_a_job(dev_cluster: Env, tmp_path: Path) -> None:
+    """mpiexec starts one process a node by srun, and these start the ranks."""
+    script = tmp_path / "mpiexec.sh"
+    ranks = f"{BIN}/mpiexec -n 2 {BIN}/sad-hpc collect {TINY} --runs {tmp_path}/runs"
+    script.write_text(f"#!/bin/bash\n{ranks}\n")
+    code, log = sbatch(dev_cluster, tmp_path / "mpiexec.log", "--ntasks=2", str(script))
+    assert code == 0, log
+    marker = Run(load_experiment(TINY), tmp_path / "runs").data().done
+    assert marker is not None and marker["ranks"] == 2

@@ -107,14 +107,6 @@ def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(
     assert untouched.stat().st_mtime_ns == before
 
 
-def test_a_world_size_other_than_slurms_is_one_line(tmp_path: Path):
-    done = mpi_collect(2, tmp_path, SLURM_NTASKS="4")
-    assert done.returncode != 0
-    assert "2 rank(s) see each other but SLURM_NTASKS=4" in done.stderr
-    assert "--mpi=pmi2" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_error_on_one_rank_ends_all_of_them(tmp_path: Path):
     (tmp_path / "runs").write_text("a file where a folder should be")
     done = mpi_collect(3, tmp_path / "runs")

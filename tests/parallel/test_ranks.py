@@ -15,7 +15,14 @@ import pytest
 
 from sad_hpc.errors import SadError
 from sad_hpc.parallel.meeting import meet
-from sad_hpc.parallel.ranks import MEETING_PORTS, NETMOD, Process, mpich_settings, torch_process
+from sad_hpc.parallel.ranks import (
+    MEETING_PORTS,
+    MPI_VARIABLES,
+    NETMOD,
+    Process,
+    mpich_settings,
+    torch_process,
+)
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import StageFolder
 from tests.conftest import TINY
@@ -177,6 +184,58 @@ def test_a_signal_ends_the_wait_for_others(rank: int) -> None:
     process.terminate()
     out, _ = process.communicate(timeout=30)
     assert "Preempted" in out and float(out.split()[0]) < 5
+
+
+STARTED = {
+    "srun, whose ranks do not see each other": ({"SLURM_NTASKS": "2"}, 0),
+    "srun": ({"SLURM_NTASKS": "2"}, 2),
+    "mpiexec, which starts its processes by srun": ({"SLURM_NTASKS": "1"}, 2),
+    "mpiexec, on less than the whole job": ({"SLURM_NTASKS": "4"}, 2),
+}
+
+
+@pytest.mark.parametrize("launcher", STARTED)
+def test_ranks_are_as_many_as_their_launcher_started(launcher: str) -> None:
+    variables, size = STARTED[launcher]
+    code = f"from sad_hpc.parallel.ranks import world; assert world().Get_size() == {size}"
+    command = [sys.executable, "-c", code]
+    if size:
+        command = [str(BIN / "mpiexec"), "-n", str(size), *command]
+    environment = {name: os.environ[name] for name in os.environ if name not in MPI_VARIABLES}
+    done = subprocess.run(
+        command, env=environment | variables, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode == 0) is (size > 0), done.stderr
+    assert size or "1 rank(s) see each other but SLURM_NTASKS=2: start it as `srun" in done.stderr
+
+
+def test_open_mpis_mpiexec_with_another_library_is_one_line() -> None:
+    """To MPICH each of its processes is a world of its own."""
+    done = subprocess.run(
+        [BIN / "sad-hpc", "collect", TINY],
+        env=os.environ | {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "Open MPI's mpiexec started this, but mpi4py uses MPICH: start it by " in done.stderr
+
+
+LAUNCHERS_OF_TRAININGS = {
+    "mpiexec": ("MPI_LOCALNRANKS", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    "torchrun": ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS_OF_TRAININGS)
+def test_a_training_in_a_batch_script_may_have_any_launcher(
+    environment: None, launcher: str
+) -> None:
+    *rank, size = LAUNCHERS_OF_TRAININGS[launcher]
+    os.environ |= {"SLURM_NTASKS": "1", **dict.fromkeys(rank, "1"), size: "2"}
+    assert torch_process() == Process(1, 1, 2)
 
 
 NUMBERS = ("RANK", "SLURM_NTASKS", "MASTER_PORT")

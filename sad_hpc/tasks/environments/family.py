@@ -27,6 +27,7 @@ from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replay import choose_adapter
 from sad_hpc.tasks.environments.simulator import Simulator
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
+from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 LOOKED_AT = 16
@@ -56,6 +57,8 @@ class Probe:
     reward_scale: float
     code: tuple[str, ...]
     """Digests of what the user has written of it."""
+    fingerprint: Fingerprint
+    """Of all observations and rewards that were seen."""
 
 
 class Gymnasium(SimulatedFamily):
@@ -73,7 +76,7 @@ class Gymnasium(SimulatedFamily):
         self.n_actions = probe.choices or config.bins
         self.state_center, self.state_scale = probe.center, probe.scale
         self._reward_scale = probe.reward_scale
-        self.code = probe.code
+        self.code, self.fingerprint = probe.code, probe.fingerprint
 
     @property
     def reward_scale(self) -> float:
@@ -151,6 +154,7 @@ def _probe(config_json: str) -> Probe:
         tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
         rounded(1 / spread) if spread > 1e-6 else 1.0,
         simulators.code,
+        fingerprint(np.stack(seen)) + fingerprint(np.stack(paid)[..., None]),
     )
 
 

@@ -25,11 +25,15 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.simulator import environment_code
 from sad_hpc.tasks.environments.task import Environment, EnvironmentTask, make_environment
+from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.mdps import ActionOutcomes
 from sad_hpc.tasks.stochastic import StochasticFamily
 
 MOST_TASKS = 2**14
 """Each has tables of its own, in memory while data is made."""
+
+FINGERPRINTED = 16
+"""Tasks whose tables are compared between processes."""
 
 
 class GymnasiumTableConfig(EnvironmentConfig):
@@ -80,6 +84,8 @@ class GymnasiumTable(StochasticFamily):
                 f"{max(rewards):g}; set task.rewards=dense"
             )
         self._reward_scale = 1 / max(max(rewards), 1e-6)
+        some = range(min(total, FINGERPRINTED))
+        self.fingerprint = sum((self._table_fingerprint(number) for number in some), ())
 
     @property
     def reward_scale(self) -> float:
@@ -116,6 +122,13 @@ class GymnasiumTable(StochasticFamily):
         """See StochasticFamily."""
         environment = _with_table(self._task(int(parameters[0])))
         return environment.P, np.asarray(environment.initial_state_distrib)
+
+    def _table_fingerprint(self, number: int) -> Fingerprint:
+        outcomes, starts = self.outcomes_of(np.array([number]))
+        listed = [
+            each for state in outcomes.values() for action in state.values() for each in action
+        ]
+        return fingerprint(np.append(np.array(listed, np.float64), starts)[None, None])
 
     def _task(self, number: int) -> EnvironmentTask:
         return self.config.task(self.config.laws.rows(np.array([number]))[0])

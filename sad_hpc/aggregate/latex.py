@@ -1,0 +1,85 @@
+"""LaTeX writer: text is escaped unless it is `Latex` already."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sad_hpc.aggregate.tables import NOT_COMPUTED, printable
+
+SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "$": r"\$",
+        "&": r"\&",
+        "#": r"\#",
+        "%": r"\%",
+        "_": r"\_",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "`": r"\textasciigrave{}",
+        "*": "$^*$",
+        "±": r"$\pm$",
+        "\n": " ",
+    }
+)
+TABLE = r"""\begin{table}[ht]
+\centering
+\caption{%s}
+\label{%s}
+\begin{tabular}{%s}
+\hline\hline
+%s
+\hline
+%s
+\hline\hline
+\end{tabular}
+\end{table}
+"""
+RULE = r"\hline"
+
+
+class Latex(str):
+    """Text that is LaTeX already."""
+
+
+def latex(text: str) -> Latex:
+    """Return text as LaTeX that prints it unchanged; numbers with % or ∞ are set as formulas."""
+    if isinstance(text, Latex):
+        return text
+    shown = printable(text).translate(SPECIAL)
+    shown = re.sub(r"(-?\d+(?:\.\d)?) \\%", r"$\1\\%$", shown)
+    shown = re.sub(r"(-?)∞", r"$\1\\infty$", shown)
+    return Latex(shown.replace(NOT_COMPUTED, "--"))
+
+
+def emphasized(text: str) -> Latex:
+    """Return text in italics."""
+    return Latex(rf"\emph{{{latex(text)}}}")
+
+
+def latex_line(cells: Iterable[str]) -> Latex:
+    """Return a table's line."""
+    line = r" & ".join(map(latex, cells))
+    # After the line break before, a bracket would be its optional argument.
+    return Latex(("{}" if line.startswith("[") else "") + line + r" \\")
+
+
+def latex_table(
+    caption: str, label: str, columns: str, header: Iterable[str], lines: Sequence[str]
+) -> Latex:
+    """Return a table.
+
+    Args:
+        caption: text below it.
+        label: by which other text refers to it.
+        columns: alignments, such as `ll|r`.
+        header: the first line's cells.
+        lines: further lines, of `latex_line` or RULE.
+    """
+    body = "\n".join(lines)
+    return Latex(TABLE % (latex(caption), label, columns, latex_line(header), body))
