@@ -37,7 +37,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ("config", "rows"),
     [
         ("hidden_beacon/config.yaml", {"DIT", "SAD", "random"}),
-        ("random_lake/config.yaml", {"DIT", "SAD", "random", "optimal", "ideal"}),
+        ("random_lake/config.yaml", {"DIT", "SAD", "random", "optimal", "Bayes-optimal"}),
         ("cheetah_velocity/config.yaml", {"DIT", "SAD", "SAD, 2 rounds", "random"}),
         ("dark_minigrid/config.yaml", {"DIT", "SAD", "random"}),
         ("environments/cartpole.yaml", {"DIT", "SAD", "random"}),
@@ -57,6 +57,6 @@ def test_an_example_goes_from_config_to_table(
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (folder,) = (tmp_path / "results").glob("*/summary.csv")
-    assert set(pd.read_csv(folder)["method"]) >= rows
+    assert set(pd.read_csv(folder)["row"]) >= rows
     table = results.load(folder.parent)
     assert set(table["mode"]) == {"offline", "online"}

@@ -359,7 +359,7 @@ def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     summary = pd.read_csv(tmp_path / "results/tiny_miniworld/summary.csv")
     assert set(summary["task_family"]) == {"miniworld"}
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
-    returns = offline.set_index("method")["mean"]
+    returns = offline.set_index("row")["mean"]
     assert set(returns.index) == {"AD", "DPT", "DIT", "DPT*", "SAD", "optimal", "random"}
     assert 0 <= returns["random"] < returns["optimal"] <= 6
     assert ((returns >= 0) & (returns <= returns["optimal"])).all()

@@ -56,10 +56,10 @@ def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]
     with (folder / "results/tiny/summary.csv").open() as handle:
         rows = list(csv.DictReader(handle))
     assert list(rows[0]) == [
-        "task_family", "method", "mode", "metric", "subset", "n_seeds", "mean", "std", "iqm",
-        "ci_low", "ci_high", "ideal",
+        "task_family", "environment", "row", "mode", "metric", "subset", "n_seeds", "mean", "std", "iqm",
+        "ci_low", "ci_high", "bayes_optimal",
     ]  # fmt: skip
-    found = {(row["method"], row["mode"], row["subset"]) for row in rows}
+    found = {(row["row"], row["mode"], row["subset"]) for row in rows}
     for method in ("SAD", "DPT", "optimal", "random"):
         for mode in ("offline", "online"):
             assert {(method, mode, "all"), (method, mode, "reward_seen")} <= found

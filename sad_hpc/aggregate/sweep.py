@@ -14,6 +14,7 @@ from sad_hpc.aggregate.summary import VIEWS, view_title
 from sad_hpc.aggregate.tables import NOT_COMPUTED, Table
 from sad_hpc.experiment.rows import point_name, symbol
 
+LABEL_FACTS = ("label_accuracy", "context_transitions", "label_transitions")
 WIDE = 8
 """Values that span such a factor get a logarithmic axis."""
 
@@ -34,7 +35,7 @@ def sweep_table(
         if set(row.settings) != set(keys) or row.row != point_name(row.method, row.settings):
             continue
         point: dict[str, Any] = {"method": row.method, **row.settings}
-        point |= {"label_accuracy": row.label_accuracy, "label_transitions": row.label_transitions}
+        point |= {name: getattr(row, name) for name in LABEL_FACTS}
         for mode, subset in VIEWS:
             if found := numbers.get((row.row, mode, subset)):
                 column = _column(mode, subset)

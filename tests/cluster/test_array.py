@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
+from sad_hpc.aggregate.results_file import RESULTS, read_results
 from sad_hpc.collect.stage import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.evaluate.result_file import read_result
@@ -74,11 +75,11 @@ def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them
     again = [step for step in evaluations if first[step.title].id != second[step.title].id]
     assert [step.folder.path for step in again] == in_the_way, "others were submitted again"
     table = results.load(pipeline.results / "tiny")
-    counts = table[table["method"] == "SAD"].groupby(["seed", "mode", "task", "step"]).size()
+    counts = table[table["row"] == "SAD"].groupby(["seed", "mode", "task", "step"]).size()
     assert (counts == 1).all()
-    assert sorted(table[table["method"] == "SAD"]["seed"].unique()) == list(range(elements))
+    assert sorted(table[table["row"] == "SAD"]["seed"].unique()) == list(range(elements))
     summary = pd.read_csv(pipeline.results / "tiny/summary.csv")
-    of_all = summary[(summary["method"] == "SAD") & (summary["subset"] == "all")]
+    of_all = summary[(summary["row"] == "SAD") & (summary["subset"] == "all")]
     assert set(of_all["n_seeds"]) == {elements}
     calm = Run(pipeline.run.experiment, tmp_path / "calm")
     calm.path.mkdir(parents=True)
@@ -87,9 +88,10 @@ def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them
     for method, seed in [again[0].element, evaluations[1].element]:
         evaluate(calm, method, seed)
         expected = read_result(calm.evaluation(method, seed).path / "result.h5")
-        found = read_result(pipeline.results / f"tiny/evaluations/sad-seed{seed}.h5")
+        found = read_results(pipeline.results / "tiny" / RESULTS).results
+        (own,) = [one for one in found if (one.row, one.seed) == (method, seed)]
         for mode, part in expected.modes.items():
-            copy = found.modes[mode]
+            copy = own.modes[mode]
             assert copy.measure == part.measure
             for name in ("steps", "values", "context_rewards"):
                 np.testing.assert_array_equal(getattr(copy, name), getattr(part, name))

@@ -207,16 +207,16 @@ def test_rows_of_a_seed_have_the_same_ideal_whatever_they_are_shown(model: Trans
     history = evaluated(model, contexts(), memory="history")
     episodes = evaluated(model, contexts(), context="episodes")
     for mode in ("offline", "online"):
-        ideal = plain[mode].references["ideal"]
-        assert (ideal == cut[mode].references["ideal"]).all()
-    assert (plain["offline"].references["ideal"] == history["offline"].references["ideal"]).all()
-    assert set(history["online"].references) == {"optimal", "random", "ideal, history"}
-    assert set(episodes["offline"].references) == {"optimal", "random", "ideal, episodes"}
+        ideal = plain[mode].references["Bayes-optimal"]
+        assert (ideal == cut[mode].references["Bayes-optimal"]).all()
+    assert (plain["offline"].references["Bayes-optimal"] == history["offline"].references["Bayes-optimal"]).all()
+    assert set(history["online"].references) == {"optimal", "random", "Bayes-optimal, history"}
+    assert set(episodes["offline"].references) == {"optimal", "random", "Bayes-optimal, episodes"}
     # The first two episodes know as much; the third one's draws are the same, too.
-    remembers, forgets = history["online"].references["ideal, history"], plain["online"].references
-    assert (remembers[:, :2] == forgets["ideal"][:, :2]).all()
-    counted = plain["online"].reference_context_rewards["ideal"]
-    assert (counted[:, 1:] == forgets["ideal"][:, :-1]).all() and not counted[:, 0].any()
+    remembers, forgets = history["online"].references["Bayes-optimal, history"], plain["online"].references
+    assert (remembers[:, :2] == forgets["Bayes-optimal"][:, :2]).all()
+    counted = plain["online"].reference_context_rewards["Bayes-optimal"]
+    assert (counted[:, 1:] == forgets["Bayes-optimal"][:, :-1]).all() and not counted[:, 0].any()
 
 
 def test_sampled_actions_have_the_softmax_distribution():

@@ -47,12 +47,13 @@ def test_the_ideal_reaches_its_known_returns(config, n, whole, seen, forgetful, 
         settings, generator = EvaluateConfig(memory=memory), np.random.default_rng(1)
         found = ideal_returns(family, mdps, context, settings, generator)
         name, offline, shown = found["offline"]
-        assert name == "ideal" and offline.shape == shown.shape == (n, 1)
+        assert name == "Bayes-optimal" and offline.shape == shown.shape == (n, 1)
         assert offline.mean() == pytest.approx(whole, abs=error(offline))
         those = offline[shown > 0]
         assert those.mean() == pytest.approx(seen, abs=error(those))
         name, online, counts = found["online"]
-        assert name == {"episode": "ideal", "history": "ideal, history"}[memory]
+        names = {"episode": "Bayes-optimal", "history": "Bayes-optimal, history"}
+        assert name == names[memory]
         last = online[:, -10:].mean(axis=1)
         assert last.mean() == pytest.approx(expected, abs=error(last))
         past = online if memory == "episode" else online.cumsum(axis=1)

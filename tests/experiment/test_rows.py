@@ -9,6 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from sad_hpc import results
+from sad_hpc.aggregate.results_file import RowFacts
+from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
 from sad_hpc.distill import make_block
@@ -224,9 +226,9 @@ def test_other_names_are_no_recipes():
         "dpt_star",
         "dpt_star_a_b",
     ]
-    assert not any(map(is_recipe, ("SAD", "SAD, a+b", "ABC+", "ideal, history", "optimal")))
+    assert not any(map(is_recipe, ("SAD", "SAD, a+b", "ABC+", "Bayes-optimal, history", "optimal")))
     assert method_of("SAD, a+b") == "SAD"
-    assert [method_of(name) for name in ("ideal, history", "optimal", "UCB", "")] == [None] * 4
+    assert [method_of(name) for name in ("Bayes-optimal, history", "optimal", "UCB", "")] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -280,18 +282,19 @@ def table_of(folder: Path, *arguments: str) -> Path:
 
 def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path):
     swept = table_of(tmp_path, f"sweep={{{MANY}: [1, 4]}}")
-    points = pd.read_csv(swept / "sweep.csv").set_index(MANY)
+    found = ResultsFolder(swept)
+    points = sweep_table(found.results.rows.values(), [MANY], found.summary).set_index(MANY)
     assert list(points.index) == [1, 4] and (points["method"] == "SAD").all()
     assert (swept / "sweep.png").stat().st_size > 10_000
     assert "SAD, N_ep = 4" in (swept / "README.md").read_text()
     for episodes in (1, 4):
         alone = table_of(tmp_path, f"{MANY}={episodes}", f"name=alone{episodes}")
-        summary = pd.read_csv(alone / "summary.csv").set_index(["method", "mode", "subset"])
+        summary = pd.read_csv(alone / "summary.csv").set_index(["row", "mode", "subset"])
         for mode in ("offline", "online"):
             assert points.loc[episodes, mode] == summary.loc[("SAD", mode, "all"), "mean"]
-        labels = pd.read_csv(alone / "labels.csv").iloc[0]
+        facts = ResultsFolder(alone).results.rows["SAD"]
         for name in ("label_accuracy", "label_transitions", "context_transitions"):
-            assert points.loc[episodes, name] == labels[name]
+            assert points.loc[episodes, name] == getattr(facts, name)
     spent = points["label_transitions"]
     assert 2 * spent[1] < spent[4] and points["offline"].nunique() == 2
     assert points["context_transitions"].tolist() == [9, 9]
@@ -300,11 +303,12 @@ def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path)
 def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
     folder = table_of(tmp_path, VARIANT)
     rows = {"SAD", "SAD, N_ep = 4"}
-    table = pd.read_csv(folder / "summary.csv").set_index(["method", "mode", "subset"])["mean"]
-    assert set(table.index.get_level_values(0)) == {*rows, "ideal", "optimal", "random"}
+    table = pd.read_csv(folder / "summary.csv").set_index(["row", "mode", "subset"])["mean"]
+    references = {"Bayes-optimal", "optimal", "random"}
+    assert set(table.index.get_level_values(0)) == rows | references
     values = results.load(folder)
-    assert set(values["method"]) == rows
-    offline = values[values["mode"] == "offline"].groupby("method", observed=True)["value"].mean()
+    assert set(values["row"]) == rows
+    offline = values[values["mode"] == "offline"].groupby("row", observed=True)["value"].mean()
     for row in rows:
         assert offline[row] == pytest.approx(table[row, "offline", "all"])
     assert offline.nunique() == 2
@@ -324,15 +328,16 @@ def test_a_sweeps_figure_has_every_point(
 ):
     experiment = load_experiment(TINY, [f"sweep={json.dumps({key: values})}", "methods=[SAD]"])
     summary = pd.DataFrame(
-        {"method": row, "mode": "offline", "subset": "all", "metric": "return", "mean": number,
+        {"row": row, "mode": "offline", "subset": "all", "metric": "return", "mean": number,
          "std": 0.1, "n_seeds": 2}
         for number, row in enumerate(experiment.rows)
     )  # fmt: skip
-    table = sweep_table(experiment, pd.DataFrame({"method": []}), summary)
+    rows = [RowFacts(row, v.method, v.values) for row, v in experiment.rows.items()]
+    table = sweep_table(rows, [key], summary)
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     with pytest.raises(SadError):  # the stand-in writes no file
-        draw_sweep(Path("sweep.png"), "darkroom", table, [key], summary)
+        draw_sweep(Path("sweep.png"), "Darkroom", table, [key], summary)
     (axes,) = figures[0].axes
     figures[0].canvas.draw()
     (line,) = axes.lines[:1]

@@ -122,7 +122,7 @@ def test_jobs_of_a_launcher_that_died_are_cancelled(run: Run, slurm: FakeSlurm) 
 
 def test_tables_are_made_again_when_an_evaluation_was(run: Run, slurm: FakeSlurm) -> None:
     complete(*graph(run))
-    made = origin(run, run.experiment.elements, [])
+    made = origin(run, run.experiment.elements)
     write_json(run.runs.parent / "results/made-up/provenance.json", made)
     again = steps_of(run, "evaluate")[2].folder
 

@@ -107,7 +107,7 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     assert sad_hpc(tmp_path, "launch", BERNOULLI) == 0
     summary = pd.read_csv(tmp_path / "results/tiny_bernoulli/summary.csv")
     assert set(summary["task_family"]) == {"bernoulli_bandit"}
-    assert {"AD", "DPT", "DIT", "DPT*", "SAD", "UCB", "optimal"} <= set(summary["method"])
+    assert {"AD", "DPT", "DIT", "DPT*", "SAD", "UCB", "optimal"} <= set(summary["row"])
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
     loss = offline.set_index("method")["mean"]
     assert loss["optimal"] == 0 < loss["empirical mean"] < loss["random"]

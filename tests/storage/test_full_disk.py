@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from sad_hpc.aggregate import aggregate
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sad_hpc import cli
-from sad_hpc.aggregate import aggregate
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.experiment.load import load_experiment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sad_hpc.aggregate import aggregate
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.experiment.load import load_experiment
