@@ -209,11 +209,13 @@ def test_rows_of_a_seed_have_the_same_ideal_whatever_they_are_shown(model: Trans
     for mode in ("offline", "online"):
         ideal = plain[mode].references["Bayes-optimal"]
         assert (ideal == cut[mode].references["Bayes-optimal"]).all()
-    assert (plain["offline"].references["Bayes-optimal"] == history["offline"].references["Bayes-optimal"]).all()
+    learners = [each["offline"].references["Bayes-optimal"] for each in (plain, history)]
+    assert (learners[0] == learners[1]).all()
     assert set(history["online"].references) == {"optimal", "random", "Bayes-optimal, history"}
     assert set(episodes["offline"].references) == {"optimal", "random", "Bayes-optimal, episodes"}
     # The first two episodes know as much; the third one's draws are the same, too.
-    remembers, forgets = history["online"].references["Bayes-optimal, history"], plain["online"].references
+    remembers = history["online"].references["Bayes-optimal, history"]
+    forgets = plain["online"].references
     assert (remembers[:, :2] == forgets["Bayes-optimal"][:, :2]).all()
     counted = plain["online"].reference_context_rewards["Bayes-optimal"]
     assert (counted[:, 1:] == forgets["Bayes-optimal"][:, :-1]).all() and not counted[:, 0].any()

@@ -154,7 +154,8 @@ def test_lakes_are_evaluated_beside_their_references(memory: str):
     for mode, count in (("offline", 1), ("online", 4)):
         found = modes[mode]
         assert found.values.shape == (n, count) and set(np.unique(found.values)) <= {0, 1}
-        names = {"optimal", "random"} | {name for name in found.references if "Bayes-optimal" in name}
+        learners = {name for name in found.references if "Bayes-optimal" in name}
+        names = {"optimal", "random"} | learners
         assert set(found.references) == names and len(names) == 3
         assert np.allclose(found.references["optimal"], best)
 

@@ -228,7 +228,8 @@ def test_other_names_are_no_recipes():
     ]
     assert not any(map(is_recipe, ("SAD", "SAD, a+b", "ABC+", "Bayes-optimal, history", "optimal")))
     assert method_of("SAD, a+b") == "SAD"
-    assert [method_of(name) for name in ("Bayes-optimal, history", "optimal", "UCB", "")] == [None] * 4
+    names = ("Bayes-optimal, history", "optimal", "UCB", "")
+    assert [method_of(name) for name in names] == [None] * 4
 
 
 @pytest.mark.parametrize(
