@@ -10,6 +10,7 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.plan import Batch, dependency
+from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
 
@@ -72,7 +73,7 @@ def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[s
     launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     exports = job_environment(cluster, batch.stage).items()
     lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
-    lines += cluster.setup
+    lines += setup_lines(cluster.setup)
     commands = []
     for step in batch.steps:
         element = []
