@@ -43,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("sad-hpc: interrupted", file=sys.stderr)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            abort_other_ranks()
+            raise
+        failure = SadError("sys.exit() was called before the command was complete")
+        failure.__cause__ = end
+        report_error(failure, options.debug)
     except Exception as error:
         report_error(error, debug=True)
     return _fail()

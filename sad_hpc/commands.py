@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
+from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError, printable
 from sad_hpc.parallel import preemption
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def report_error(error: BaseException, debug: bool) -> None:
     """One line for a fault that the user can mend; a traceback on request or for a bug."""
     if debug:
         traceback.print_exception(error)
-    print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
+    print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -17,6 +17,7 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
 from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.user_code import UserCode
 
 TRIES = 3
 """Of a block in which a user's environment fails."""
@@ -85,9 +86,10 @@ class ShardMaker:
             with self.spent.phase("I/O"):
                 options["given"] = self.imported.block(number)
         make = functools.partial(make_block, *what, **options)
+        doing = f"block {number} of {self._manifest.split}"
         for attempt in range(1, TRIES + 1):
             try:
-                with self.spent.phase("kernels"):
+                with self.spent.phase("kernels"), UserCode(lambda: doing, watched=False):
                     return interruptible(make, preemption.requested)
             except Interrupted:
                 self.lost = True

@@ -29,6 +29,7 @@ from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.miniworld.family import Miniworld
+from sad_hpc.user_code import UserCode
 
 CHUNKS = "chunks"
 """Folder of the chunks' results, until all are there."""
@@ -168,7 +169,8 @@ class Evaluation:
         columns = {name: column[rows] for name, column in self._columns.items()}
         seeds = [self._settings.seed, self._attributes["seed"], number]
         generator = np.random.default_rng(seeds)
-        modes = play(self._family, self._trained, columns, self._settings, generator, report)
+        with UserCode(lambda: f"chunk {number} of the evaluation", watched=False):
+            modes = play(self._family, self._trained, columns, self._settings, generator, report)
         self.write(self._chunk(number), columns, modes)
         return modes
 

@@ -62,5 +62,7 @@ def _private_folder() -> Path:
     return folder
 
 
+if config.DISABLE_JIT:
+    raise SadError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = str(cache_folder())
