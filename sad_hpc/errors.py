@@ -54,6 +54,8 @@ def described(error: BaseException) -> str:
     Where it says nothing, its file and line are named, with the code there.
     """
     name, text = type(error).__name__, message_of(error)
+    if isinstance(error, SystemExit):
+        return text
     return f"{name}: {text}" if text else f"{name}{_place(error)}"
 
 
