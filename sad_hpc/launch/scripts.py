@@ -9,7 +9,7 @@ from pathlib import Path
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.executor import StageExecutor
-from sad_hpc.launch.plan import Batch, dependency
+from sad_hpc.launch.plan import SubmitBatch, dependency
 from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
@@ -17,7 +17,7 @@ from sad_hpc.storage.run import Run
 
 def write_scripts(
     run: Run,
-    planned: Sequence[Batch],
+    planned: Sequence[SubmitBatch],
     active: Mapping[str, str],
     cluster: ClusterConfig,
     command_line: Sequence[str],
@@ -67,7 +67,7 @@ def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
     return f"# {' '.join(asked.stderr.split())}\n"
 
 
-def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
+def _local_script(batch: SubmitBatch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
     """The same work by hand: submitit's local executor itself makes no scripts."""
     ranks = cluster.resources(batch.stage).ranks
     launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []

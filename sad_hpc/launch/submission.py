@@ -16,7 +16,7 @@ from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
 from sad_hpc.launch.pack import PackJob, member_log
-from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
+from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
 from sad_hpc.launch.status import BLOCKED_ADVICE
@@ -119,7 +119,7 @@ def submit_missing(
 
 def _submit(
     run: Run,
-    batch: Batch,
+    batch: SubmitBatch,
     work: Sequence[StageJob | PackJob],
     after: str | None,
     cluster: ClusterConfig,
