@@ -79,7 +79,7 @@ class Attention(nn.Module):
         return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward layer four times as wide, each after a layer norm."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         """0: of queries; 1..T: of transitions, by their place"""
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.embedding)
         self.head = nn.Linear(config.embedding, inputs.n_actions)
         self.state_center: Tensor
@@ -173,7 +173,7 @@ class Transformer(nn.Module):
         places = torch.arange(first, first + tokens.shape[1], device=tokens.device)
         x = self.embed_at(tokens, places)
         for number, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             query, key, value = block.split(x)
             keys, values = memory.append(number, key, value)
             if not with_answers and number + 1 == len(self.blocks):
@@ -192,7 +192,7 @@ class Transformer(nn.Module):
         mask = torch.cat([seen, itself.expand(batch, -1, -1)], dim=2).unsqueeze(1)
         x = self.embed_at(query_tokens, places.new_zeros(1))
         for number, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             query, key, value = block.split(x)
             if memory.length:
                 keys, values = memory.read(number)
