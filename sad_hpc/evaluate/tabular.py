@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.agent_memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.ideal import ideal_returns
-from sad_hpc.evaluate.memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import Trained, settled, state_logits

@@ -15,10 +15,10 @@ from sad_hpc.dataset.reader import Arrays, read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
+from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
-from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import (
