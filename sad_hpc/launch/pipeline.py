@@ -11,7 +11,7 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
-from sad_hpc.launch.memory import steps_to_retry
+from sad_hpc.launch.memory_retry import steps_to_retry
 from sad_hpc.launch.plan import batches
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.scripts import write_scripts

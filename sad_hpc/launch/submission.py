@@ -14,7 +14,7 @@ from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import StageExecutor, log_folder, run_tag, settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
+from sad_hpc.launch.memory_retry import MemoryGrant, memory_grants, split_by_grant
 from sad_hpc.launch.pack import PackJob, member_log
 from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
