@@ -11,7 +11,7 @@ from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.schema import Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard
 from sad_hpc.distill import Block, make_block
-from sad_hpc.distill.play import RolloutPolicy
+from sad_hpc.distill.rollout import RolloutPolicy
 from sad_hpc.errors import EnvironmentFailure
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import Interrupted, interruptible

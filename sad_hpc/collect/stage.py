@@ -17,7 +17,7 @@ from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_virtual_dataset
-from sad_hpc.distill.play import RolloutPolicy
+from sad_hpc.distill.rollout import RolloutPolicy
 from sad_hpc.errors import DatasetError, SadError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted

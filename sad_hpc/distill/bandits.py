@@ -143,7 +143,7 @@ def distill_bandit_labels(
     labels = np.empty(len(means), np.uint8)
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
-    pulls = _play(
+    pulls = _distill(
         means.astype(np.float64), sigma, policy, digits_per_word(len(policy)), trust_horizon,
         random_ties, state, generator, labels, STOP,
     )  # fmt: skip
@@ -164,7 +164,7 @@ def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels, stop
 ):
     policy_range = np.uint64(len(policy))

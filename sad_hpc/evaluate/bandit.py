@@ -18,7 +18,7 @@ from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
-    play,
+    run_bandit,
 )
 from sad_hpc.evaluate.policy import Trained, answers, greedy, sampled
 from sad_hpc.evaluate.result import Measure, ModeResult
@@ -46,12 +46,12 @@ def evaluate_bandit(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline suboptimality and online regret; see `element.play`."""
+    """Offline suboptimality and online regret; see `element.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
     transformer = TransformerPolicy(trained.model, len(means), generator)
-    pulled = play(family, means, transformer, generator, report=report)
+    pulled = run_bandit(family, means, transformer, generator, report=report)
     online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
     # Draws of its own: the same references stand beside every row of a seed.
     others = generator.spawn(1)[0]
@@ -159,6 +159,6 @@ def _online_references(
         "random": random * np.arange(1, horizon + 1, dtype=np.float32),
     }
     for name, policy in POLICIES.items():
-        arms = play(family, means, policy(family, len(means), generator), generator)
+        arms = run_bandit(family, means, policy(family, len(means), generator), generator)
         references[name] = gaps(means, arms).cumsum(axis=1, dtype=np.float32)
     return references

@@ -75,7 +75,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
 
 
 @functools.singledispatch
-def play(
+def evaluate_family(
     family: TaskFamily,
     trained: Trained,
     columns: Arrays,
@@ -96,13 +96,13 @@ def play(
     raise TypeError(f"no evaluation for {type(family).__name__}")
 
 
-play.register(evaluate_tabular)
-play.register(evaluate_bandit)
-play.register(evaluate_simulated)
+evaluate_family.register(evaluate_tabular)
+evaluate_family.register(evaluate_bandit)
+evaluate_family.register(evaluate_simulated)
 
 
-@play.register
-def _play_rooms(family: Miniworld, *rest: Any) -> Modes:
+@evaluate_family.register
+def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
     from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
 
     return evaluate_poses(family, *rest)
@@ -155,7 +155,7 @@ class Evaluation:
                 if found[number] is None:
                     rows = slice(first, first + size)
                     report = _after(finished, progress)
-                    found[number] = self._play(number, rows, report)
+                    found[number] = self._evaluate_chunk(number, rows, report)
                     finished += units
         chunks = [modes for modes in found.values() if modes is not None]
         return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
@@ -165,12 +165,14 @@ class Evaluation:
         tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
         write_result(path, self._attributes, tasks, modes)
 
-    def _play(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
+    def _evaluate_chunk(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
         columns = {name: column[rows] for name, column in self._columns.items()}
         seeds = [self._settings.seed, self._attributes["seed"], number]
         generator = np.random.default_rng(seeds)
         with UserCode(lambda: f"chunk {number} of the evaluation", watched=False):
-            modes = play(self._family, self._trained, columns, self._settings, generator, report)
+            modes = evaluate_family(
+                self._family, self._trained, columns, self._settings, generator, report
+            )
         self.write(self._chunk(number), columns, modes)
         return modes
 

@@ -68,7 +68,7 @@ def evaluate_poses(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.play`."""
+    """Offline and online returns; see `element.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
     context = trained.shown(Context.of_group(columns, "context"))

@@ -28,7 +28,7 @@ def evaluate_tabular(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.play`."""
+    """Offline and online returns; see `element.evaluate_family`."""
     mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)

@@ -416,15 +416,15 @@ def test_an_interrupted_element_plays_what_is_missing_or_damaged(
     expected = (folder / "result.h5").read_bytes()
     assert not (folder / "chunks").exists()
     shutil.rmtree(folder)
-    play, played = Evaluation._play, []
+    evaluate_chunk, played = Evaluation._evaluate_chunk, []
 
     def interrupted(self: Evaluation, number: int, *others) -> dict:
         played.append(number)
         if played == [0, 1, 2]:
             raise KeyboardInterrupt
-        return play(self, number, *others)
+        return evaluate_chunk(self, number, *others)
 
-    monkeypatch.setattr(Evaluation, "_play", interrupted)
+    monkeypatch.setattr(Evaluation, "_evaluate_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(trained, "SAD", 0)
     second = folder / "chunks/00001.h5"

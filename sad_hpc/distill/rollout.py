@@ -57,7 +57,7 @@ class Behavior:
         return drawn.reshape(count, rule.candidates, self.components)
 
 
-def play(
+def rollout(
     simulators: Simulators, horizon: int, act: Act, generator: np.random.Generator
 ) -> Transitions:
     """T transitions of each of n simulators (n, T), in time order, episode after episode.
