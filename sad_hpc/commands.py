@@ -224,6 +224,15 @@ def _import(options: argparse.Namespace) -> int:
     return 0
 
 
+def _init(options: argparse.Namespace) -> int:
+    from sad_hpc.shipped.files import copy_shipped
+
+    written = copy_shipped(options.folder)
+    print(f"{options.folder}: {len(written)} files of configs/ and slurm/ written")
+    print("sad-hpc launch configs/quickstart.yaml")
+    return 0
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from sad_hpc.launch.cluster import load_cluster
 
@@ -265,6 +274,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": _export,
     "import": _import,
     "doctor": _doctor,
+    "init": _init,
     "theory": lambda options: options.run(options),
 }
 """By name."""

@@ -8,7 +8,7 @@ from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
 
 GROUPS = {
-    "pipeline": ("launch", "status", "doctor"),
+    "pipeline": ("launch", "status", "doctor", "init"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
     "data and results": ("inspect", "verify", "report", "export", "import"),
     "theory": ("theory",),
@@ -28,6 +28,7 @@ EXAMPLES = {
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
     "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
+    "init": "sad-hpc init my-experiments",
 }
 
 
@@ -115,6 +116,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--submit", action="store_true", help="send slurm/check.sh, which tries two nodes together"
     )
     command.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
+    command = add("init", "Copy the package's configs/ and slurm/ to a folder.")
+    command.add_argument(
+        "folder", nargs="?", type=Path, default=Path("."), help="the current folder by default"
+    )
     add_theory(subparsers)
     parser.description = _overview({name: c.description for name, c in subparsers.choices.items()})
     return parser

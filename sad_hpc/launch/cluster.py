@@ -8,9 +8,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
+from sad_hpc.shipped.files import CONFIGS
 
-FOLDER = Path(__file__).resolve().parents[2] / "configs" / "cluster"
-"""The cluster files of this repository, found from any working directory."""
+FOLDER = CONFIGS / "cluster"
+"""The cluster files of this package, found from any working directory."""
 
 ALIASES = {"slurm": "slurm-cpu"}
 
@@ -180,7 +181,6 @@ def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:
         ConfigError: there is no such file, or one line with the key and the valid choices.
     """
     path = _find(name_or_path)
-    # Installed without the repository there is no local.yaml, but its values are the defaults.
     mapping = {} if path is None else read_yaml(path)
     source = " ".join([str(path or name_or_path), *overrides])
     return build(ClusterConfig, apply_overrides(mapping, overrides), source)
