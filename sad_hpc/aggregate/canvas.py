@@ -1,16 +1,18 @@
 """What all figures of rows share: panels side by side, bands over seeds, and one legend."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.styles import Style
+from sad_hpc.aggregate.styles import Style, verbatim
 from sad_hpc.storage.files import atomic_path
 
 BAR_INCHES = 0.45
@@ -21,17 +23,46 @@ FEW_POINTS = 12
 """Curves with at most so many points get markers."""
 
 
-def make_panels(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
-    """A figure with panels beside each other, with room for so many bars in each."""
+@contextmanager
+def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
+    """Give the block a figure, which is written as PNG in one step when the block ends.
+
+    Matplotlib's own default settings are in force: a user's matplotlibrc may ask for LaTeX, which
+    a compute node does not have, or for other colours and sizes.
+
+    Args:
+        path: of the file.
+        size: width and height in inches.
+    """
+    with rc_context():
+        rcdefaults()
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=150)
+
+
+@contextmanager
+def drawing_panels(path: Path, n_panels: int, title: str, bars: int = 0) -> Iterator[list[Axes]]:
+    """Give the block panels beside each other, with room for so many bars in each; see `drawing`.
+
+    The panels show the same policies: one legend stands below them.
+    """
     width = max(4.6 if n_panels > 1 else 7.0, BAR_INCHES * bars) * n_panels
-    figure = Figure(figsize=(width, 4.6), layout="constrained")
-    figure.suptitle(title, fontsize=12)
-    panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#E6E6E6", lw=0.8)
-        axes.set_axisbelow(True)
-    return figure, panels
+    with drawing(path, (width, 4.6)) as figure:
+        figure.suptitle(verbatim(title), fontsize=12)
+        panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", color="#E6E6E6", lw=0.8)
+            axes.set_axisbelow(True)
+        yield panels
+        entries: dict[str, Any] = {}
+        for axes in panels:
+            handles, labels = axes.get_legend_handles_labels()
+            entries |= dict(zip(labels, handles, strict=True))
+        if entries:
+            _add_legend(figure, entries, columns=min(len(entries), 3 if n_panels == 1 else 5))
 
 
 def draw_band(
@@ -80,23 +111,6 @@ def share_height(panels: Sequence[Axes]) -> None:
     for axes in panels:
         if axes.get_yscale() == "linear":
             axes.set_ylim(bottom, top)
-
-
-def save(path: Path, figure: Figure) -> None:
-    """Writes a figure as PNG in one step."""
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
-
-
-def save_with_legend(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend below all panels, which show the same policies."""
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
-    if entries:
-        _add_legend(figure, entries, columns=min(len(entries), 3 if len(panels) == 1 else 5))
-    save(path, figure)
 
 
 def _add_legend(figure: Figure, entries: dict[str, Any], columns: int) -> None:

@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from sad_hpc.aggregate.canvas import (
-    count_along,
-    draw_band,
-    make_panels,
-    save_with_legend,
-    share_height,
-)
+from sad_hpc.aggregate.canvas import count_along, draw_band, drawing_panels, share_height
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.styles import method_label, reference_style, row_styles
@@ -36,31 +30,30 @@ def draw_offline(path: Path, family: str, series: Sequence[Series]) -> None:
     subsets = list(dict.fromkeys(one.subset for one in offline))
     as_bars = offline[0].curves.shape[1] == 1
     bars = len({one.policy for one in offline if not one.is_reference}) if as_bars else 0
-    figure, panels = make_panels(len(subsets), f"{family_name(family)}, offline evaluation", bars)
-    for axes, subset in zip(panels, subsets, strict=True):
-        shown = [one for one in offline if one.subset == subset]
-        if as_bars:
-            _draw_bars(axes, shown)
-        else:
-            _draw_curves(axes, shown)
-        if len(panels) > 1:
-            axes.set_title(SUBSET_TITLES[subset], fontsize=10)
-    share_height(panels)
-    save_with_legend(path, figure, panels)
+    title = f"{family_name(family)}, offline evaluation"
+    with drawing_panels(path, len(subsets), title, bars) as panels:
+        for axes, subset in zip(panels, subsets, strict=True):
+            shown = [one for one in offline if one.subset == subset]
+            if as_bars:
+                _draw_bars(axes, shown)
+            else:
+                _draw_curves(axes, shown)
+            if len(panels) > 1:
+                axes.set_title(SUBSET_TITLES[subset], fontsize=10)
+        share_height(panels)
 
 
 def draw_online(path: Path, family: str, series: Sequence[Series]) -> None:
     """online.png: value by episode or pull while the model collects its own context."""
     online = [one for one in series if one.mode == "online" and one.subset == "all"]
-    figure, panels = make_panels(1, f"{family_name(family)}, online evaluation")
-    _draw_curves(panels[0], online)
     measure, steps = online[0].measure, online[0].steps
-    if measure.headline > 1:
-        first = steps[-measure.headline] - 0.5
-        label = f"headline: last {measure.headline} {measure.axis}s"
-        panels[0].axvspan(first, steps[-1] + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
-    share_height(panels)
-    save_with_legend(path, figure, panels)
+    with drawing_panels(path, 1, f"{family_name(family)}, online evaluation") as panels:
+        _draw_curves(panels[0], online)
+        if measure.headline > 1:
+            first = steps[-measure.headline] - 0.5
+            label = f"headline: last {measure.headline} {measure.axis}s"
+            panels[0].axvspan(first, steps[-1] + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
+        share_height(panels)
 
 
 def _draw_bars(axes: Axes, series: Sequence[Series]) -> None:

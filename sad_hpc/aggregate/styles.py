@@ -76,11 +76,16 @@ def _of_method(name: str) -> Style:
 
 def method_label(method: str, n_seeds: int) -> str:
     """Such as `SAD (4 seeds)`."""
-    return f"{method} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+    return verbatim(f"{method} ({n_seeds} seed{'' if n_seeds == 1 else 's'})")
+
+
+def verbatim(text: str) -> str:
+    """Text that matplotlib shows unchanged: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def reference_style(name: str) -> dict[str, Any]:
     """Matplotlib's words for a reference's line, its label included."""
     color, dashes = REFERENCE_STYLES.get(name, OTHER_REFERENCE_STYLE)
-    label = REFERENCE_NAMES.get(name, name)
+    label = verbatim(REFERENCE_NAMES.get(name, name))
     return {"color": color, "linestyle": dashes, "lw": 1.6, "label": label}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.canvas import save
+from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.paper import family_name
+from sad_hpc.aggregate.styles import verbatim
 from sad_hpc.aggregate.summary import VIEWS, view_title
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.rows import symbol
@@ -48,15 +48,17 @@ def draw_sweep(
     the sweep's keys; `summary` has the names of metrics."""
     along, *others = keys
     panels = _panels(table, summary)
-    figure = Figure(figsize=(4.6 * len(panels), 4.2), layout="constrained")
-    figure.suptitle(f"{family_name(family)}: sweep over {', '.join(map(symbol, keys))}")
-    for number, (column, title) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), number + 1)
-        _draw_panel(axes, table, column, along, others)
-        axes.set_ylabel(title)
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    save(path, figure)
+    with drawing(path, (4.6 * len(panels), 4.2)) as figure:
+        title = f"{family_name(family)}: sweep over {', '.join(map(symbol, keys))}"
+        figure.suptitle(verbatim(title))
+        for number, (column, label) in enumerate(panels.items()):
+            axes = figure.add_subplot(1, len(panels), number + 1)
+            _draw_panel(axes, table, column, along, others)
+            axes.set_ylabel(label)
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9
+        )
 
 
 def _column(mode: str, subset: str) -> str:
@@ -89,7 +91,7 @@ def _draw_panel(
             marker="o",
             ms=4,
             capsize=3,
-            label=", ".join([method, *settings]),
+            label=verbatim(", ".join([method, *settings])),
         )
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(symbol(along))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.canvas import count_along, draw_band, make_panels, save_with_legend
+from sad_hpc.aggregate.canvas import count_along, draw_band, drawing_panels
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.aggregate.styles import method_label, row_styles
 from sad_hpc.aggregate.training import Training
@@ -45,22 +45,21 @@ def draw_training(path: Path, family: str, training: Sequence[Training]) -> None
     """training.png, by optimizer step, or by epoch where a row's steps were not written."""
     shown = training_panels(training)
     by_step = all(np.isfinite(one.steps).all() for one in training)
-    figure, panels = make_panels(len(shown), f"{family_name(family)}, pretraining")
     styles = row_styles(one.method for one in training)
-    for axes, panel in zip(panels, shown, strict=True):
-        for one in training:
-            if (curves := panel.curves.get(one.method)) is not None:
-                label = method_label(one.method, len(one.seeds))
-                columns = one.steps if by_step else one.epochs
-                draw_band(axes, columns, curves, styles[one.method], label)
-        axes.set_ylabel(panel.label)
-        if by_step:
-            _along_steps(axes, [one.steps for one in training])
-        else:
-            count_along(axes, "epoch")
-        if panel.logarithmic:
-            _by_magnitude(axes, list(panel.curves.values()))
-    save_with_legend(path, figure, panels)
+    with drawing_panels(path, len(shown), f"{family_name(family)}, pretraining") as panels:
+        for axes, panel in zip(panels, shown, strict=True):
+            for one in training:
+                if (curves := panel.curves.get(one.method)) is not None:
+                    label = method_label(one.method, len(one.seeds))
+                    columns = one.steps if by_step else one.epochs
+                    draw_band(axes, columns, curves, styles[one.method], label)
+            axes.set_ylabel(panel.label)
+            if by_step:
+                _along_steps(axes, [one.steps for one in training])
+            else:
+                count_along(axes, "epoch")
+            if panel.logarithmic:
+                _by_magnitude(axes, list(panel.curves.values()))
 
 
 def _along_steps(axes: Axes, steps: Sequence[NDArray[np.float64]]) -> None:
