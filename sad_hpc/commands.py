@@ -28,6 +28,22 @@ def _load_run(options: argparse.Namespace) -> "Run":
     return Run(load_experiment(options.config, options.overrides), options.runs)
 
 
+def _existing_run(options: argparse.Namespace) -> "Run":
+    """The run that a command reads: of its folder, or of a config with its settings."""
+    from sad_hpc.storage.run import Run
+
+    path: Path = options.path
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        options.config = path
+        return _load_run(options)
+    if options.overrides:
+        raise ConfigError(
+            f"{options.overrides[0]!r}: a setting needs a config file before it, and {path} is "
+            "none; give the config of the run"
+        )
+    return Run.of_folder(path)
+
+
 def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
     """The (row, seed)s that a command line asks for."""
     elements = run.experiment.elements
@@ -135,7 +151,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from sad_hpc.launch.status import show_status
 
-    return show_status(options.path)
+    return show_status(_existing_run(options))
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -179,9 +195,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from sad_hpc.storage.run import Run
-
-    run = Run.of_folder(options.path)
+    run = _existing_run(options)
     if options.method is not None and options.method not in run.experiment.rows:
         raise SadError(
             f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"

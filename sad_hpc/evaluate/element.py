@@ -22,9 +22,10 @@ from sad_hpc.evaluate.simulated import evaluate_simulated
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
+from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
-from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -47,6 +48,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     """
     folder, experiment = run.evaluation(method, seed), run.experiment
     if folder.done is not None:
+        say_complete(folder)
         return
     run.check_ownership()
     family = make_family(experiment.task)
@@ -64,6 +66,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # while this one waited for its job's earlier start
+            say_complete(folder)
             return
         modes = evaluation.all_chunks()
         evaluation.write(folder.path / RESULT, columns, modes)
@@ -150,7 +153,10 @@ class Evaluation:
         found = {number: self._saved(number) for number in range(len(firsts))}
         units, unit = n_units(self._family, self._settings)
         finished = units * sum(modes is not None for modes in found.values())
-        with Progress(self._folder, units * len(firsts), unit, finished) as progress:
+        with (
+            Progress(self._folder, units * len(firsts), unit, finished) as progress,
+            compilation_announced(progress.say),
+        ):
             for number, first in enumerate(firsts):
                 if found[number] is None:
                     rows = slice(first, first + size)

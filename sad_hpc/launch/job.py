@@ -116,9 +116,6 @@ class StageJob:
         """
         if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
-        step = self._step()
-        with suppress(SadError):  # no more than a word in `status`
-            step.folder.note_stop()
         queue_again_and_end(self.title, stop, queue_again)
 
     def _run_stage(self) -> None:
