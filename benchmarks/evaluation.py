@@ -11,10 +11,10 @@ import torch
 from measure import Work, command, compare, report, timed, void
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.bandit import TransformerPolicy
-from sad_hpc.evaluate.bandit_policies import play
+from sad_hpc.evaluate.bandit_policies import run_bandit
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
-from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import sampled, state_logits
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
@@ -63,7 +63,7 @@ def bandit() -> None:
     def pull(kind: Callable[..., TransformerPolicy], tasks: int) -> NDArray[np.int64]:
         generator = np.random.default_rng(2)
         policy = kind(model, tasks, np.random.default_rng(3))
-        return play(family, means[:tasks], policy, generator)
+        return run_bandit(family, means[:tasks], policy, generator)
 
     ours = pull(TransformerPolicy, PULLING_TASKS)
     assert (ours == pull(ForgetfulPolicy, PULLING_TASKS)).all()

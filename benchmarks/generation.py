@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
+from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
@@ -172,24 +172,23 @@ def _medians(parts: list[Part]) -> dict[Part, tuple[float, float]]:
 def draw(path: Path, table: pd.DataFrame) -> None:
     """A panel a family, a dot a method."""
     families = table["family"].unique()
-    figure = Figure(figsize=(5.0 * len(families), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(families), squeeze=False)[0]
-    for axes, family in zip(panels, families, strict=True):
-        rows = table[table["family"] == family].iloc[::-1]
-        for _, row in rows.iterrows():
-            color = "C4" if row["method"].startswith("SAD") else "C7"
-            axes.plot(row["seconds"], row["method"], "o", color=color)
-            axes.annotate(f"{row['seconds']:.2g}", (row["seconds"], row["method"]), fontsize=8,
-                          xytext=(7, 0), textcoords="offset points", va="center")  # fmt: skip
-        # Whole powers of ten, so that the axis has numbers to read.
-        powers = np.log10(rows["seconds"].astype(float))
-        axes.set_xlim(10 ** np.floor(powers.min()), 10 ** np.ceil(powers.max()))
-        axes.set_xscale("log")
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_xlabel(f"seconds for {rows['tasks'].iloc[0]:,} tasks, one core")
-        axes.set_title(family)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    with drawing(path, (5.0 * len(families), 3.6)) as figure:
+        panels = figure.subplots(1, len(families), squeeze=False)[0]
+        for axes, family in zip(panels, families, strict=True):
+            rows = table[table["family"] == family].iloc[::-1]
+            for _, row in rows.iterrows():
+                color = "C4" if row["method"].startswith("SAD") else "C7"
+                axes.plot(row["seconds"], row["method"], "o", color=color)
+                axes.annotate(f"{row['seconds']:.2g}", (row["seconds"], row["method"]), fontsize=8,
+                              xytext=(7, 0), textcoords="offset points", va="center")  # fmt: skip
+            # Whole powers of ten, so that the axis has numbers to read.
+            powers = np.log10(rows["seconds"].astype(float))
+            axes.set_xlim(10 ** np.floor(powers.min()), 10 ** np.ceil(powers.max()))
+            axes.set_xscale("log")
+            axes.grid(axis="x", alpha=0.3)
+            axes.set_xlabel(f"seconds for {rows['tasks'].iloc[0]:,} tasks, one core")
+            axes.set_title(family)
+            axes.spines[["top", "right"]].set_visible(False)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import abort_other_ranks
 from sad_hpc.parallel.standard_streams import keep_streams_open
 from sad_hpc.parallel.teardown import end_before_teardown
-from sad_hpc.parser import make_parser
+from sad_hpc.parser import dashes_hint, make_parser
 from sad_hpc.storage.files import keep_others_from_writing
 
 
@@ -22,10 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     # argparse takes positional arguments in one run only; overrides may also follow an option.
     options, rest = parser.parse_known_args(arguments)
-    if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "overrides")):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        options.overrides += rest
+    takes_overrides = hasattr(options, "overrides")
+    words = [*options.overrides, *rest] if takes_overrides else rest
+    # A word with a blank is none of argparse's options, whatever it begins with.
+    unknown = [word for word in words if word.startswith("-")] if takes_overrides else words
+    if unknown:
+        hint = dashes_hint(unknown) if takes_overrides else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if takes_overrides:
+        options.overrides = words
     if options.command is None:
         parser.print_help()
         return 2
@@ -43,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("sad-hpc: interrupted", file=sys.stderr)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            abort_other_ranks()
+            raise
+        failure = SadError("sys.exit() was called before the command was complete")
+        failure.__cause__ = end
+        report_error(failure, options.debug)
     except Exception as error:
         report_error(error, debug=True)
     return _fail()

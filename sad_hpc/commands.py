@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError
+from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError, printable
 from sad_hpc.parallel import preemption
 
 if TYPE_CHECKING:
@@ -26,6 +26,22 @@ def _load_run(options: argparse.Namespace) -> "Run":
     from sad_hpc.storage.run import Run
 
     return Run(load_experiment(options.config, options.overrides), options.runs)
+
+
+def _existing_run(options: argparse.Namespace) -> "Run":
+    """The run that a command reads: of its folder, or of a config with its settings."""
+    from sad_hpc.storage.run import Run
+
+    path: Path = options.path
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        options.config = path
+        return _load_run(options)
+    if options.overrides:
+        raise ConfigError(
+            f"{options.overrides[0]!r}: a setting needs a config file before it, and {path} is "
+            "none; give the config of the run"
+        )
+    return Run.of_folder(path)
 
 
 def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
@@ -136,7 +152,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from sad_hpc.launch.status import show_status
 
-    return show_status(options.path)
+    return show_status(_existing_run(options))
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -192,9 +208,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from sad_hpc.storage.run import Run
-
-    run = Run.of_folder(options.path)
+    run = _existing_run(options)
     if options.method is not None and options.method not in run.experiment.rows:
         raise SadError(
             f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"
@@ -237,6 +251,15 @@ def _import(options: argparse.Namespace) -> int:
     return 0
 
 
+def _init(options: argparse.Namespace) -> int:
+    from sad_hpc.shipped.files import copy_shipped
+
+    written = copy_shipped(options.folder)
+    print(f"{options.folder}: {len(written)} files of configs/ and slurm/ written")
+    print("sad-hpc launch configs/quickstart.yaml")
+    return 0
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from sad_hpc.launch.cluster import load_cluster
 
@@ -261,7 +284,7 @@ def report_error(error: BaseException, debug: bool) -> None:
     """One line for a fault that the user can mend; a traceback on request or for a bug."""
     if debug:
         traceback.print_exception(error)
-    print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
+    print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -278,6 +301,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": _export,
     "import": _import,
     "doctor": _doctor,
+    "init": _init,
     "theory": lambda options: options.run(options),
 }
 """By name."""

@@ -1,14 +1,15 @@
 """What `sad-hpc` can be told: its commands and their options."""
 
 import argparse
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
 
 GROUPS = {
-    "pipeline": ("launch", "status", "doctor"),
+    "pipeline": ("launch", "status", "doctor", "init"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
     "data and results": ("inspect", "verify", "report", "export", "import"),
     "theory": ("theory",),
@@ -28,6 +29,7 @@ EXAMPLES = {
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
     "doctor": "sad-hpc doctor configs/darkroom.yaml --cluster slurm",
+    "init": "sad-hpc init my-experiments",
 }
 
 
@@ -76,8 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
     command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
     _add_replace(command)
-    command = add("status", "Show each stage's state, progress and log.")
-    command.add_argument("path", type=Path, metavar="RUN", help="a run's folder")
+    _add_run(add("status", "Show each stage's state, progress and log."))
     command = add("report", "Make the pages of all experiments again, an index and one page.")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     command.add_argument(
@@ -93,7 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
     command = add("verify", "Check every byte of a dataset, and its dynamics.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command = add("export", "Write a trained model, or episodes, for others to use.")
-    command.add_argument("path", type=Path, metavar="RUN", help="a run, such as runs/darkroom")
+    _add_run(command)
     command.add_argument("--method", help="a row of the run's tables")
     command.add_argument("--seed", type=int, help="with --weights: the row's training seed")
     command.add_argument(
@@ -113,6 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument(
         "overrides",
         nargs="*",
+        default=[],
         metavar="CONFIG | cluster.KEY=VALUE",
         help="try a config's tasks, too; cluster settings",
     )
@@ -122,9 +124,30 @@ def make_parser() -> argparse.ArgumentParser:
         "--submit", action="store_true", help="send slurm/check.sh, which tries two nodes together"
     )
     command.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
+    command = add("init", "Copy the package's configs/ and slurm/ to a folder.")
+    command.add_argument(
+        "folder", nargs="?", type=Path, default=Path("."), help="the current folder by default"
+    )
     add_theory(subparsers)
     parser.description = _overview({name: c.description for name, c in subparsers.choices.items()})
     return parser
+
+
+def dashes_hint(words: Sequence[str]) -> str:
+    """What to write instead of the first setting that was given as an option; empty without one.
+
+    Args:
+        words: of a command line that no option takes.
+    """
+    from sad_hpc.experiment.experiment import Experiment  # half a second
+
+    sections = {*Experiment.model_fields, "cluster"}
+    for word in words:
+        key, separator, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and key.partition(".")[0] in sections:
+            setting = f"{key}={value if separator else 'VALUE'}"
+            return f"; settings have no dashes: write {shlex.quote(setting)}"
+    return ""
 
 
 def _overview(texts: Mapping[str, str | None]) -> str:
@@ -142,11 +165,27 @@ _Parser = argparse.ArgumentParser
 
 def _add_config(command: _Parser) -> None:
     command.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file of configs/")
+    _add_overrides(command)
+    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+
+
+def _add_run(command: _Parser) -> None:
+    """A run that is there: its folder, or a config, which says the settings, too."""
     command.add_argument(
-        "overrides", nargs="*", metavar="key.sub=value", help="replaces a value of the config"
+        "path", type=Path, metavar="RUN | CONFIG", help="a run, such as runs/darkroom, or a config"
+    )
+    _add_overrides(command)
+
+
+def _add_overrides(command: _Parser) -> None:
+    command.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],  # or argparse calls them required
+        metavar="key.sub=value",
+        help="replaces a value of the config",
     )
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
-    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
 
 
 def _add_replace(command: _Parser) -> None:

@@ -4,7 +4,8 @@ import importlib
 import traceback
 from types import ModuleType
 
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, SadError, message_of, printable
+from sad_hpc.user_code import FAILURES, UserCode
 
 
 class MissingModule(ConfigError):
@@ -18,12 +19,16 @@ def import_user_module(name: str) -> ModuleType:
         MissingModule: there is no module of this name.
         ConfigError: its code fails; the line names the error, the file and the line of code.
     """
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise MissingModule(f"cannot import {name} ({error})") from error
-        raise ConfigError(f"cannot import {name}: {fault_of(error, name)}") from error
+    text = f"cannot import {printable(name)}"
+    with UserCode(lambda: f"the import of {printable(name)}"):
+        try:
+            return importlib.import_module(name)
+        except SadError:  # which says what to do
+            raise
+        except FAILURES as error:
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                raise MissingModule(f"{text} ({message_of(error)})") from error
+            raise ConfigError(f"{text}: {fault_of(error, name)}") from error
 
 
 def fault_of(error: BaseException, module: str | None = None) -> str:
@@ -35,10 +40,10 @@ def fault_of(error: BaseException, module: str | None = None) -> str:
     """
     name = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{name} in {error.filename}, line {error.lineno}: {error.msg}"
-    text = " ".join(str(error).split()) or "no further explanation"
+        return f"{name} in {printable(error.filename)}, line {error.lineno}: {error.msg}"
+    text = message_of(error) or "no further explanation"
     frame = _frame(error, module)
-    place = "" if frame is None else f" in {frame.filename}, line {frame.lineno}"
+    place = "" if frame is None else f" in {printable(frame.filename)}, line {frame.lineno}"
     return f"{name}{place}: {text}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.cli import main
+from sad_hpc.commands import COMMANDS
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment.load import load_experiment
@@ -142,6 +143,48 @@ def test_words_that_are_no_overrides_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["verify", "somewhere", "--colour"])
     assert "--colour" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "advice"),
+    [
+        ("launch", ["--data.trust_horizon=5"], "write data.trust_horizon=5"),
+        ("collect", ["--data.trust_horizon", "5"], "write data.trust_horizon=VALUE"),
+        ("pretrain", ["--methods=[SAD, DPT*]"], "write 'methods=[SAD, DPT*]'"),
+        ("launch", ["-name=trial"], "write name=trial"),
+        ("status", ["--pretrain.epochs=1"], "write pretrain.epochs=1"),
+        ("doctor", ["--cluster.partition=cpu"], "write cluster.partition=cpu"),
+        ("launch", ["--colour=5"], ""),
+        ("verify", ["--data.tasks=5"], ""),
+    ],
+)
+def test_a_setting_with_dashes_is_shown_without(
+    command: str, words: list[str], advice: str, capsys
+):
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(TINY), *words])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {words[0]}" in error
+    assert advice in error and ("dashes" in error) == bool(advice)
+
+
+@pytest.mark.parametrize(
+    "command", ["launch", "collect", "aggregate", "import", "status", "export"]
+)
+def test_a_command_without_arguments_asks_for_no_settings(command: str, capsys):
+    with pytest.raises(SystemExit):
+        main([command])
+    asked = capsys.readouterr().err.splitlines()[-1]
+    assert "CONFIG" in asked and "key.sub=value" not in asked
+
+
+def test_settings_of_one_command_line_do_not_reach_the_next(monkeypatch):
+    seen: list[list[str]] = []
+    monkeypatch.setitem(COMMANDS, "collect", lambda options: seen.append(options.overrides) or 0)
+    for words in (["--runs", "a", "seeds=[1]"], []):
+        assert main(["collect", str(TINY), *words]) == 0
+    assert seen == [["seeds=[1]"], []]
 
 
 def test_missing_evaluations_are_named(tmp_path: Path, capsys):

@@ -16,7 +16,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, SadError
-from sad_hpc.evaluate.memory import history_places
+from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.policy import Trained, sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment

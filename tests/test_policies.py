@@ -13,7 +13,7 @@ from sad_hpc.cli import main
 from sad_hpc.distill import make_block
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.policy import answers, load_model
-from sad_hpc.experiment.load import parse_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
@@ -133,6 +133,47 @@ def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
 def test_a_wrong_context_is_named(shared: Path, context: dict[str, Any], reason: str) -> None:
     with pytest.raises(SadError, match=reason):
         sad_hpc.load_policy(shared).act(context, [0, 0])
+
+
+def test_a_trial_hides_no_trained_model(tmp_path: Path, capsys: Any) -> None:
+    """A later launch stores its own config in the run's folder; the file of the first one finds
+    its models."""
+    mapping = {"name": "darkroom", "task": TASKS["darkroom"], "data": DATA}
+    run = with_weights(mapping, tmp_path)
+    config = tmp_path / "darkroom.yaml"
+    config.write_text(json.dumps(run.experiment.model_dump(mode="json", exclude={"pretrained"})))
+    trial = load_experiment(config, ["pretrain.epochs=2", "methods=[SAD, DPT]"])
+    Run(trial, run.runs).prepare(["trial"])
+    options = ["--method", "SAD", "--seed", "0", "--weights"]
+    assert main(["export", str(run.path), *options, str(tmp_path / "lost")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "SAD seed 0 is not trained with these settings" in error
+    assert "none of its models is; trained with other settings are sad-seed0-" in error
+    assert "CONFIG key=value" in error
+    runs = ["--runs", str(run.runs)]
+    assert main(["export", str(config), *options, str(tmp_path / "found"), *runs]) == 0
+    assert (tmp_path / "found" / WEIGHTS).exists() or list((tmp_path / "found").iterdir())
+    assert main(["export", str(config), *options, str(tmp_path / "other"), *runs, "seeds=[0, 1]",
+                 "pretrain.epochs=2"]) == 1  # fmt: skip
+    assert "not trained with these settings" in capsys.readouterr().err
+    options[3] = "1"
+    assert main(["export", str(config), *options, str(tmp_path / "x"), *runs, "seeds=[0,1]"]) == 1
+    assert "trained are SAD seed 0." in capsys.readouterr().err
+
+
+def test_status_takes_a_config_or_a_folder(tmp_path: Path, capsys: Any) -> None:
+    mapping = {"name": "darkroom", "task": TASKS["darkroom"], "data": DATA}
+    run = with_weights(mapping, tmp_path)
+    config = tmp_path / "darkroom.yaml"
+    config.write_text(json.dumps(run.experiment.model_dump(mode="json", exclude={"pretrained"})))
+    main(["status", str(run.path)])
+    by_folder = capsys.readouterr().out
+    main(["status", str(config), "--runs", str(run.runs)])
+    assert capsys.readouterr().out == by_folder and "pretrain sad-seed0" in by_folder
+    main(["status", str(config), "--runs", str(run.runs), "seeds=[0, 1]"])
+    assert "pretrain sad-seed1" in capsys.readouterr().out
+    assert main(["status", str(run.path), "seeds=[0, 1]"]) == 1
+    assert "a setting needs a config file" in capsys.readouterr().err
 
 
 def test_export_names_what_is_in_the_way(

@@ -1,13 +1,14 @@
 """What all figures of rows share: panels, styles, bands over seeds, and one legend."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -88,26 +89,58 @@ def row_styles(names: Iterable[str]) -> dict[str, Style]:
 
 def row_label(row: str, n_seeds: int) -> str:
     """Return a label such as `SAD (4 seeds)`."""
-    return f"{row} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+    return verbatim(f"{row} ({n_seeds} seed{'' if n_seeds == 1 else 's'})")
+
+
+def verbatim(text: str) -> str:
+    """Return text that matplotlib shows unchanged: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def reference_style(name: str) -> dict[str, Any]:
     """Return matplotlib's arguments for a reference's line, its label included."""
     color, dashes = REFERENCE_STYLES.get(name, OTHER_REFERENCE_STYLE)
-    return {"color": color, "linestyle": dashes, "lw": LINE_WIDTH, "label": name}
+    return {"color": color, "linestyle": dashes, "lw": LINE_WIDTH, "label": verbatim(name)}
 
 
-def make_panels(n_panels: int, title: str, bars: int = 0) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels beside each other, with room for so many bars in each."""
+@contextmanager
+def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
+    """Give the block a figure, which is written as PNG in one step when the block ends.
+
+    The picture has at most 256 colors.  Matplotlib's own default settings are in force: a user's
+    matplotlibrc may ask for LaTeX, which a compute node does not have, or for other colors.
+
+    Args:
+        path: of the file.
+        size: width and height in inches.
+    """
+    with rc_context():
+        rcdefaults()
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=DOTS_PER_INCH)
+    with atomic_path(path) as temporary, Image.open(picture) as image:
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        small.save(temporary, format="png", optimize=True)
+
+
+@contextmanager
+def drawing_panels(path: Path, n_panels: int, title: str, bars: int = 0) -> Iterator[list[Axes]]:
+    """Give the block panels beside each other, with room for so many bars each; see `drawing`.
+
+    One legend stands at the right of all panels.
+    """
     width = max(4.6 if n_panels > 1 else 6.0, BAR_INCHES * bars) * n_panels + LEGEND_INCHES
-    figure = Figure(figsize=(width, 4.2), layout="constrained")
-    figure.suptitle(title, fontsize=12)
-    panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#E6E6E6", lw=0.8)
-        axes.set_axisbelow(True)
-    return figure, panels
+    with drawing(path, (width, 4.2)) as figure:
+        figure.suptitle(verbatim(title), fontsize=12)
+        panels = [figure.add_subplot(1, n_panels, number + 1) for number in range(n_panels)]
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", color="#E6E6E6", lw=0.8)
+            axes.set_axisbelow(True)
+        yield panels
+        add_legend(figure)
 
 
 def draw_band(
@@ -154,30 +187,15 @@ def share_height(panels: Sequence[Axes]) -> None:
             axes.set_ylim(bottom, top)
 
 
-def save(path: Path, figure: Figure) -> None:
-    """Write a figure as a PNG of at most 256 colors, in one step."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=DOTS_PER_INCH)
-    with atomic_path(path) as temporary, Image.open(picture) as image:
-        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        small.save(temporary, format="png", optimize=True)
-
-
-def save_with_legend(path: Path, figure: Figure, panels: Sequence[Axes]) -> None:
-    """Write a figure with one legend at the right of all panels.
+def add_legend(figure: Figure) -> None:
+    """Add one legend at the right of all panels.
 
     Lines stand in the order of their right ends, from the highest to the lowest in the last panel
     that shows them; all else stands below.
     """
-    add_legend(figure, panels)
-    save(path, figure)
-
-
-def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """Add the legend of `save_with_legend`."""
     entries: dict[str, Any] = {}
     ends: dict[str, float] = {}
-    for axes in panels:
+    for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
         for line in axes.lines:

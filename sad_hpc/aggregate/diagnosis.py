@@ -16,10 +16,9 @@ from sad_hpc.aggregate.canvas import (
     Style,
     count_along,
     draw_band,
-    make_panels,
+    drawing_panels,
     reference_style,
     row_label,
-    save_with_legend,
 )
 from sad_hpc.aggregate.series import is_learner
 from sad_hpc.evaluate.result import ModeResult, Result
@@ -136,23 +135,22 @@ def draw_diagnosis(
         horizon: T of `bins`.
         styles: of the experiment's rows.
     """
-    figure, (left, right) = make_panels(2, f"{title}, rewards in online contexts")
     names = bin_names(horizon)
-    for one in found:
-        episodes = np.arange(1, one.without_reward.shape[1] + 1)
-        if one.is_reference:
-            look = reference_style(one.policy)
-            left.plot(range(len(names)), one.returns, marker="o", ms=3, **look)
-            right.plot(episodes, 100 * one.without_reward.mean(axis=0), **look)
-        else:
-            style, label = styles[one.policy], row_label(one.policy, len(one.seeds))
-            draw_band(left, np.arange(len(names)), one.returns[None], style, label)
-            draw_band(right, episodes, 100 * one.without_reward, style, label)
-    left.set_xticks(range(len(names)), names, rotation=30)
-    left.set_xlabel("rewarded transitions in the context")
-    left.set_ylabel(f"return after episode {WARM_UP} (reward per episode)")
-    left.set_ylim(bottom=0)
-    count_along(right, "episode")
-    right.set_ylabel("contexts without a reward (%)")
-    right.set_ylim(0, 102)
-    save_with_legend(path, figure, (left, right))
+    with drawing_panels(path, 2, f"{title}, rewards in online contexts") as (left, right):
+        for one in found:
+            episodes = np.arange(1, one.without_reward.shape[1] + 1)
+            if one.is_reference:
+                look = reference_style(one.policy)
+                left.plot(range(len(names)), one.returns, marker="o", ms=3, **look)
+                right.plot(episodes, 100 * one.without_reward.mean(axis=0), **look)
+            else:
+                style, label = styles[one.policy], row_label(one.policy, len(one.seeds))
+                draw_band(left, np.arange(len(names)), one.returns[None], style, label)
+                draw_band(right, episodes, 100 * one.without_reward, style, label)
+        left.set_xticks(range(len(names)), names, rotation=30)
+        left.set_xlabel("rewarded transitions in the context")
+        left.set_ylabel(f"return after episode {WARM_UP} (reward per episode)")
+        left.set_ylim(bottom=0)
+        count_along(right, "episode")
+        right.set_ylabel("contexts without a reward (%)")
+        right.set_ylim(0, 102)

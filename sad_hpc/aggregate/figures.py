@@ -12,11 +12,10 @@ from sad_hpc.aggregate.canvas import (
     Style,
     count_along,
     draw_band,
-    make_panels,
+    drawing_panels,
     reference_style,
     row_label,
     row_styles,
-    save_with_legend,
     share_height,
 )
 from sad_hpc.aggregate.series import LIMITS, Series, is_learner
@@ -47,33 +46,30 @@ def draw_offline(path: Path, title: str, series: Sequence[Series]) -> None:
     styles = row_styles(one.policy for one in series if not one.is_reference)
     shown = {subset: distinct([o for o in offline if o.subset == subset]) for subset in subsets}
     bars = max(sum(not one.is_reference for one in each) for each in shown.values())
-    figure, panels = make_panels(
-        len(subsets), f"{title}, offline evaluation", bars if as_bars else 0
-    )
-    for axes, subset in zip(panels, subsets, strict=True):
-        if as_bars:
-            _draw_bars(axes, shown[subset], styles)
-        else:
-            _draw_curves(axes, drawn(shown[subset]), styles)
-        if len(panels) > 1:
-            axes.set_title(SUBSET_TITLES[subset], fontsize=10)
-    share_height(panels)
-    save_with_legend(path, figure, panels)
+    title = f"{title}, offline evaluation"
+    with drawing_panels(path, len(subsets), title, bars if as_bars else 0) as panels:
+        for axes, subset in zip(panels, subsets, strict=True):
+            if as_bars:
+                _draw_bars(axes, shown[subset], styles)
+            else:
+                _draw_curves(axes, drawn(shown[subset]), styles)
+            if len(panels) > 1:
+                axes.set_title(SUBSET_TITLES[subset], fontsize=10)
+        share_height(panels)
 
 
 def draw_online(path: Path, title: str, series: Sequence[Series]) -> None:
     """Draw online.png: the value by episode or pull while the model collects its own context."""
     online = [one for one in series if one.mode == "online" and one.subset == "all"]
-    figure, panels = make_panels(1, f"{title}, online evaluation")
     styles = row_styles(one.policy for one in series if not one.is_reference)
-    _draw_curves(panels[0], drawn(distinct(online)), styles)
     measure, steps = online[0].measure, online[0].steps
-    if measure.headline > 1:
-        first = steps[-measure.headline] - 0.5
-        label = f"headline: last {measure.headline} {measure.axis}s"
-        panels[0].axvspan(first, steps[-1] + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
-    share_height(panels)
-    save_with_legend(path, figure, panels)
+    with drawing_panels(path, 1, f"{title}, online evaluation") as panels:
+        _draw_curves(panels[0], drawn(distinct(online)), styles)
+        if measure.headline > 1:
+            first = steps[-measure.headline] - 0.5
+            label = f"headline: last {measure.headline} {measure.axis}s"
+            panels[0].axvspan(first, steps[-1] + 0.5, color="#F0F0F0", zorder=0, lw=0, label=label)
+        share_height(panels)
 
 
 def distinct(series: Sequence[Series]) -> list[Series]:

@@ -19,6 +19,8 @@ Element = tuple[str, int]
 class Maker(BaseModel):
     """What made a stage's output, or a part of it, as far as pages show it."""
 
+    version: str | None = None
+    sources: str | None = None
     commit: str | None = None
     dirty: bool | None = None
     host: str | None = None
@@ -149,7 +151,8 @@ def _makers(record: dict[str, Any]) -> list[dict[str, Any]]:
 def _commit(record: dict[str, Any]) -> str:
     commit = record.get("commit")
     if not commit:
-        return "unknown"
+        sources = record.get("sources")
+        return f"version {record.get('version')}, sources {sources[:12]}" if sources else "unknown"
     return commit[:12] + (" with uncommitted changes" if record.get("dirty") else "")
 
 

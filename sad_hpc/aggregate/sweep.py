@@ -6,9 +6,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sad_hpc.aggregate.canvas import LEGEND_INCHES, save_with_legend
+from sad_hpc.aggregate.canvas import LEGEND_INCHES, add_legend, drawing, verbatim
 from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.summary import VIEWS, view_title
 from sad_hpc.aggregate.tables import NOT_COMPUTED, Table
@@ -76,13 +75,13 @@ def draw_sweep(
     """
     along, *others = keys
     panels = _panels(table, summary)
-    figure = Figure(figsize=(4.2 * len(panels) + LEGEND_INCHES, 4.2), layout="constrained")
-    figure.suptitle(f"{title}: sweep over {', '.join(map(symbol, keys))}")
-    for number, (column, label) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), number + 1)
-        _draw_panel(axes, table, column, along, others)
-        axes.set_ylabel(label)
-    save_with_legend(path, figure, figure.axes)
+    with drawing(path, (4.2 * len(panels) + LEGEND_INCHES, 4.2)) as figure:
+        figure.suptitle(verbatim(f"{title}: sweep over {', '.join(map(symbol, keys))}"))
+        for number, (column, label) in enumerate(panels.items()):
+            axes = figure.add_subplot(1, len(panels), number + 1)
+            _draw_panel(axes, table, column, along, others)
+            axes.set_ylabel(label)
+        add_legend(figure)
 
 
 def _column(mode: str, subset: str) -> str:
@@ -115,7 +114,7 @@ def _draw_panel(
             marker="o",
             ms=4,
             capsize=3,
-            label=", ".join([method, *settings]),
+            label=verbatim(", ".join([method, *settings])),
         )
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(symbol(along))

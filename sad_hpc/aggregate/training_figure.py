@@ -13,9 +13,8 @@ from sad_hpc.aggregate.canvas import (
     Style,
     count_along,
     draw_band,
-    make_panels,
+    drawing_panels,
     row_label,
-    save_with_legend,
 )
 from sad_hpc.aggregate.training import Training
 
@@ -68,21 +67,20 @@ def draw_training(
     """
     shown = training_panels(training)
     by_step = all(np.isfinite(one.steps).all() for one in training)
-    figure, panels = make_panels(len(shown), f"{title}, pretraining")
-    for axes, panel in zip(panels, shown, strict=True):
-        for one in training:
-            if (curves := panel.curves.get(one.row)) is not None:
-                label = row_label(one.row, len(one.seeds))
-                columns = one.steps if by_step else one.epochs
-                draw_band(axes, columns, curves, styles[one.row], label)
-        axes.set_ylabel(panel.label)
-        if by_step:
-            _along_steps(axes, [one.steps for one in training])
-        else:
-            count_along(axes, "epoch")
-        if panel.logarithmic:
-            _by_magnitude(axes, list(panel.curves.values()))
-    save_with_legend(path, figure, panels)
+    with drawing_panels(path, len(shown), f"{title}, pretraining") as panels:
+        for axes, panel in zip(panels, shown, strict=True):
+            for one in training:
+                if (curves := panel.curves.get(one.row)) is not None:
+                    label = row_label(one.row, len(one.seeds))
+                    columns = one.steps if by_step else one.epochs
+                    draw_band(axes, columns, curves, styles[one.row], label)
+            axes.set_ylabel(panel.label)
+            if by_step:
+                _along_steps(axes, [one.steps for one in training])
+            else:
+                count_along(axes, "epoch")
+            if panel.logarithmic:
+                _by_magnitude(axes, list(panel.curves.values()))
 
 
 def _along_steps(axes: Axes, steps: Sequence[NDArray[np.float64]]) -> None:

@@ -11,12 +11,13 @@ from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.schema import Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard
 from sad_hpc.distill import Block, make_block
-from sad_hpc.distill.play import RolloutPolicy
+from sad_hpc.distill.rollout import RolloutPolicy
 from sad_hpc.errors import EnvironmentFailure
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
 from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.user_code import UserCode
 
 TRIES = 3
 """Of a block in which a user's environment fails."""
@@ -85,9 +86,10 @@ class ShardMaker:
             with self.spent.phase("I/O"):
                 options["given"] = self.imported.block(number)
         make = functools.partial(make_block, *what, **options)
+        doing = f"block {number} of {self._manifest.split}"
         for attempt in range(1, TRIES + 1):
             try:
-                with self.spent.phase("kernels"):
+                with self.spent.phase("kernels"), UserCode(lambda: doing, watched=False):
                     return interruptible(make, preemption.requested)
             except Interrupted:
                 self.lost = True

@@ -17,13 +17,14 @@ from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_virtual_dataset
-from sad_hpc.distill.play import RolloutPolicy
+from sad_hpc.distill.rollout import RolloutPolicy
 from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import world
 from sad_hpc.storage.files import wait_until_seen
-from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.fingerprint import are_alike
@@ -71,6 +72,8 @@ def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -
     collectors = [SplitCollector(run, split, communicator, policy) for split in SPLITS]
     complete = folder.done is not None and not any(each.missing for each in collectors)
     if communicator.bcast(complete):
+        if communicator.Get_rank() == 0:
+            say_complete(folder)
         return
     for collector in collectors:
         collector.collect()
@@ -217,7 +220,10 @@ class SplitCollector:
 
     def _keep_manifest(self, finished: Iterator[ShardEntry | None], stage: StageFolder) -> None:
         shards = self.manifest.shards
-        with Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress:
+        with (
+            Progress(stage, self.manifest.n_blocks, "blocks", len(shards)) as progress,
+            compilation_announced(progress.say),
+        ):
             try:
                 self._list(finished, progress)
             except BaseException:

@@ -8,7 +8,7 @@ from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import Labels, best_action
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.kernels.interruption import LEFT, STOP, finished
+from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -143,11 +143,11 @@ def distill_bandit_labels(
     labels = np.empty(len(means), np.uint8)
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
-    pulls = _play(
+    pulls = _distill(
         means.astype(np.float64), sigma, policy, digits_per_word(len(policy)), trust_horizon,
-        random_ties, state, generator, labels, STOP,
+        random_ties, state, generator, labels, STOP_FLAG,
     )  # fmt: skip
-    return labels, finished(pulls)
+    return labels, raise_if_interrupted(pulls)
 
 
 @njit(cache=True, nogil=True)
@@ -164,7 +164,7 @@ def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
     means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels, stop
 ):
     policy_range = np.uint64(len(policy))
@@ -180,7 +180,7 @@ def _play(  # type: ignore[no-untyped-def]  # pragma: no cover
         while behind > 0:
             if left == 0:
                 if stop[0]:
-                    return LEFT
+                    return INTERRUPTED
                 word, left = digits_word(state, product, threshold), digits
             arm = policy[high_product(word, policy_range)]
             word *= policy_range

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.contexts import kernel_outputs, kernel_tables, new_contexts
-from sad_hpc.kernels.interruption import LEFT, STOP, finished
+from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_product,
     digits_word,
@@ -56,9 +56,9 @@ def sample_histories(
     result = new_contexts(family, len(mdp_of_task))
     spent = _learn(
         *kernel_tables(family, mdps), mdp_of_task, policy, family.start_state, steps, discount,
-        stream, *kernel_outputs(result), STOP,
+        stream, *kernel_outputs(result), STOP_FLAG,
     )  # fmt: skip
-    finished(spent)
+    raise_if_interrupted(spent)
     return result
 
 
@@ -81,7 +81,7 @@ def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
         for step in range(steps):
             if step % horizon == 0:
                 if stop[0]:
-                    return LEFT
+                    return INTERRUPTED
                 state = start_state
             best = 0
             for action in range(1, n_actions):

@@ -24,7 +24,7 @@ from sad_hpc.distill.steps import (
     step_tables,
     take,
 )
-from sad_hpc.kernels.interruption import LEFT, STOP, finished
+from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_per_word,
     digits_product,
@@ -61,7 +61,7 @@ def distill_labels(
 
     Raises:
         SadError: a million query states of one task were below the threshold.
-        Interrupted: STOP was set.
+        Interrupted: STOP_FLAG was set.
     """
     tables = step_tables(mdps)
     queries = np.empty(len(mdp_of_task), np.uint16) if given is None else given
@@ -86,7 +86,7 @@ def distill_pose_labels(
 
     Raises:
         SadError: a million query poses of one task were below the threshold.
-        Interrupted: STOP was set.
+        Interrupted: STOP_FLAG was set.
     """
     queries = np.empty((len(targets), 3), np.float64) if given is None else given
     return _labels(
@@ -107,9 +107,9 @@ def _labels(
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
         rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
-        rule.random_ties, stream, given, queries, labels, STOP,
+        rule.random_ties, stream, given, queries, labels, STOP_FLAG,
     )  # fmt: skip
-    if finished(spent) < 0:
+    if raise_if_interrupted(spent) < 0:
         raise hopeless(rule, "pose" if isinstance(world, Rooms) else "state")
     return Labels(queries, labels, spent)
 
@@ -188,7 +188,7 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
             for outer in range(rounds):
                 for inner in range(per_round):
                     if stop[0]:
-                        return LEFT
+                        return INTERRUPTED
                     first_action = outer if by_action else inner
                     state, action = query, np.uint8(first_action)
                     for t in range(limit):

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Given
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
-from sad_hpc.distill.play import Act, Acts, Behavior, RolloutPolicy, play
+from sad_hpc.distill.rollout import Act, Acts, Behavior, RolloutPolicy, rollout
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.kernels.interruption import STOP, Interrupted
+from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 MAX_VAIN_TRIES = 2000
@@ -43,7 +43,7 @@ def simulated_block(
     horizon, behavior = family.config.horizon, Behavior.of(family, draw.policy)
     if given is None:
         parameters = family.draw_tasks(split, draw.count, generators["tasks"])
-        context = play(
+        context = rollout(
             family.simulators(parameters, generators["context"]),
             horizon,
             behavior.act(generators["context"]),
@@ -127,7 +127,7 @@ class Distillation:
             return go_on(simulators, step)
 
         steps = int(when.max()) + 1
-        play(simulators, steps, act, self._generator)
+        rollout(simulators, steps, act, self._generator)
         self._spent += steps * len(tasks)
 
     def _searching(self, tasks: NDArray[np.int64]) -> Act:
@@ -180,7 +180,7 @@ class Distillation:
             go_on = self._following(np.repeat(tasks, shape[1] * shape[2]))
         returns, running = np.zeros(len(first_actions)), np.ones(len(first_actions), np.bool_)
         for step, discount in enumerate(self._rule.discounts):
-            if STOP[0]:
+            if STOP_FLAG[0]:
                 raise Interrupted
             rewards = copies.step(first_actions if step == 0 else go_on(copies, step))
             self._spent += int(running.sum())

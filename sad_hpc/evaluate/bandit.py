@@ -18,13 +18,13 @@ from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
-    play,
+    run_bandit,
 )
 from sad_hpc.evaluate.policy import Trained, answers, greedy, sampled
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.memory import Memory
+from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily
 
@@ -46,12 +46,12 @@ def evaluate_bandit(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline suboptimality and online regret; see `element.play`."""
+    """Offline suboptimality and online regret; see `element.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
     transformer = TransformerPolicy(trained.model, len(means), generator)
-    pulled = play(family, means, transformer, generator, report=report)
+    pulled = run_bandit(family, means, transformer, generator, report=report)
     online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
     # Draws of its own: the same references stand beside every row of a seed.
     others = generator.spawn(1)[0]
@@ -104,7 +104,7 @@ class TransformerPolicy:
         self._model, self._generator = model, generator
         device = model.head.weight.device
         self._state = torch.zeros((n_tasks, 1, 1), dtype=torch.uint8, device=device)
-        self._memory = Memory(capacity=model.inputs.horizon)
+        self._cache = KVCache(capacity=model.inputs.horizon)
         self._logits = self._before_any_pull()
 
     def choose(self) -> NDArray[np.int64]:
@@ -121,7 +121,7 @@ class TransformerPolicy:
             torch.from_numpy(rewards)[:, None].to(device),
             self._state,
         )
-        answers = self._model.extend(self._memory, self._model.context_tokens(pull))
+        answers = self._model.extend(self._cache, self._model.context_tokens(pull))
         self._logits = answers[:, 0].float().cpu().numpy()
 
     @torch.no_grad()
@@ -129,7 +129,7 @@ class TransformerPolicy:
         """(n, A)"""
         nothing = torch.zeros_like(self._state, dtype=torch.int64)
         tokens = self._model.query_tokens(Queries(self._state, nothing))
-        answers = self._model.ask(self._memory, tokens, nothing[:, :, 0])
+        answers = self._model.ask(self._cache, tokens, nothing[:, :, 0])
         return answers[:, 0].float().cpu().numpy()
 
 
@@ -159,6 +159,6 @@ def _online_references(
         "random": random * np.arange(1, horizon + 1, dtype=np.float32),
     }
     for name, policy in POLICIES.items():
-        arms = play(family, means, policy(family, len(means), generator), generator)
+        arms = run_bandit(family, means, policy(family, len(means), generator), generator)
         references[name] = gaps(means, arms).cumsum(axis=1, dtype=np.float32)
     return references

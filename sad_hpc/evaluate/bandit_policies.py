@@ -21,7 +21,7 @@ class BanditPolicy(Protocol):
         """Takes note of a pull (n,) in each task."""
 
 
-def play(
+def run_bandit(
     family: BanditFamily,
     means: NDArray[np.float32],
     policy: BanditPolicy,

@@ -22,13 +22,15 @@ from sad_hpc.evaluate.simulated import evaluate_simulated
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
+from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
-from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run, StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.miniworld.family import Miniworld
+from sad_hpc.user_code import UserCode
 
 CHUNKS = "chunks"
 """Folder of the chunks' results, until all are there."""
@@ -46,6 +48,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     """
     folder, experiment = run.evaluation(method, seed), run.experiment
     if folder.done is not None:
+        say_complete(folder)
         return
     run.check_ownership()
     family = make_family(experiment.task)
@@ -63,6 +66,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # while this one waited for its job's earlier start
+            say_complete(folder)
             return
         modes = evaluation.all_chunks()
         evaluation.write(folder.path / RESULT, columns, modes)
@@ -74,7 +78,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
 
 
 @functools.singledispatch
-def play(
+def evaluate_family(
     family: TaskFamily,
     trained: Trained,
     columns: Arrays,
@@ -95,13 +99,13 @@ def play(
     raise TypeError(f"no evaluation for {type(family).__name__}")
 
 
-play.register(evaluate_tabular)
-play.register(evaluate_bandit)
-play.register(evaluate_simulated)
+evaluate_family.register(evaluate_tabular)
+evaluate_family.register(evaluate_bandit)
+evaluate_family.register(evaluate_simulated)
 
 
-@play.register
-def _play_rooms(family: Miniworld, *rest: Any) -> Modes:
+@evaluate_family.register
+def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
     from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
 
     return evaluate_poses(family, *rest)
@@ -149,12 +153,15 @@ class Evaluation:
         found = {number: self._saved(number) for number in range(len(firsts))}
         units, unit = n_units(self._family, self._settings)
         finished = units * sum(modes is not None for modes in found.values())
-        with Progress(self._folder, units * len(firsts), unit, finished) as progress:
+        with (
+            Progress(self._folder, units * len(firsts), unit, finished) as progress,
+            compilation_announced(progress.say),
+        ):
             for number, first in enumerate(firsts):
                 if found[number] is None:
                     rows = slice(first, first + size)
                     report = _after(finished, progress)
-                    found[number] = self._play(number, rows, report)
+                    found[number] = self._evaluate_chunk(number, rows, report)
                     finished += units
         chunks = [modes for modes in found.values() if modes is not None]
         return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
@@ -164,11 +171,14 @@ class Evaluation:
         tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
         write_result(path, self._attributes, tasks, modes)
 
-    def _play(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
+    def _evaluate_chunk(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
         columns = {name: column[rows] for name, column in self._columns.items()}
         seeds = [self._settings.seed, self._attributes["seed"], number]
         generator = np.random.default_rng(seeds)
-        modes = play(self._family, self._trained, columns, self._settings, generator, report)
+        with UserCode(lambda: f"chunk {number} of the evaluation", watched=False):
+            modes = evaluate_family(
+                self._family, self._trained, columns, self._settings, generator, report
+            )
         self.write(self._chunk(number), columns, modes)
         return modes
 

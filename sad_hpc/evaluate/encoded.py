@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sad_hpc.model.memory import Memory
+from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.transformer import Transformer
 
 
@@ -21,16 +21,16 @@ class EncodedContexts:
     @torch.no_grad()
     def __init__(self, model: Transformer, tokens: Tensor, batch_size: int) -> None:
         self._model, self._batch_size = model, batch_size
-        self._memories = []
+        self._caches = []
         for part in tokens.split(batch_size):
-            self._memories.append(Memory())
-            model.extend(self._memories[-1], part, with_answers=False)
+            self._caches.append(KVCache())
+            model.extend(self._caches[-1], part, with_answers=False)
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
         """(n, K, A): the logits for queries (n, K, width), each after the whole of its context."""
         parts = []
-        for memory, part in zip(self._memories, query.split(self._batch_size), strict=True):
-            whole = torch.full(part.shape[:2], memory.length, device=part.device)
-            parts.append(self._model.ask(memory, part, whole))
+        for cache, part in zip(self._caches, query.split(self._batch_size), strict=True):
+            whole = torch.full(part.shape[:2], cache.length, device=part.device)
+            parts.append(self._model.ask(cache, part, whole))
         return torch.cat(parts).float().cpu().numpy()

@@ -79,7 +79,7 @@ def tasks_left(posterior: Posterior, seen: Transitions, *, drawn: bool = False) 
 
 
 class TasksLeft:
-    """The tasks that experience has not ruled out: a `Memory` of (n, G).
+    """The tasks that experience has not ruled out: an `AgentMemory` of (n, G).
 
     Args:
         posterior: over G tasks.
@@ -93,7 +93,7 @@ class TasksLeft:
         self.rewards: NDArray[np.int32] = np.zeros(n_tasks, np.int32)
 
     def add(self, episode: Transitions) -> None:
-        """See Memory."""
+        """See AgentMemory."""
         left = tasks_left(self._posterior, episode)
         rewarded = (episode.rewards > 0).sum(axis=1, dtype=np.int32)
         self.context = left if self._forgetful else together(self.context, left)

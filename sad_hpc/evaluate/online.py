@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.agent_memory import AgentMemory
 from sad_hpc.evaluate.episode import play_episode, returns_of
-from sad_hpc.evaluate.memory import Memory
 from sad_hpc.evaluate.policy import sampled
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
@@ -23,7 +23,7 @@ ContextT = TypeVar("ContextT")
 
 def online_returns(
     answer: Callable[[ContextT], NDArray[np.float32]],
-    memory: Memory[ContextT],
+    memory: AgentMemory[ContextT],
     family: TabularFamily,
     mdps: FiniteMDPs,
     n_episodes: int,

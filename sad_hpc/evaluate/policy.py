@@ -14,6 +14,7 @@ from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
 from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run
+from sad_hpc.storage.trained import trained_models
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -47,9 +48,10 @@ def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Tr
     marker = folder.done
     if marker is None:
         raise CheckpointError(
-            f"{trained.name} {method} seed {seed} is not trained: {folder.path} has no done.json; "
-            f"run `sad-hpc pretrain CONFIG --method {method} --seed {seed}` or `sad-hpc launch "
-            f"CONFIG` with the config of {trained.name}"
+            f"{trained.name} {method} seed {seed} is not trained with these settings "
+            f"({folder.path} has no done.json); {trained_models(run)}. Give the CONFIG "
+            f"key=value of its training, or run `sad-hpc pretrain CONFIG --method {method} --seed "
+            f"{seed}`"
         )
     inputs = Inputs.of_family(make_family(trained.task))
     model = Transformer(trained.model, inputs)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.pose_contexts import sample_pose_episodes
+from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.encoded import EncodedContexts
-from sad_hpc.evaluate.memory import history_places
 from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -68,7 +68,7 @@ def evaluate_poses(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.play`."""
+    """Offline and online returns; see `element.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
     context = trained.shown(Context.of_group(columns, "context"))

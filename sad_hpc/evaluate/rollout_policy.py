@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.play import Act, Acts, RolloutPolicy
+from sad_hpc.distill.rollout import Act, Acts, RolloutPolicy
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.simulated import Read, acting, readings
 from sad_hpc.model.context import Context, Queries

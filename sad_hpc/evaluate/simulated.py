@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.play import Act, Behavior, play
+from sad_hpc.distill.rollout import Act, Behavior, rollout
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
@@ -42,7 +42,7 @@ def evaluate_simulated(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.play`."""
+    """Offline and online returns; see `element.evaluate_family`."""
     episodes = Episodes(family, columns["tasks/parameters"], generator)
     likeliest, sample = readings(family, generator)
 
@@ -54,12 +54,12 @@ def evaluate_simulated(
         return sample(logits if drawn else settled(logits, shown[-1] > 0))
 
     given = trained.shown(Context.of_group(columns, "context"))
-    offline = returns_of(episodes.play(agent(given, likeliest)))
+    offline = returns_of(episodes.rollout(agent(given, likeliest)))
     report(1)
     context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
         shown.append(context.rewarded)
-        played = episodes.play(agent(context, draw))
+        played = episodes.rollout(agent(context, draw))
         online.append(returns_of(played))
         context = trained.shown(Context.of_parts(played.parts))
         report(2 + episode)
@@ -89,11 +89,11 @@ class Episodes:
         self._horizon, self._generator = family.config.horizon, generator
         self._simulators = family.simulators(parameters, generator)
 
-    def play(self, act: Act) -> Transitions:
+    def rollout(self, act: Act) -> Transitions:
         """T steps from a start in each task."""
         everyone = np.arange(len(self._simulators.ended))
         self._simulators.start(everyone, self._generator)
-        return play(self._simulators, self._horizon, act, self._generator)
+        return rollout(self._simulators, self._horizon, act, self._generator)
 
 
 def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[Read, Read]:
@@ -133,7 +133,7 @@ def _random_returns(
     """(n,): the mean return of RANDOM_EPISODES of the uniform policy in each task."""
     episodes = Episodes(family, parameters, generator)
     uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
-    returns = [returns_of(episodes.play(uniform)) for _ in range(RANDOM_EPISODES)]
+    returns = [returns_of(episodes.rollout(uniform)) for _ in range(RANDOM_EPISODES)]
     return np.mean(returns, axis=0, dtype=np.float32)
 
 

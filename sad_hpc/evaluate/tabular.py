@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.agent_memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.ideal import ideal_returns
-from sad_hpc.evaluate.memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import Trained, settled, state_logits
@@ -28,7 +28,7 @@ def evaluate_tabular(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.play`."""
+    """Offline and online returns; see `element.evaluate_family`."""
     mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)

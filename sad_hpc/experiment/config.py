@@ -9,6 +9,7 @@ import difflib
 import functools
 import hashlib
 import json
+import shlex
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -123,8 +124,16 @@ def _read_value(override: str, text: str) -> Any:
         raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
 
 
-def build(section: type[SectionT], mapping: Mapping[str, Any], where: str) -> SectionT:
+def build(
+    section: type[SectionT], mapping: Mapping[str, Any], where: str, prefix: str = ""
+) -> SectionT:
     """`mapping` checked and turned into `section`.
+
+    Args:
+        section: what it shall be.
+        mapping: its values.
+        where: named in errors.
+        prefix: of its keys on a command line.
 
     Raises:
         ConfigError: one line that names `where`, the first wrong key and the valid choices.
@@ -132,10 +141,10 @@ def build(section: type[SectionT], mapping: Mapping[str, Any], where: str) -> Se
     try:
         return section.model_validate(dict(mapping))
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(section, error)}") from None
+        raise ConfigError(f"{where}: {_explain(section, error, prefix)}") from None
 
 
-def _explain(section: type[BaseModel], error: ValidationError) -> str:
+def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -153,10 +162,15 @@ def _explain(section: type[BaseModel], error: ValidationError) -> str:
     if first["type"] in ("model_type", "model_attributes_type"):
         valid = _keys_at(section, [str(part) for part in first["loc"]])
         return f"{key}: needs keys ({', '.join(valid)}), not {first['input']!r}{more}"
+    if first["type"] == "list_type" and isinstance(first["input"], str | int | float):
+        value = first["input"] if isinstance(first["input"], str) else json.dumps(first["input"])
+        # A key of the user's own, as in `sweep`, may hold dots: no override names it.
+        named = f"{prefix}{key}=" if not any("." in str(part) for part in first["loc"]) else ""
+        return f"{key}: must be a list: write {shlex.quote(f'{named}[{value}]')}{more}"
     message = first["msg"].removeprefix("Value error, ")
-    prefix = f"{key}: " if key else ""
+    where = f"{key}: " if key else ""
     given = f", not {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
-    return f"{prefix}{message}{given}{more}"
+    return f"{where}{message}{given}{more}"
 
 
 def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:

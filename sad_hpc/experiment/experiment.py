@@ -19,7 +19,7 @@ from sad_hpc.experiment.config import (
     training,
     transient,
 )
-from sad_hpc.experiment.families import TaskConfig, family_class
+from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import Variant, check_distinct, named_variant, sweep_variants
 from sad_hpc.experiment.sections import (
@@ -91,7 +91,7 @@ class Experiment(Section, Generic[TaskT]):
     @property
     def family(self) -> Any:
         """The `sad_hpc.tasks.base.TaskFamily` of the tasks; see `tasks.base.make_family`."""
-        return family_class(self.task.family)(self.task)
+        return new_family(self.task)
 
     @functools.cached_property
     def rows(self) -> dict[str, Variant]:

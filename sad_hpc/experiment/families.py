@@ -11,6 +11,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
+from sad_hpc.user_code import UserCode
 from sad_hpc.user_modules import import_user_module
 
 GROUP = "sad_hpc.tasks"
@@ -46,6 +47,13 @@ def family_class(name: Any) -> type[Any]:
         raise ConfigError(f"task.family={name}: no class {place.value}: {error}") from error
     family: type[Any] = found
     return family
+
+
+def new_family(config: TaskConfig) -> Any:
+    """The `sad_hpc.tasks.base.TaskFamily` that a `task` section describes."""
+    found = family_class(config.family)
+    with UserCode(lambda: f"task.family={config.family}"):
+        return found(config)
 
 
 @functools.cache

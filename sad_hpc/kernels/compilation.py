@@ -11,13 +11,17 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from numba import config
+from numba.core.event import Event, Listener, install_listener
 
 from sad_hpc.errors import SadError
 from sad_hpc.storage.ownership import check_ownership
+
+COMPILING = "compiling, once a machine"
 
 COMPILED = ("kernels", "distill", "tasks/miniworld", "model/fused")
 """The rooms with compiled code, all of which may call each other."""
@@ -62,5 +66,33 @@ def _private_folder() -> Path:
     return folder
 
 
+class _Announcer(Listener):
+    """Calls `say` when the first kernel begins to compile; the others follow it closely."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._said = say, False
+
+    def on_start(self, event: Event) -> None:
+        """A kernel was not in the cache."""
+        if not self._said:
+            self._said = True
+            self._say(COMPILING)
+
+    def on_end(self, event: Event) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def compilation_announced(say: Callable[[str], None]) -> Iterator[None]:
+    """Within this block `say` is called with COMPILING when Numba first compiles a kernel.
+
+    That may take minutes.  A kernel that is loaded from the cache is not announced.
+    """
+    with install_listener("numba:compile", _Announcer(say)):
+        yield
+
+
+if config.DISABLE_JIT:
+    raise SadError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = str(cache_folder())

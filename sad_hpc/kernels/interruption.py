@@ -12,10 +12,10 @@ import numpy as np
 
 T = TypeVar("T")
 
-STOP = np.zeros(1, np.uint8)
-"""Kernels look at it at every rollout, and return LEFT once it is set."""
+STOP_FLAG = np.zeros(1, np.uint8)
+"""Kernels look at it at every rollout, and return INTERRUPTED once it is set."""
 
-LEFT = -2
+INTERRUPTED = -2
 
 POLL_SECONDS = 0.2
 
@@ -27,13 +27,13 @@ class Interrupted(Exception):
     """The kernels have left their work before its end."""
 
 
-def finished(spent: int) -> int:
+def raise_if_interrupted(spent: int) -> int:
     """What a kernel returned.
 
     Raises:
         Interrupted: it has left its work.
     """
-    if spent == LEFT:
+    if spent == INTERRUPTED:
         raise Interrupted
     return spent
 
@@ -55,7 +55,7 @@ def interruptible(work: Callable[[], T], told: Callable[[], bool]) -> T:
                 wait([result], POLL_SECONDS)
             wait([result], PATIENCE_SECONDS)
         finally:  # also after Ctrl-C
-            STOP[0] = 1
+            STOP_FLAG[0] = 1
             thread.shutdown()
-            STOP[0] = 0
+            STOP_FLAG[0] = 0
     return result.result()

@@ -8,16 +8,17 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
+from sad_hpc.shipped.files import CONFIGS
 
-FOLDER = Path(__file__).resolve().parents[2] / "configs" / "cluster"
-"""The cluster files of this repository, found from any working directory."""
+FOLDER = CONFIGS / "cluster"
+"""The cluster files of this package, found from any working directory."""
 
 ALIASES = {"slurm": "slurm-cpu"}
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Partitions (several with commas), accounts and the like: nothing that a shell would read."""
 
-ELSEWHERE = ("cluster", "clusters")
+ELSEWHERE = ("cluster", "clusters", "cluster-constraint")
 """sbatch parameters that send jobs where squeue does not look for them."""
 
 OWNED = (
@@ -26,6 +27,34 @@ OWNED = (
     *("open-mode", "output", "parsable", "requeue", "signal", "wait", "wrap"),
 )
 """sbatch parameters that the launcher itself sets or relies on."""
+
+OTHER_MEANING = (
+    *("test-only", "hold", "uid", "gid", "help", "usage", "version", "quiet", "verbose"),
+    *("chdir", "input", "get-user-env", "export-file", "ignore-pbs", "no-kill"),
+)
+"""sbatch parameters with which it submits nothing, prints something else than a job's id, starts
+no job, or starts it as another user, elsewhere or with other input."""
+
+LEGAL_BEGINNINGS = ("gpus",)
+"""Options of sbatch by themselves, though another one begins with them."""
+
+
+def _refused(key: str) -> str | None:
+    """Why a parameter cannot be given; sbatch takes the beginning of an option for the option."""
+
+    def among(options: tuple[str, ...]) -> bool:
+        return key not in LEGAL_BEGINNINGS and any(each.startswith(key) for each in options)
+
+    if among(ELSEWHERE):
+        return (
+            f"{key!r} has no meaning: jobs go to the cluster of this machine's slurm.conf; for "
+            "another one launch from its login node, or set SLURM_CONF"
+        )
+    if among(OWNED):
+        return f"{key!r} is set by the launcher or has a key of its own"
+    if among(OTHER_MEANING):
+        return f"{key!r} would change what a submission does; give it to an sbatch of your own"
+    return None
 
 
 def _one_line(text: str) -> str:
@@ -38,13 +67,8 @@ def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | 
     for key, value in parameters.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
-        if key in ELSEWHERE:
-            raise ValueError(
-                f"{key!r} has no meaning: jobs go to the cluster of this machine's slurm.conf; for "
-                "another one launch from its login node, or set SLURM_CONF"
-            )
-        if key in OWNED:
-            raise ValueError(f"{key!r} is set by the launcher or has a key of its own")
+        if reason := _refused(key):
+            raise ValueError(reason)
         if value is False:
             raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
         _one_line(str(value))
@@ -180,10 +204,9 @@ def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:
         ConfigError: there is no such file, or one line with the key and the valid choices.
     """
     path = _find(name_or_path)
-    # Installed without the repository there is no local.yaml, but its values are the defaults.
     mapping = {} if path is None else read_yaml(path)
     source = " ".join([str(path or name_or_path), *overrides])
-    return build(ClusterConfig, apply_overrides(mapping, overrides), source)
+    return build(ClusterConfig, apply_overrides(mapping, overrides), source, "cluster.")
 
 
 def _find(name_or_path: str) -> Path | None:

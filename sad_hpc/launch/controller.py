@@ -44,8 +44,12 @@ class RanksExecutor(submitit.LocalExecutor):
             "SUBMITIT_STDERR_TO_STDOUT": "1",
         }
         program = shlex.join([sys.executable, "-m", __name__, str(self.folder)])
-        lines = [*self.parameters["setup"], f"exec {program}"]
-        process = subprocess.Popen(["sh", "-c", " && ".join(lines)], env=os.environ | environment)
+        lines = [f"exec {program}"]
+        if setup := self.parameters["setup"]:
+            # The shell becomes the controller, and its number is the job's.
+            log = f'{shlex.quote(str(self.folder))}/"$$"_0_log.out'
+            lines = [f"exec 3>&1 4>&2 >>{log} 2>&1", *setup, "exec >&3 2>&4 3>&- 4>&-", *lines]
+        process = subprocess.Popen(["sh", "-c", "\n".join(lines)], env=os.environ | environment)
         return RanksJob(self.folder, str(process.pid), list(range(ranks)), process)
 
 

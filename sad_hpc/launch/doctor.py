@@ -97,11 +97,15 @@ def _config(config: Path) -> Outcome:
     command = [sys.executable, "-P", "-m", "sad_hpc.launch.trial", str(config)]
     command.append(str(TRIAL_SECONDS))
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    if ended.returncode == 0:
-        return "ok", ended.stdout.strip()
     lines = _error_lines(ended)
-    if hung := [number for number, line in enumerate(lines) if line.startswith("Timeout (")]:
-        place = next((line for line in lines[hung[0] :] if line.startswith("  File ")), "")
+    if ended.returncode == 0:
+        if outcome := ended.stdout.strip():
+            return "ok", outcome
+        return "miss", f"{config}: the environment ends the process that tries it: {lines[-1]}"
+    if any(line.startswith("Timeout (") for line in lines):
+        # Of the stacks of all threads, the main thread's is the last.
+        last = max(n for n, line in enumerate(lines) if line.startswith(("Timeout (", "Thread ")))
+        place = next((line for line in lines[last:] if line.startswith("  File ")), "")
         return "miss", (
             f"{config} is still being tried after {TRIAL_SECONDS} s, in{place[6:]}: is a step of "
             "the environment without an end, or very slow?"

@@ -35,6 +35,16 @@ def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
     return environment
 
 
+def search_path() -> dict[str, str]:
+    """PYTHONPATH with absolute folders, where it is set.
+
+    Modules of users are found by it, and SBATCH_EXPORT=NONE would hide it from jobs.
+    """
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = os.pathsep.join(map(os.path.abspath, folders))
+    return {"PYTHONPATH": path} if path else {}
+
+
 def client_environment() -> dict[str, str]:
     """For Slurm's other programs: without the user's own filters and formats."""
     return {key: value for key, value in os.environ.items() if not key.startswith(FILTERS)}

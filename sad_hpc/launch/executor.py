@@ -16,8 +16,9 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.container import QUEUE_AGAIN, REQUESTS, interpreter
 from sad_hpc.launch.controller import RanksExecutor
-from sad_hpc.launch.environment import job_environment, submission_environment
+from sad_hpc.launch.environment import job_environment, search_path, submission_environment
 from sad_hpc.launch.job import MpiJob, StageJob
+from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.launch.srun import LATER, srun_options
 from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.files import checksum
@@ -55,6 +56,9 @@ class StageExecutor(SlurmExecutor):
             folder = shlex.quote(str(log_folder(run, stage)))
             parameters["setup"] = [f"export {REQUESTS}={folder}", *parameters["setup"]]
             parameters["teardown"] = list(QUEUE_AGAIN)
+        # Not in `sbatch_parameters`, by which queued jobs are compared with new settings.
+        exports = [f"export {key}={shlex.quote(path)}" for key, path in search_path().items()]
+        parameters["setup"] = [*exports, *parameters["setup"]]
         self.update_parameters(comment=run_tag(run), **parameters)
 
     @classmethod
@@ -141,7 +145,7 @@ def sbatch_parameters(
         "dependency": dependency,
         "array_parallelism": cluster.array_parallelism,
         "signal_delay_s": min(SIGNAL_SECONDS, 15 * resources.minutes),
-        "setup": [*exports, *cluster.setup],
+        "setup": [*exports, *setup_lines(cluster.setup)],
         "srun_args": srun_options(stage, cpus, resources.gpus, cluster.mpi),
         "stderr_to_stdout": True,
         "wckey": None,
@@ -176,7 +180,7 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.ranks,
         visible_gpus=visible_gpus(resources.gpus * resources.ranks),
-        setup=cluster.setup,
+        setup=setup_lines(cluster.setup),
     )
     # Ctrl-C is for the launcher, which then ends the job's processes; they inherit this.
     ignored = handled(signal.SIGINT, by=signal.SIG_IGN)

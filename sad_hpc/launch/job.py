@@ -14,7 +14,7 @@ from submitit import JobEnvironment
 from submitit.core.utils import UncompletedJobError
 from submitit.helpers import DelayedSubmission
 
-from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.errors import ERROR_PREFIX, SadError, printable
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.graph import Step, graph
@@ -84,7 +84,7 @@ class StageJob:
             # SystemExit passes through: submitit's requeue is one.
             if not isinstance(error, SadError | OSError):
                 traceback.print_exc()
-            print(f"{ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
+            print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
             sys.stdout.flush()
             # Of MPI; those of torch are ended by srun, or by the controller of a local job.
             abort_other_ranks()
@@ -116,9 +116,6 @@ class StageJob:
         """
         if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
-        step = self._step()
-        with suppress(SadError):  # no more than a word in `status`
-            step.folder.note_stop()
         queue_again_and_end(self.title, stop, queue_again)
 
     def _run_stage(self) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,9 +113,10 @@ class LocalRunner:
 
     def end(self) -> None:
         """Ends what runs, if the launcher is interrupted."""
-        for each in self.running:
-            each.end()
-        if self.running:
+        ended = dict(each.end() for each in self.running)
+        if ended:
+            with suppress(SadError):  # no more than a word in `status`
+                save_records(self.run, ended)
             say("ended; run the same command again to go on where this stopped")
 
 
@@ -142,17 +143,21 @@ class RunningStep:
             tqdm.write(self._record.log_tail())
         return False
 
-    def end(self) -> None:
-        """Kills the job's processes: each stage resumes from what it has on disk."""
+    def end(self) -> tuple[str, JobRecord]:
+        """Kills the job's processes: each stage resumes from what it has on disk.
+
+        Returns:
+            the step's title, and a record that says so.
+        """
         self._bar.close()
-        try:
+        processes: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
             controller = psutil.Process(int(self._job.job_id))
             processes = [controller, *controller.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        return self._step.title, replace(self._record, interrupted=True)
 
     def _show_progress(self) -> None:
         progress = self._step.folder.progress_since(self._record.submitted)

@@ -11,14 +11,14 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
-from sad_hpc.launch.memory import steps_to_retry
+from sad_hpc.launch.memory_retry import steps_to_retry
 from sad_hpc.launch.plan import batches
-from sad_hpc.launch.records import load_records
+from sad_hpc.launch.records import JobRecord, load_records
 from sad_hpc.launch.scripts import write_scripts
 from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
-from sad_hpc.storage.files import file_size, read_json
+from sad_hpc.storage.files import file_size, read_json, wait_until_seen
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run, StageFolder
 
@@ -212,14 +212,15 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
 
     Why jobs wait in the queue is said once for all that share the reason.
     Steps that failed are reported with the last lines of their logs, when all others have ended.
-    As long as Slurm has not answered at all, no job is taken for lost.
+    As long as Slurm has not answered at all, no job is taken for lost.  Jobs that another launch
+    submits meanwhile are waited for, too.
     """
-    records = load_records(run)
     shown: dict[str, Kind] = {}
     heard = {"queued", "queued (Dependency)"}
     jobs: dict[str, QueueEntry] | None = None
     silence = ""
     while True:
+        records = load_records(run)
         answer = ask(run, steps, records)
         if answer.error and answer.error != silence:
             # slurmctld may be restarting; the jobs go on.
@@ -237,11 +238,29 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
                 if state.kind == Kind.BLOCKED:
                     say(BLOCKED_ADVICE)
             shown[state.step.title] = kind
+        complete = all(state.kind == Kind.COMPLETE for state in states)
         if not any(state.kind in ACTIVE for state in states):
-            break
+            if complete or not _launched_again(run, records):
+                break
+            continue
         time.sleep(LOOK_SECONDS)
     print_failures(states)
-    return all(state.kind == Kind.COMPLETE for state in states)
+    return complete
+
+
+def _launched_again(run: Run, records: Mapping[str, JobRecord]) -> bool:
+    """Whether another launch has recorded jobs since `records` were read; one that is at work is
+    waited for, up to a minute."""
+    wait_until_seen(lambda: _is_free(run))
+    return load_records(run) != records
+
+
+def _is_free(run: Run) -> bool:
+    try:
+        with held(run.path):
+            return True
+    except SadError:
+        return False
 
 
 def _say_skipped(steps: list[Step]) -> None:

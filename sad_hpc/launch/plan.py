@@ -25,7 +25,7 @@ from sad_hpc.launch.slurm import LARGEST_ARRAY
 
 
 @dataclass(frozen=True)
-class Batch:
+class SubmitBatch:
     """Steps that are submitted together: one, or several as one array."""
 
     name: str
@@ -73,7 +73,7 @@ def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
 
 def batches(
     missing: Iterable[Step], largest: int = LARGEST_ARRAY, packs: Mapping[str, int] | None = None
-) -> list[Batch]:
+) -> list[SubmitBatch]:
     """Each training of a (method, seed) on its own, or as an array of a table's rows; what else a
     stage has to do is one job, or one array, or several of at most `largest` elements.
 
@@ -97,7 +97,9 @@ def batches(
         pack = packs.get(group[0].stage, 1)
         parts = _parts(group, largest * pack)
         numbers = [f"-part{n}" for n in range(1, len(parts) + 1)] if len(parts) > 1 else [""]
-        planned += [Batch(name + n, part, pack) for n, part in zip(numbers, parts, strict=True)]
+        planned += [
+            SubmitBatch(name + n, part, pack) for n, part in zip(numbers, parts, strict=True)
+        ]
     return planned
 
 
@@ -105,7 +107,7 @@ def _parts(steps: Sequence[Step], size: int) -> list[tuple[Step, ...]]:
     return [tuple(steps[i : i + size]) for i in range(0, len(steps), size)]
 
 
-def dependency(batch: Batch, ids: Mapping[str, str]) -> str | None:
+def dependency(batch: SubmitBatch, ids: Mapping[str, str]) -> str | None:
     """What sbatch's --dependency says; None if everything that the batch reads is complete.
 
     Args:

@@ -34,6 +34,8 @@ class JobRecord:
     """Of each rank, where it is more than the settings say, for want of which `kills` jobs of the
     step have ended."""
     kills: int = 0
+    interrupted: bool = False
+    """Whether its launcher was told to stop, and has ended it."""
 
     @classmethod
     def of(

@@ -9,14 +9,15 @@ from pathlib import Path
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.executor import StageExecutor
-from sad_hpc.launch.plan import Batch, dependency
+from sad_hpc.launch.plan import SubmitBatch, dependency
+from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
 
 
 def write_scripts(
     run: Run,
-    planned: Sequence[Batch],
+    planned: Sequence[SubmitBatch],
     active: Mapping[str, str],
     cluster: ClusterConfig,
     command_line: Sequence[str],
@@ -66,13 +67,13 @@ def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
     return f"# {' '.join(asked.stderr.split())}\n"
 
 
-def _local_script(batch: Batch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
+def _local_script(batch: SubmitBatch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
     """The same work by hand: submitit's local executor itself makes no scripts."""
     ranks = cluster.resources(batch.stage).ranks
     launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     exports = job_environment(cluster, batch.stage).items()
     lines = ["#!/bin/bash", *(f"export {key}={shlex.quote(value)}" for key, value in exports)]
-    lines += cluster.setup
+    lines += setup_lines(cluster.setup)
     commands = []
     for step in batch.steps:
         element = []

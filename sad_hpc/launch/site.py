@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sad_hpc.errors import ERROR_PREFIX, SadError
-from sad_hpc.launch.cluster import FOLDER, ClusterConfig
+from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.container import interpreter
 from sad_hpc.launch.doctor import Outcome, print_outcome
 from sad_hpc.launch.environment import job_environment, submission_environment
+from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.launch.slurm import answer_lines, squeue
 from sad_hpc.launch.srun import LATER, srun_options
+from sad_hpc.shipped.files import SLURM
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
-SCRIPT = FOLDER.parents[1] / "slurm" / "check.sh"
+SCRIPT = SLURM / "check.sh"
 
 PROBE_SECONDS = 150
 ACCOUNTING_SECONDS = 30.0
@@ -170,7 +172,7 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
     gpus = cluster.pretrain.gpus if probe.stage == "pretrain" else 0
     python = interpreter(cluster, probe.stage, [folder.parent, Path.cwd()])
     program = [*python, "-m", "sad_hpc.launch.site_probes", probe.name, str(folder)]
-    lines = [*cluster.setup, f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
+    lines = [*setup_lines(cluster.setup), f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
     options = srun_options(probe.stage, 1, min(gpus, 1), cluster.mpi)
     command = ["srun", "--nodes=2", "--ntasks=2", *options, "bash", "-c", "\n".join(lines)]
     try:

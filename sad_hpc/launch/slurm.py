@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from sad_hpc.errors import SadError
@@ -54,6 +54,8 @@ class QueueEntry:
     """Why a job waits."""
     comment: str = ""
     """What its submitter has said of it."""
+    restarts: int = 0
+    """How often Slurm has queued it again."""
 
     @property
     def is_waiting(self) -> bool:
@@ -102,6 +104,17 @@ def squeue() -> dict[str, QueueEntry]:
         job, state, start, end, comment, reason = line.split("|", 5)
         entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason, comment)
     return entries
+
+
+def restarts() -> dict[str, int]:
+    """How often Slurm has queued each of this user's jobs again, by id; none if it does not say."""
+    command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
+    try:
+        lines = answer_lines([*command, "--Format=JobArrayID:40,RestartCnt:20"])
+    except SadError:
+        return {}
+    counts = [line.split() for line in lines]
+    return {each[0]: int(each[1]) for each in counts if len(each) == 2 and each[1].isdigit()}
 
 
 def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
@@ -153,18 +166,27 @@ def has_ended_badly(record: JobRecord | None) -> bool:
     return entry is not None and not entry.is_alive and entry.state != "COMPLETED"
 
 
-def ask(run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord]) -> Answer:
-    """What Slurm says about the jobs of incomplete steps, asked once in 30 s by all who look."""
+def ask(
+    run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord], seconds: float | None = None
+) -> Answer:
+    """What Slurm says about the jobs of incomplete steps.
+
+    All processes that look at a run share an answer for `seconds`, by default ASK_SECONDS.
+    """
     jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]
     ids = [record.id for record in jobs_of if record.executor == "slurm"]
     if not ids:
         return Answer(time.time(), {})
+    patience = ASK_SECONDS if seconds is None else seconds
     last = typed(Answer, read_json(run.path / ANSWER))
-    if last is not None and 0 <= time.time() - last.asked < ASK_SECONDS:
+    if last is not None and 0 <= time.time() - last.asked < patience:
         return last
     jobs, error = {}, ""
     try:
         jobs = find_jobs(ids)
+        if any(entry.is_alive for entry in jobs.values()):
+            counts = restarts()
+            jobs = {id: replace(each, restarts=counts.get(id, 0)) for id, each in jobs.items()}
     except SadError as failure:
         error = str(failure)
     answer = Answer(time.time(), jobs, error)

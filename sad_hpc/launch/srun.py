@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from sad_hpc.errors import SadError
 from sad_hpc.parallel.ranks import environment_number
+from sad_hpc.parallel.standard_streams import hand_over_output
 
 LATER = 'trap "" USR2; exec "$0" "$@"'
 """For sh: until Python listens to the signal, it must not end the process."""
@@ -59,4 +60,5 @@ def become_srun(stage: str, arguments: list[str]) -> NoReturn:
     if stage in ("evaluate", "aggregate"):
         options.append("--ntasks=1")
     os.environ.update(rank_environment(cpus))
+    hand_over_output()
     os.execvp("srun", ["srun", *options, "sh", "-c", LATER, "sad-hpc", stage, *arguments])

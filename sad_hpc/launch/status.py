@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 import psutil
 
@@ -28,6 +27,8 @@ being known to Slurm: network file systems and accounting lag behind."""
 
 INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
 """Slurm's words for an end that is not the job's own fault, and from which a launch goes on."""
+LOOK_SECONDS = 5.0
+"""How old Slurm's answer may be for somebody who looks."""
 MOST_LOGS = 5
 """So many failures are shown with their logs."""
 BLOCKED_ADVICE = (
@@ -73,15 +74,10 @@ class StepState:
         return f"{self.kind} {self.detail}".rstrip()
 
 
-def show_status(run_path: Path) -> int:
-    """Prints a line for each step; the exit code is 1 if any has failed.
-
-    Raises:
-        SadError: the folder is no run's, or it was renamed.
-    """
-    run = Run.of_folder(run_path)
+def show_status(run: Run) -> int:
+    """Prints a line for each step; the exit code is 1 if any has failed."""
     steps, records = graph(run), load_records(run)
-    answer = ask(run, steps, records)
+    answer = ask(run, steps, records, LOOK_SECONDS)
     states = step_states(steps, records, None if answer.error else answer.jobs)
     _print_table(states)
     if answer.error:
@@ -161,8 +157,11 @@ def _own_state(step: Step, record: JobRecord | None, entry: QueueEntry | None) -
         # Somebody has started the stage by hand.
         return Kind.RUNNING, _progress(step, time.time(), None)
     if record is None:
-        stopped = _progress(step, time.time(), None)
-        return (Kind.FAILED, f"(stopped at {stopped})") if stopped else (Kind.NOT_STARTED, "")
+        progress = step.folder.progress
+        if progress is None:
+            return Kind.NOT_STARTED, ""
+        kind = Kind.UNFINISHED if progress["stopped"] else Kind.FAILED
+        return kind, f"(stopped at {_progress(step, time.time(), None)})"
     if entry is not None:
         return _slurm_state(step, record, entry)
     return _recorded_state(step, record)
@@ -172,11 +171,12 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind
     if entry.is_waiting:
         reason = f"({entry.reason})" if entry.reason not in ("", "None") else ""
         kind = Kind.BLOCKED if entry.is_blocked else Kind.QUEUED
-        return kind, _phrase(reason, _requeued(step, record, waiting=True))
+        return kind, _phrase(reason, _requeued(entry))
     began = entry.start or record.submitted
+    if entry.state == "COMPLETING":  # it has ended, or was cancelled; its processes go
+        return Kind.RUNNING, "(ending)"
     if entry.is_active:
-        text = _progress(step, began, record)
-        return Kind.RUNNING, _phrase(text, _requeued(step, record, waiting=False))
+        return Kind.RUNNING, _phrase(_progress(step, began, record), _requeued(entry))
     just_ended = entry.end is not None and time.time() - entry.end < SETTLING_SECONDS
     if entry.state == "COMPLETED":
         if just_ended:
@@ -195,6 +195,8 @@ def _recorded_state(step: Step, record: JobRecord) -> tuple[Kind, str]:
     """Of a local job, or of a Slurm job that Slurm does not know (any more, or yet)."""
     if record.runs_here or (not record.is_local and _beats(step, since=record.submitted)):
         return Kind.RUNNING, _progress(step, record.submitted, record)
+    if record.is_local and record.interrupted:
+        return Kind.UNFINISHED, "(its launch was interrupted)"
     if record.is_local:
         return Kind.FAILED, "(its process ended)"
     if time.time() - record.submitted < SETTLING_SECONDS:
@@ -212,13 +214,9 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
     return text if lives else _phrase(text, f"no heartbeat for {duration(silent)}")
 
 
-def _requeued(step: Step, record: JobRecord, waiting: bool) -> str:
-    """`requeued 2 times` of a job that has sent heartbeats, from the last of them."""
-    progress = step.folder.progress_since(record.submitted)
-    if progress is None:
-        return ""
-    # While it waits, its next start is one that the heartbeat does not know of.
-    times = progress["requeued"] + waiting
+def _requeued(entry: QueueEntry) -> str:
+    """`requeued 2 times`, by Slurm's own count; empty of a job that never was."""
+    times = entry.restarts
     return f"requeued {times} time{'s' if times > 1 else ''}" if times else ""
 
 
@@ -229,7 +227,7 @@ def _phrase(*parts: str) -> str:
 def _beats(step: Step, since: float) -> bool:
     """Whether a living process has sent a heartbeat after `since`, and lately."""
     progress = step.folder.progress_since(max(since, time.time() - FRESH_SECONDS))
-    if progress is None:
+    if progress is None or progress["stopped"]:
         return False
     elsewhere = progress["host"] != socket.gethostname()
     return elsewhere or psutil.pid_exists(progress["pid"])

@@ -14,9 +14,9 @@ from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import StageExecutor, log_folder, run_tag, settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.memory import MemoryGrant, memory_grants, split_by_grant
+from sad_hpc.launch.memory_retry import MemoryGrant, memory_grants, split_by_grant
 from sad_hpc.launch.pack import PackJob, member_log
-from sad_hpc.launch.plan import Batch, batches, dependency, missing_steps
+from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
 from sad_hpc.launch.status import BLOCKED_ADVICE
@@ -119,7 +119,7 @@ def submit_missing(
 
 def _submit(
     run: Run,
-    batch: Batch,
+    batch: SubmitBatch,
     work: Sequence[StageJob | PackJob],
     after: str | None,
     cluster: ClusterConfig,

@@ -7,7 +7,6 @@ may never answer, end their process, or print whatever they like.
 import faulthandler
 import sys
 import time
-from contextlib import redirect_stdout
 from pathlib import Path
 
 from sad_hpc.distill import make_block
@@ -16,6 +15,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.parallel.standard_streams import keep_streams_open
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
@@ -24,6 +24,7 @@ from sad_hpc.tasks.environments.idle import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.stochastic import StochasticFamily
 from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.user_code import UserCode
 
 TRIAL_TASKS = 4
 """So many are distilled to see how long one takes."""
@@ -111,9 +112,10 @@ def _few(data: DataConfig) -> DataConfig:
 
 
 if __name__ == "__main__":
+    keep_streams_open()
     faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
     try:
-        with redirect_stdout(sys.stderr):
+        with UserCode(lambda: f"the trial of {sys.argv[1]}", watched=False):
             outcome = try_config(Path(sys.argv[1]))
     except SadError as error:
         sys.exit(str(error))

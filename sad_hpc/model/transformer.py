@@ -24,7 +24,7 @@ from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
 from sad_hpc.model.initialization import initialize
-from sad_hpc.model.memory import Memory
+from sad_hpc.model.kv_cache import KVCache
 
 QUERIES_AT_ONCE = 256
 """No query sees another: more of them at once would only make their mask larger."""
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         return self.dropout(self.projection(mixed.transpose(1, 2).flatten(2)))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward layer four times as wide, each after a layer norm."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         """0: of queries; 1..T: of transitions, by their place"""
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.embedding)
         self.head = nn.Linear(config.embedding, inputs.n_actions)
         self.state_center: Tensor
@@ -152,50 +152,50 @@ class Transformer(nn.Module):
 
     def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
         """(B, K, A): transitions (B, t, width), queries (B, K, width), prefixes (B, K)."""
-        memory = Memory()
+        cache = KVCache()
         if not self.inputs.stateless:
-            self.extend(memory, tokens, with_answers=False)
+            self.extend(cache, tokens, with_answers=False)
             parts = [each.split(QUERIES_AT_ONCE, dim=1) for each in (query_tokens, prefixes)]
-            return torch.cat([self.ask(memory, *part) for part in zip(*parts, strict=True)], dim=1)
+            return torch.cat([self.ask(cache, *part) for part in zip(*parts, strict=True)], dim=1)
         # Every query is the same: a transition answers for the prefix that it ends.
-        first = self.ask(memory, query_tokens[:, :1], prefixes[:, :1] * 0)
-        every = torch.cat([first, self.extend(memory, tokens)], dim=1)
+        first = self.ask(cache, query_tokens[:, :1], prefixes[:, :1] * 0)
+        every = torch.cat([first, self.extend(cache, tokens)], dim=1)
         return every.gather(1, prefixes.unsqueeze(2).expand(-1, -1, every.shape[2]))
 
-    def extend(self, memory: Memory, tokens: Tensor, with_answers: bool = True) -> Tensor:
-        """Adds transitions (B, l, width), l >= 0, to those of the memory.
+    def extend(self, cache: KVCache, tokens: Tensor, with_answers: bool = True) -> Tensor:
+        """Adds transitions (B, l, width), l >= 0, to those of the cache.
 
         Returns:
             (B, l, A): what they answer where states say nothing, each for the prefix that it ends.
             Without answers, what only these need is left out: (B, 0, A).
         """
-        first = 1 + memory.length
+        first = 1 + cache.length
         places = torch.arange(first, first + tokens.shape[1], device=tokens.device)
         x = self.embed_at(tokens, places)
         for number, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             query, key, value = block.split(x)
-            keys, values = memory.append(number, key, value)
+            keys, values = cache.append(number, key, value)
             if not with_answers and number + 1 == len(self.blocks):
                 x = x[:, :0]
             elif tokens.shape[1]:
                 x = block.rest(x, block.attention.mix(query, keys, values, None))
-        memory.length += tokens.shape[1]
+        cache.length += tokens.shape[1]
         return self.head(self.norm(x))
 
-    def ask(self, memory: Memory, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
-        """(B, K, A): the answers to queries (B, K, width) after prefixes (B, K) of the memory."""
+    def ask(self, cache: KVCache, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
+        """(B, K, A): the answers to queries (B, K, width) after prefixes (B, K) of the cache."""
         batch, count = prefixes.shape
-        places = torch.arange(memory.length, device=prefixes.device)
+        places = torch.arange(cache.length, device=prefixes.device)
         itself = torch.eye(count, dtype=torch.bool, device=prefixes.device)
         seen = places < prefixes.unsqueeze(2)
         mask = torch.cat([seen, itself.expand(batch, -1, -1)], dim=2).unsqueeze(1)
         x = self.embed_at(query_tokens, places.new_zeros(1))
         for number, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             query, key, value = block.split(x)
-            if memory.length:
-                keys, values = memory.read(number)
+            if cache.length:
+                keys, values = cache.read(number)
                 key, value = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
             x = block.rest(x, block.attention.mix(query, key, value, mask))
         return self.head(self.norm(x))

@@ -1,4 +1,8 @@
-"""Standard output and error that may be closed, or lose their reader, without ending the work."""
+"""Standard output and error that may be closed, or lose their reader, without ending the work.
+
+Standard output is for what Python prints alone: libraries and child processes that write to
+descriptor 1 write to standard error instead, since a program may read a command's output.
+"""
 
 import io
 import os
@@ -31,7 +35,9 @@ def keep_streams_open() -> None:
         except OSError:
             # It gets the lowest number that is free; jobs and programs inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+    _own_output.append(os.dup(1))  # which children do not inherit
+    os.dup2(2, 1)
+    for descriptor, name in ((_own_output[0], "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         replacement = io.TextIOWrapper(
             io.BufferedWriter(_Unread(descriptor, "wb", closefd=False)),
@@ -41,3 +47,14 @@ def keep_streams_open() -> None:
             line_buffering=stream is None or stream.line_buffering or stream.write_through,
         )
         setattr(sys, name, replacement)
+
+
+def hand_over_output() -> None:
+    """Makes descriptor 1 standard output again, for the program that replaces this process."""
+    sys.stdout.flush()
+    if _own_output:
+        os.dup2(_own_output[0], 1)
+
+
+_own_output: list[int] = []
+"""The descriptor of standard output, once `keep_streams_open` was called."""

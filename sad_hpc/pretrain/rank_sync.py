@@ -27,7 +27,7 @@ class Decision:
     """Whether some rank has numbers that are not finite: nothing is saved then."""
 
 
-class Agreement:
+class RankConsensus:
     """One rank's share in the decisions.
 
     Args:

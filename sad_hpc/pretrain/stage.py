@@ -16,6 +16,7 @@ from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_ra
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.trainer import Trainer
+from sad_hpc.storage.progress import say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
@@ -50,6 +51,8 @@ def pretrain(run: Run, method: str, seed: int) -> None:
 
         if on_first_rank(begin):
             _trainer(run, method, seed, process).train()
+        elif process.is_first:
+            say_complete(folder)
 
 
 def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:

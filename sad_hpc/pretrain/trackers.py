@@ -1,12 +1,13 @@
 """Where curves of a training go besides `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow.
 
-A tracker is an onlooker: one that is missing, or fails, is left out with a line in the log, and the
-training goes on.  Nothing leaves the machine unless the user's own environment says so
-(`WANDB_MODE=online`, `MLFLOW_TRACKING_URI`).
+A tracker never ends a training: one that is missing, fails, or has a server that does not answer
+within seconds is left out with a line in the log, and the training goes on.  Nothing leaves the
+machine unless the user's own environment says so (`WANDB_MODE=online`, `MLFLOW_TRACKING_URI`).
 """
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,13 @@ from typing import Protocol
 from sad_hpc.storage.files import read_json
 
 INSTALL = {"wandb": "pip install 'sad_hpc[wandb]'", "mlflow": "pip install 'sad_hpc[mlflow]'"}
+
+PATIENCE = {
+    "wandb": {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"},
+    "mlflow": {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"},
+}
+"""How long libraries wait for a server (seconds) and how often they try again, as environment
+variables that the user may set; their own defaults hold a training for minutes or without end."""
 
 
 class Tracker(Protocol):
@@ -53,9 +61,9 @@ class WeightsAndBiases:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
+        _set_defaults(PATIENCE["wandb"] | {"WANDB_MODE": "offline"})
         import wandb
 
-        os.environ.setdefault("WANDB_MODE", "offline")
         self._run = wandb.init(
             project=_experiment(folder),
             name=folder.name,
@@ -82,6 +90,7 @@ class MLflow:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
+        _set_defaults(PATIENCE["mlflow"])
         from mlflow import MlflowClient
 
         address = os.environ.get("MLFLOW_TRACKING_URI")
@@ -110,8 +119,11 @@ class MLflow:
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
         """See Tracker."""
-        for name, value in metrics.items():
-            self._client.log_metric(self._run, name, value, step=step)
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        self._client.log_batch(self._run, metrics=points)  # one request, so at most one wait
 
     def close(self) -> None:
         """See Tracker."""
@@ -160,6 +172,12 @@ class Trackers:
 
 def _experiment(folder: Path) -> str:
     return folder.absolute().parents[1].name
+
+
+def _set_defaults(variables: Mapping[str, str]) -> None:
+    """Set environment variables that the user has not set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def _say_left_out(name: str, error: Exception) -> None:

@@ -24,7 +24,7 @@ from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
-from sad_hpc.pretrain.rank_sync import Agreement, Decision
+from sad_hpc.pretrain.rank_sync import Decision, RankConsensus
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import StageFolder
 
@@ -93,7 +93,7 @@ class Trainer:
         self._batches = config.batches(examples.n_train)
         self._step = 0
         is_first = self._rank == 0
-        self._agreement = Agreement(engine.device, is_first, config.checkpoint_minutes)
+        self._consensus = RankConsensus(engine.device, is_first, config.checkpoint_minutes)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=engine.device)
         self._recent = RecentSteps(engine.device)
 
@@ -128,7 +128,7 @@ class Trainer:
             self._loss_sum.fill_(position["loss_sum"])
 
     def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
-        self._agreement.start(self._step)
+        self._consensus.start(self._step)
         for epoch in range(self._step // self._batches, self._config.epochs):
             order = self._examples.order(self._seed, epoch)
             started, first_step = time.monotonic(), self._step
@@ -137,7 +137,7 @@ class Trainer:
                 if progress is not None:
                     progress.update(self._step)
                 # An epoch's last step is saved with the epoch's metrics, below.
-                if batch + 1 < self._batches and self._agreement.is_due(self._step):
+                if batch + 1 < self._batches and self._consensus.is_due(self._step):
                     self._save_or_stop(self._agree())
             decision = self._agree(save=True)
             self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
@@ -150,7 +150,7 @@ class Trainer:
             DivergedError: on all ranks alike.
         """
         finite = self._recent.are_finite() and all_finite(self._engine.module.parameters())
-        decision = self._agreement.reach(self._step, save, diverged=not finite)
+        decision = self._consensus.reach(self._step, save, diverged=not finite)
         if decision.diverged:
             rate = self._engine.optimizer.param_groups[0]["lr"]
             raise DivergedError(

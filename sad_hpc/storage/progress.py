@@ -28,6 +28,7 @@ class Progress:
     ) -> None:
         self._folder, self._total, self._unit, self._seconds = folder, total, unit, seconds
         self._done = self._first = done
+        self._activity = ""
         self._start = self._last = time.monotonic()  # the time of day may be set
         self._bar: tqdm[Any] = tqdm(
             total=total, initial=done, unit=unit, desc=folder.title, disable=None
@@ -51,29 +52,43 @@ class Progress:
         """Sets the units done so far; `note` is shown beside them."""
         self._bar.update(done - self._done)
         self._bar.set_postfix_str(note)
-        self._done = done
+        self._done, self._activity = done, ""
         if time.monotonic() - self._last >= self._seconds:
             self._report(note)
+
+    def say(self, activity: str) -> None:
+        """Tells what keeps the count where it is, until the next `update`."""
+        self._activity = activity
+        self._bar.set_postfix_str(activity)
+        self._report("")
 
     def _report(self, note: str) -> None:
         self._last = time.monotonic()
         self._beat()
         if self._bar.disable:
             beat = {"done": self._done, "total": self._total, "unit": self._unit}
-            text = progress_text({**beat, "time": self._last}, self._start, self._first)
+            beat |= {"time": self._last, "activity": self._activity}
+            text = progress_text(beat, self._start, self._first)
             line = ", ".join(part for part in (f"{self._folder.title}: {text}", note) if part)
             print(line, file=sys.stderr, flush=True)
 
     def _beat(self) -> None:
         """The heartbeat is for `status` alone: a disk that fails for a moment ends no work."""
         try:
-            self._folder.heartbeat(self._done, self._total, self._unit)
+            self._folder.heartbeat(self._done, self._total, self._unit, self._activity)
         except SadError as error:
             print(f"no heartbeat: {error}", file=sys.stderr, flush=True)
 
 
+def say_complete(folder: StageFolder) -> None:
+    """Says that a stage has nothing to do."""
+    print(f"{folder.title}: complete, nothing to do", file=sys.stderr, flush=True)
+
+
 def progress_text(progress: Mapping[str, Any] | None, since: float, done_before: float) -> str:
-    """`45 % 900/2,000 blocks, 3 min left` of a heartbeat; empty without one.
+    """`45 % 900/2,000 blocks, 3 min left` of a heartbeat, or `0 % 0/40 blocks, compiling`.
+
+    Without a heartbeat it is empty.
 
     Args:
         progress: the heartbeat.
@@ -87,7 +102,8 @@ def progress_text(progress: Mapping[str, Any] | None, since: float, done_before:
     gained, elapsed = done - done_before, progress["time"] - since
     if gained > 0 and elapsed > 0 and done < total:
         text += f", {duration((total - done) * elapsed / gained)} left"
-    return text
+    activity = progress.get("activity")
+    return f"{text}, {activity}" if activity else text
 
 
 def duration(seconds: float) -> str:

@@ -1,5 +1,7 @@
-"""Where an output comes from: commit, command, machine and versions."""
+"""Where an output comes from: code, command, machine and versions."""
 
+import functools
+import hashlib
 import os
 import platform
 import socket
@@ -17,16 +19,25 @@ LIBRARIES = (
     "numpy", "pyglet", "submitit", "torch",
 )  # fmt: skip
 
-DECISIVE = ("commit", "dirty", "machine", "gpu", "python", "libraries")
+OTHER_REPOSITORIES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
+"""Variables that send git elsewhere; its own hooks set them."""
+
+DECISIVE = ("commit", "dirty", "sources", "machine", "gpu", "python", "libraries")
 """What may change the numbers of an output."""
 
 
 def provenance() -> dict[str, Any]:
-    """Git commit, dirty flag, host, processor, GPU, Python and library versions."""
+    """Package version, digest of its sources, git commit, host, GPU, Python and libraries.
+
+    `commit` and `dirty` are None where no repository tracks the package, or where git refuses one
+    that belongs to another user; `version` and `sources` name the code there, too.
+    """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "argv": sys.argv,
-        **_git_state(),
+        "version": version("sad_hpc"),
+        "sources": source_digest(PACKAGE),
+        **_git_state(PACKAGE),
         "host": socket.gethostname(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
@@ -50,14 +61,31 @@ def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, A
     return record | {"resumed": [*resumed, now]}
 
 
-def _git_state() -> dict[str, Any]:
+@functools.cache
+def source_digest(package: Path) -> str:
+    """Return a BLAKE2b digest, in hex, of the Python files of a package and their names."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def _git_state(package: Path) -> dict[str, Any]:
+    """Commit and dirty flag of the repository that tracks the package."""
+    environment = {key: os.environ[key] for key in os.environ if key not in OTHER_REPOSITORIES}
+
     def git(*arguments: str) -> str | None:
-        command = ["git", "-C", str(PACKAGE), *arguments]
+        command = ["git", "-C", str(package), *arguments]
         try:
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True, env=environment
+            ).stdout
         except (OSError, subprocess.CalledProcessError):
             return None
 
+    if git("ls-files", "--error-unmatch", "--", "__init__.py") is None:
+        return {"commit": None, "dirty": None}
     commit = git("rev-parse", "HEAD")
     # Of this package: tables that a run has just rewritten beside it do not count.
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")

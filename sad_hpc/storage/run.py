@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from sad_hpc.experiment.config import differences
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.parallel.ranks import environment_number
+from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.storage.files import (
     file_size,
     read_json,
@@ -53,10 +53,10 @@ class _Heartbeat:
     time: float
     host: str
     pid: int
-    requeued: int
-    """How often Slurm has started the job again."""
     stopped: float = 0
     """When a signal ended the work after it; 0 if none has."""
+    activity: str = ""
+    """What keeps the count where it is, such as `compiling`."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid, requeued, stopped}, or None."""
+        """The last heartbeat: {done, total, unit, time, host, pid, stopped, activity}, or
+        None."""
         beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
         return None if beat is None else asdict(beat)
 
@@ -136,10 +137,10 @@ class StageFolder:
         progress = self.progress
         return progress if progress and progress["time"] >= moment else None
 
-    def heartbeat(self, done: float, total: float, unit: str) -> None:
+    def heartbeat(self, done: float, total: float, unit: str, activity: str = "") -> None:
         """Tells `sad-hpc status` how far the stage is."""
-        host, requeued = socket.gethostname(), environment_number("SLURM_RESTART_COUNT", 0)
-        beat = _Heartbeat(done, total, unit, time.time(), host, os.getpid(), requeued)
+        host, pid = socket.gethostname(), os.getpid()
+        beat = _Heartbeat(done, total, unit, time.time(), host, pid, activity=activity)
         write_json(self.path / HEARTBEAT, asdict(beat))
 
     def note_stop(self) -> None:
@@ -168,7 +169,7 @@ class Run:
         if not isinstance(stored, dict):
             raise SadError(
                 f"{path} is no run's folder (it has no readable config.json); give one such as "
-                "runs/darkroom"
+                "runs/darkroom, or a config file"
             )
         run = cls(parse_experiment(stored, str(path / "config.json")), path.absolute().parent)
         if run.path.name != path.absolute().name:
@@ -263,7 +264,12 @@ class Run:
             if not (self.path / "config.json").exists():
                 self.prepare([Path(sys.argv[0]).name, *sys.argv[1:]])
             folder.prepare(config)
-            yield
+            try:
+                yield
+            except (KeyboardInterrupt, Preempted):
+                with suppress(SadError):  # no more than a word in `status`
+                    folder.note_stop()
+                raise
 
     def _element(
         self, stage: str, folder: str, method: str, seed: int, signature: str

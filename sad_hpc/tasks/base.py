@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, SadError
-from sad_hpc.experiment.families import TaskConfig, family_class
+from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.fingerprint import Fingerprint
 from sad_hpc.tasks.source_code import code_digests
@@ -151,5 +151,5 @@ class TaskFamily(ABC):
 
 def make_family(config: TaskConfig) -> TaskFamily:
     """The family that a `task` section describes."""
-    family: TaskFamily = family_class(config.family)(config)
+    family: TaskFamily = new_family(config)
     return family

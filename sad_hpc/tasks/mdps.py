@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
+from sad_hpc.tasks.number_range import NOT_IN_RANGE, is_in_range
 
 Outcome = tuple[float, int, float, bool]
 """Chance, next state, reward, and whether the episode ends there."""
@@ -232,8 +233,10 @@ def _merged(task: ActionOutcomes, state: int, action: int, n_states: int) -> lis
     for chance, after, reward, ends in task[state][action]:
         if not 0 <= after < n_states:
             raise SadError(f"{where}: next state {after} is none of 0..{n_states - 1}")
-        if not np.isfinite(reward) or not chance >= 0:
-            raise SadError(f"{where}: reward {reward} or chance {chance} is no possible number")
+        if not is_in_range(reward):
+            raise SadError(f"{where}: reward {reward:g}, {NOT_IN_RANGE}")
+        if not chance >= 0:
+            raise SadError(f"{where}: chance {chance} is not a number from 0 to 1")
         key = int(after), float(reward), bool(ends)
         chances[key] = chances.get(key, 0.0) + float(chance)
     total = sum(chances.values())

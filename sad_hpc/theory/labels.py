@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from sad_hpc.aggregate.canvas import save
+from sad_hpc.aggregate.canvas import drawing, verbatim
 from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
@@ -88,11 +87,10 @@ def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.f
 
 
 def _draw_curves(path: Path, family: TaskFamily, table: pd.DataFrame) -> None:
-    figure = Figure(figsize=(4.4 * len(PANELS), 4.0), layout="constrained")
-    figure.suptitle(f"{family_name(family.name)}: labels by trust horizon")
-    for axes, column in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        _draw_shares(axes, table, column)
-    save(path, figure)
+    with drawing(path, (4.4 * len(PANELS), 4.0)) as figure:
+        figure.suptitle(verbatim(f"{family_name(family.name)}: labels by trust horizon"))
+        for axes, column in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+            _draw_shares(axes, table, column)
 
 
 def _draw_shares(axes: Axes, table: pd.DataFrame, column: str) -> None:
@@ -120,11 +118,10 @@ def _goals(family: TaskFamily) -> list[NDArray[Any]]:
 
 def _draw_rooms(path: Path, family: TaskFamily, goals: list[NDArray[Any]]) -> None:
     """The least number of steps to each goal, in every cell."""
-    figure = Figure(figsize=(4.0 * len(goals), 4.0), layout="constrained")
-    for axes, goal in zip(figure.subplots(1, len(goals), squeeze=False)[0], goals, strict=True):
-        assert isinstance(family, TabularFamily)
-        _draw_steps(axes, family, goal)
-    save(path, figure)
+    with drawing(path, (4.0 * len(goals), 4.0)) as figure:
+        for axes, goal in zip(figure.subplots(1, len(goals), squeeze=False)[0], goals, strict=True):
+            assert isinstance(family, TabularFamily)
+            _draw_steps(axes, family, goal)
 
 
 def _draw_steps(axes: Axes, family: TabularFamily, goal: NDArray[Any]) -> None:

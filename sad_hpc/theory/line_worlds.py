@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.canvas import save
+from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.markdown import markdown_table
 from sad_hpc.aggregate.origin import portable
 from sad_hpc.storage.files import atomic_path, write_json
@@ -124,22 +123,20 @@ def _q_table(world: LineWorld) -> str:
 
 
 def _draw_proposition(path: Path) -> None:
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    rewards, initial, *tables = figure.subplots(1, 4)
-    figure.suptitle(PROPOSITION.title)
-    paid = line_world(1.0, PROPOSITION.right).rewards[0]
-    _draw_table(rewards, "rewards", paid)
-    _draw_table(initial, "Q, initial", np.zeros_like(paid))
-    _draw_world(tables, PROPOSITION)
-    save(path, figure)
+    with drawing(path, (12, 3.6)) as figure:
+        rewards, initial, *tables = figure.subplots(1, 4)
+        figure.suptitle(PROPOSITION.title)
+        paid = line_world(1.0, PROPOSITION.right).rewards[0]
+        _draw_table(rewards, "rewards", paid)
+        _draw_table(initial, "Q, initial", np.zeros_like(paid))
+        _draw_world(tables, PROPOSITION)
 
 
 def _draw_cases(path: Path) -> None:
-    figure = Figure(figsize=(7, 10), layout="constrained")
-    for row, world in zip(figure.subplots(len(CASES), 2), CASES, strict=True):
-        _draw_world(row, world)
-        row[0].set_title(f"{world.title}\n{row[0].get_title()}", fontsize=10)
-    save(path, figure)
+    with drawing(path, (7, 10)) as figure:
+        for row, world in zip(figure.subplots(len(CASES), 2), CASES, strict=True):
+            _draw_world(row, world)
+            row[0].set_title(f"{world.title}\n{row[0].get_title()}", fontsize=10)
 
 
 def _draw_world(panels: Sequence[Axes], world: LineWorld) -> None:
@@ -164,13 +161,12 @@ def _draw_table(
 
 
 def _draw_errors(path: Path) -> None:
-    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for name, q in (("uniform policy", PROPOSITION.random), ("optimal", PROPOSITION.optimal)):
-        label = f"{name}: {q.iterations:,} iterations"
-        axes.semilogy(np.arange(1, q.iterations + 1), q.errors, label=label)
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("largest TD error")
-    axes.set_title(PROPOSITION.title, fontsize=10)
-    axes.legend(frameon=False)
-    save(path, figure)
+    with drawing(path, (5.5, 3.6)) as figure:
+        axes = figure.subplots()
+        for name, q in (("uniform policy", PROPOSITION.random), ("optimal", PROPOSITION.optimal)):
+            label = f"{name}: {q.iterations:,} iterations"
+            axes.semilogy(np.arange(1, q.iterations + 1), q.errors, label=label)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("largest TD error")
+        axes.set_title(PROPOSITION.title, fontsize=10)
+        axes.legend(frameon=False)

@@ -1,29 +1,37 @@
 """Room in pictures of many rows, their styles, and what is shown of a training."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cycler import cycler
+from matplotlib import rc_context, rcParams
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from sad_hpc.aggregate import canvas
 from sad_hpc.aggregate.canvas import (
     COLORS,
     MOST_LINES,
     REFERENCE_STYLES,
     add_legend,
+    drawing_panels,
     reference_style,
+    row_label,
     row_styles,
     share_height,
 )
 from sad_hpc.aggregate.figures import _draw_curves, distinct, drawn
 from sad_hpc.aggregate.series import Series, reference_order, row_order
+from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.aggregate.training_figure import draw_training, training_panels
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Measure
+from sad_hpc.theory.line_worlds import write_line_worlds
 
-from .synthetic import make_run, write_metrics
+from .synthetic import fill, make_run, write_metrics
 from .test_read import curves_of
 
 
@@ -34,7 +42,7 @@ def test_a_legend_is_whole_and_in_the_order_of_the_right_ends(rows: int):
     names = [f"SAD, N = {row}, N_ep = 256 (2 seeds)" for row in range(rows)]
     for row, name in enumerate(names):
         axes.plot([0, 1], [0, row], label=name)
-    add_legend(figure, [axes])
+    add_legend(figure)
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == names[::-1]
@@ -151,3 +159,44 @@ def test_told_accuracy_has_a_panel_and_missing_steps_make_it_epochs(tmp_path, mo
     axes = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
     assert len(axes) == 3 and axes[0].get_xlabel() == "epoch" and axes[0].get_yscale() == "linear"
     assert axes[2].lines[0].get_ydata() == pytest.approx([80, 90])
+
+
+FOREIGN_SETTINGS = {
+    "text.usetex": True,
+    "font.size": 30,
+    "figure.facecolor": "black",
+    "axes.prop_cycle": cycler(color=["red"]),
+    "savefig.format": "svg",
+    "figure.autolayout": True,
+}
+
+
+def _pictures(folder: Path, rows: list[str]) -> dict[str, bytes]:
+    run = make_run(folder, methods=rows, seeds=[0, 1])
+    fill(run)
+    made = aggregate(run, folder / "results")
+    write_line_worlds(folder)
+    paths = [*made.glob("*.png"), *(folder / "theory").glob("*.png")]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def test_a_users_matplotlibrc_changes_no_figure(tmp_path: Path):
+    expected = _pictures(tmp_path / "plain", ["SAD", "DPT"])
+    with rc_context(FOREIGN_SETTINGS):
+        assert _pictures(tmp_path / "own", ["SAD", "DPT"]) == expected
+        assert rcParams["text.usetex"] and rcParams["font.size"] == 30
+    assert {"offline.png", "online.png", "q_tables.png"} <= set(expected)
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path: Path):
+    with drawing_panels(tmp_path / "p.png", 1, r"costs $\frac{ 5$") as (axes,):
+        axes.plot([0, 1], label=row_label(r"$x_{$", 1))
+        axes.axhline(1, **reference_style("$$ $^"))
+    assert (tmp_path / "p.png").stat().st_size
+
+
+def test_the_canvas_alone_makes_figures():
+    package = Path(canvas.__file__).parent.parent
+    calls = re.compile(r"\bFigure\(|pyplot")
+    makers = [path for path in package.rglob("*.py") if calls.search(path.read_text())]
+    assert makers == [Path(canvas.__file__)]

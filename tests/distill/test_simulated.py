@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.play import Act, Acts
+from sad_hpc.distill.rollout import Act, Acts
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law

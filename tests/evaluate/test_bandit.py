@@ -13,7 +13,7 @@ from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
-    play,
+    run_bandit,
 )
 from sad_hpc.evaluate.policy import Trained, sampled
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
@@ -98,7 +98,7 @@ def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
     )
     offline, online = modes["offline"], modes["online"]
     generator = np.random.default_rng(2)
-    arms = play(family(), means, TransformerPolicy(model, N, generator), generator)
+    arms = run_bandit(family(), means, TransformerPolicy(model, N, generator), generator)
     best, tasks, regret = means.max(axis=1), np.arange(N), np.zeros(N)
     steps = online.steps.tolist()
     assert steps == offline.steps.tolist() == [1, 2, 3, 5, 7, 10, T]
@@ -156,7 +156,7 @@ def test_the_empirical_mean_of_a_prefix_is_that_of_its_pulls():
 def test_reference_policies_find_the_best_arm(config, name: str):
     bandits, generator = family(config, 400), np.random.default_rng(0)
     means = bandits.draw_means(100, generator)
-    arms = play(bandits, means, POLICIES[name](bandits, 100, generator), generator)
+    arms = run_bandit(bandits, means, POLICIES[name](bandits, 100, generator), generator)
     lost = gaps(means, arms)
     random = gaps(means, np.arange(5)[None]).mean()
     assert lost[:, -100:].mean() < 0.3 * random

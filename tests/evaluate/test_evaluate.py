@@ -15,10 +15,10 @@ from sad_hpc.dataset.reader import Arrays, read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
+from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.element import Evaluation, evaluate
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
-from sad_hpc.evaluate.memory import LastEpisode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import (
@@ -418,15 +418,15 @@ def test_an_interrupted_element_plays_what_is_missing_or_damaged(
     expected = (folder / "result.h5").read_bytes()
     assert not (folder / "chunks").exists()
     shutil.rmtree(folder)
-    play, played = Evaluation._play, []
+    evaluate_chunk, played = Evaluation._evaluate_chunk, []
 
     def interrupted(self: Evaluation, number: int, *others) -> dict:
         played.append(number)
         if played == [0, 1, 2]:
             raise KeyboardInterrupt
-        return play(self, number, *others)
+        return evaluate_chunk(self, number, *others)
 
-    monkeypatch.setattr(Evaluation, "_play", interrupted)
+    monkeypatch.setattr(Evaluation, "_evaluate_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(trained, "SAD", 0)
     second = folder / "chunks/00001.h5"

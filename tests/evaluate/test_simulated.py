@@ -24,7 +24,7 @@ def model_of(family: Rooms) -> Transformer:
 def make_columns(family: Rooms, count: int, generator: np.random.Generator) -> Arrays:
     """Of so many test tasks, with contexts of random play."""
     parameters = family.draw_tasks("test", count, generator)
-    seen = Episodes(family, parameters, generator).play(
+    seen = Episodes(family, parameters, generator).rollout(
         lambda simulators, step: generator.integers(5, size=count)
     )
     columns = {f"context/{name}": part for name, part in seen.parts.items()}
@@ -43,7 +43,7 @@ def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
 def test_an_episode_counts_until_its_end_and_the_agent_goes_on() -> None:
     family, generator = Rooms(ends=True), np.random.default_rng(1)
     episodes = Episodes(family, family.draw_tasks("test", 200, generator), generator)
-    played = episodes.play(lambda simulators, step: generator.integers(5, size=200))
+    played = episodes.rollout(lambda simulators, step: generator.integers(5, size=200))
     found = played.rewards.max(axis=1) == 1
     assert 0.2 < found.mean() < 1
     np.testing.assert_array_equal(returns_of(played), found)
@@ -55,9 +55,9 @@ def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
     model, parameters = model_of(family), family.draw_tasks("test", 20, generator)
     torch.nn.init.normal_(model.head.weight, std=3.0)
     random = Episodes(family, parameters, generator)
-    seen = random.play(lambda simulators, step: generator.integers(5, size=20))
+    seen = random.rollout(lambda simulators, step: generator.integers(5, size=20))
     context = Context.of_parts(seen.parts)
-    played = Episodes(family, parameters, generator).play(acting(model, context, greedy, 8))
+    played = Episodes(family, parameters, generator).rollout(acting(model, context, greedy, 8))
     prefixes = torch.full((20, HORIZON, 1), HORIZON)
     with torch.no_grad():
         logits = model(context, Queries(torch.from_numpy(played.states), prefixes))
@@ -69,7 +69,7 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
     family, generator = Rooms(), np.random.default_rng(4)
     model, parameters = model_of(family), family.draw_tasks("test", 6, generator)
     torch.nn.init.normal_(model.head.weight, std=3.0)
-    seen = Episodes(family, parameters, generator).play(
+    seen = Episodes(family, parameters, generator).rollout(
         lambda simulators, step: generator.integers(5, size=6)
     )
     context = Context.of_parts(seen.parts)

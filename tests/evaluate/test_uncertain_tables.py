@@ -6,10 +6,10 @@ import torch
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
+from sad_hpc.evaluate.agent_memory import History
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.episode import as_context, as_numbers, play_episode, returns_of
 from sad_hpc.evaluate.ideal import tasks_left
-from sad_hpc.evaluate.memory import History
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.sections import DataConfig, EvaluateConfig, ModelConfig

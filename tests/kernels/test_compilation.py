@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numba
 import pytest
 
 from sad_hpc.kernels import compilation
@@ -64,3 +65,15 @@ def test_sources_that_everybody_may_write_keep_no_cache(
     assert compilation.cache_folder().is_relative_to(tmp_path / "package")
     (tmp_path / "package").chmod(0o777)
     assert compilation.cache_folder().is_relative_to(tmp_path / "caches")
+
+
+def test_a_compilation_is_announced_once_and_a_cached_kernel_is_not() -> None:
+    kernels = [numba.njit(lambda x, n=n: x + n) for n in range(3)]
+    said: list[str] = []
+    with compilation.compilation_announced(said.append):
+        assert [kernel(1) for kernel in kernels] == [1, 2, 3]
+        assert said == [compilation.COMPILING]
+    said.clear()
+    with compilation.compilation_announced(said.append):
+        assert kernels[0](1) == 1
+    assert said == []

@@ -13,7 +13,7 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels import interruption
-from sad_hpc.kernels.interruption import STOP, Interrupted, interruptible
+from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted, interruptible
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BernoulliBanditConfig
 from sad_hpc.tasks.base import make_family
@@ -29,7 +29,7 @@ def left_soon(work) -> None:
     with pytest.raises(Interrupted):
         interruptible(work, lambda: time.monotonic() - before > 0.1)
     assert time.monotonic() - before < 2.5
-    assert not STOP[0] and threading.active_count() == threads
+    assert not STOP_FLAG[0] and threading.active_count() == threads
 
 
 @pytest.fixture(autouse=True)

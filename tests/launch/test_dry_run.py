@@ -1,5 +1,7 @@
 """--dry-run: every submission script, on a machine without Slurm."""
 
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -94,6 +96,15 @@ def test_slurm_is_asked_whether_it_would_take_a_script(
     slurm._program("sbatch", 'echo "allocation failure: no such partition $1" >&2; exit 1')
     scripts(run, "slurm", [])
     assert "# allocation failure: no such partition --test-only\n" in capsys.readouterr().out
+
+
+def test_jobs_find_the_modules_of_users(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where SBATCH_EXPORT=NONE starts them bare."""
+    monkeypatch.setenv("PYTHONPATH", "/their/modules::more of them")
+    (export,) = re.findall(r"export PYTHONPATH=(.*)", scripts(run, "slurm", [])["collect"])
+    assert shlex.split(export) == [f"/their/modules:{Path.cwd()}/more of them"]
+    monkeypatch.delenv("PYTHONPATH")
+    assert "PYTHONPATH" not in scripts(run, "slurm", [])["collect"]
 
 
 def test_setup_comes_after_our_exports(run: Run) -> None:

@@ -46,7 +46,7 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
     assert start(run) == 0
     assert len(calls(run)) == 5
     capsys.readouterr()
-    assert show_status(run.path) == 0
+    assert show_status(run) == 0
     assert "10 steps: 10 complete" in capsys.readouterr().out
 
 
@@ -114,7 +114,7 @@ def test_a_failure_leaves_the_others_alone(
     assert "FAILED" in printed and "sad-hpc: error: told to fail" in printed
     assert "Traceback" not in printed
     assert "aggregate not started, since evaluate sad-seed0" in printed
-    assert show_status(run.path) == 1
+    assert show_status(run) == 1
     status = capsys.readouterr().out
     assert "failed (its process ended)" in status and "stuck behind evaluate sad-seed0" in status
     monkeypatch.delenv("STUB_FAILS")
@@ -148,7 +148,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert time.monotonic() - started < 60
     died = f"rank {ranks - 1} of {ranks} died of SIGKILL; out of memory?"
     assert died in capsys.readouterr().out
-    assert show_status(run.path) == 1
+    assert show_status(run) == 1
     assert died in capsys.readouterr().out
 
 

@@ -1,7 +1,9 @@
 """States from made-up folders, records and queues."""
 
+import dataclasses
 import os
 import socket
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -12,11 +14,13 @@ import pytest
 from sad_hpc.errors import SadError
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.pipeline import wait_for_jobs
-from sad_hpc.launch.records import JobRecord, save_records
+from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, ask, find_jobs, sacct, squeue
 from sad_hpc.launch.status import StepState, show_status, step_states
+from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.progress import duration, progress_text
+from sad_hpc.storage.lock import held
+from sad_hpc.storage.progress import Progress, duration, progress_text
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
@@ -133,21 +137,85 @@ def test_an_interrupted_job_may_be_queued_again_in_a_moment(run: Run) -> None:
         assert first(run, records, {"6": entry}).kind == kind
 
 
-def test_a_requeued_job_says_how_often(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requeued_job_says_how_often(run: Run) -> None:
     collect = graph(run)[0]
     records = {collect.title: record("6", age=5)}
-    queued, running = {"6": QueueEntry("PENDING", reason="BeginTime")}, {"6": QueueEntry("RUNNING")}
-    assert first(run, records, queued).text == "queued (BeginTime)"
+    collect.folder.prepare({})
+    collect.folder.heartbeat(5, 10, "blocks")  # of the job before, which is about to end
+    for restarts, words in ((0, ""), (1, ", requeued 1 time"), (3, ", requeued 3 times")):
+        queued = QueueEntry("PENDING", reason="BeginTime", restarts=restarts)
+        assert first(run, records, {"6": queued}).text == f"queued (BeginTime){words}"
+        running = QueueEntry("RUNNING", restarts=restarts)
+        assert first(run, records, {"6": running}).text.endswith(f"left{words}")
+
+
+def test_slurm_itself_counts_restarts(run: Run, slurm: FakeSlurm) -> None:
+    steps = steps_of(run, "pretrain")[:2]
+    ids = ("12", "13_0")
+    save_records(run, {step.title: record(id) for step, id in zip(steps, ids, strict=True)})
+    slurm._program(
+        "squeue",
+        'case "$*" in\n'
+        '*RestartCnt*) echo "12     2  "; echo "13_0  0"; echo "14 (null)" ;;\n'
+        '*) echo "12|PENDING|N/A|N/A|x|None"; echo "13_0|PENDING|N/A|N/A|x|None" ;;\n'
+        "esac",
+    )
+    jobs = ask(run, steps, load_records(run)).jobs
+    assert {id: entry.restarts for id, entry in jobs.items()} == {"12": 2, "13_0": 0}
+
+
+def test_a_job_that_is_going_has_no_time_left(run: Run) -> None:
+    collect = graph(run)[0]
+    records = {collect.title: record("6", age=50)}
     collect.folder.prepare({})
     collect.folder.heartbeat(5, 10, "blocks")
-    assert first(run, records, queued).text == "queued (BeginTime), requeued 1 time"
-    assert first(run, records, running).text.endswith("left")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    collect.folder.heartbeat(6, 10, "blocks")
-    assert first(run, records, queued).text == "queued (BeginTime), requeued 3 times"
-    assert first(run, records, running).text.endswith("left, requeued 2 times")
-    # A heartbeat of the job before this one says nothing about it.
-    assert first(run, {collect.title: record("6", age=-5)}, queued).text == "queued (BeginTime)"
+    assert first(run, records, {"6": QueueEntry("COMPLETING")}).text == "running (ending)"
+
+
+def test_status_sees_a_cancelled_job_within_seconds(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.prepare(["test"])
+    step = steps_of(run, "collect")[0]
+    save_records(run, {step.title: log_record(run, step)})
+    slurm.queue(j12="RUNNING")
+    assert show_status(run) == 0
+    slurm.queue(j12="CANCELLED")
+    clock = types.SimpleNamespace(time=lambda: time.time() + 15)
+    monkeypatch.setattr("sad_hpc.launch.slurm.time", clock)
+    assert show_status(run) == 1
+    assert "failed (CANCELLED)" in capsys.readouterr().out
+
+
+def test_an_interrupted_launch_has_not_failed(run: Run) -> None:
+    title = graph(run)[0].title
+    ended = record("4194305", "local")  # above the kernel's largest process id
+    assert first(run, {title: ended}, {}).text == "failed (its process ended)"
+    interrupted = dataclasses.replace(ended, interrupted=True)
+    state = first(run, {title: interrupted}, {})
+    assert state.text == "unfinished (its launch was interrupted)"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), Preempted("stopped by SIGTERM", False)])
+def test_a_stage_that_was_stopped_by_hand_has_not_failed(run: Run, end: BaseException) -> None:
+    collect = graph(run)[0]
+    with pytest.raises(type(end)), run.writing(collect.folder, {}):
+        collect.folder.heartbeat(30, 40, "blocks")
+        raise end
+    assert first(run, {}, {}).text == "unfinished (stopped at 75 % 30/40 blocks)"
+    with run.writing(collect.folder, {}):
+        collect.folder.heartbeat(31, 40, "blocks")
+        assert first(run, {}, {}).kind == "running"
+
+
+def test_compiling_is_shown_beside_the_count(run: Run) -> None:
+    collect = graph(run)[0]
+    collect.folder.prepare({})
+    with Progress(collect.folder, 40, "blocks") as progress:
+        progress.say("compiling")
+        assert first(run, {}, {}).text == "running 0 % 0/40 blocks, compiling"
+    collect.folder.heartbeat(1, 40, "blocks")
+    assert "compiling" not in first(run, {}, {}).text
 
 
 def test_status_text(
@@ -161,7 +229,7 @@ def test_status_text(
     slurm.queue(j12="RUNNING")
     pretrain.folder.prepare({})
     pretrain.folder.heartbeat(5, 10, "steps")
-    assert show_status(run.path) == 0
+    assert show_status(run) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [*collect.title.split(), "complete"]
     assert "running 50 % 5/10 steps" in lines[1]
@@ -181,7 +249,7 @@ def test_status_goes_on_without_slurm(
     step = steps_of(run, "collect")[0]
     save_records(run, {step.title: log_record(run, step)})
     monkeypatch.setenv("PATH", "/nowhere")
-    show_status(run.path)
+    show_status(run)
     assert "without Slurm's word: squeue is not on the PATH" in capsys.readouterr().out
 
 
@@ -210,11 +278,11 @@ def test_silent_slurm_is_left_alone_too(run: Run, slurm: FakeSlurm) -> None:
 
 def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
     with pytest.raises(SadError, match="no run's folder"):
-        show_status(tmp_path)
+        Run.of_folder(tmp_path)
     run.prepare(["test"])
     run.path.rename(run.runs / "other")
     with pytest.raises(SadError, match="rename the folder to made-up"):
-        show_status(run.runs / "other")
+        Run.of_folder(run.runs / "other")
 
 
 def test_queue_programs(slurm: FakeSlurm) -> None:
@@ -265,6 +333,54 @@ def test_waiting_goes_on_until_slurm_has_answered(
     assert "still waiting, although squeue failed: dead" in capsys.readouterr().out
 
 
+def test_waiting_follows_another_launch(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = graph(run)
+    training = steps_of(run, "pretrain")[0]
+    complete(*[step for step in steps if step.stage in ("collect", "pretrain")][:-3])
+    save_records(run, {step.title: record("12") for step in steps})
+    slurm.queue(j12="RUNNING")
+    monkeypatch.setattr("sad_hpc.launch.slurm.ASK_SECONDS", 0.0)
+    looks = []
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:  # the job was cancelled, and another launch has submitted it again
+            save_records(run, {step.title: record("13") for step in steps})
+            slurm.queue(j13="RUNNING")
+        else:
+            complete(*steps)
+
+    sleep_with(look, monkeypatch)
+    assert wait_for_jobs(run, steps) and len(looks) == 2
+    assert training.complete
+
+
+def test_waiting_bears_with_a_launch_that_is_submitting(
+    run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = graph(run)
+    save_records(run, {step.title: record("12") for step in steps})
+    slurm.queue(j12="CANCELLED")
+    monkeypatch.setattr("sad_hpc.launch.slurm.ASK_SECONDS", 0.0)
+    holds = threading.Event()
+
+    def submit() -> None:
+        with held(run.path):
+            holds.set()
+            time.sleep(1)
+            save_records(run, {step.title: record("13") for step in steps})
+            slurm.queue(j13="RUNNING")
+
+    sleep_with(lambda _: complete(*steps), monkeypatch)
+    other = threading.Thread(target=submit)
+    other.start()
+    assert holds.wait(60)
+    assert wait_for_jobs(run, steps)
+    other.join()
+
+
 def test_status_shows_the_end_of_a_failed_steps_log(
     run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,7 +391,7 @@ def test_status_shows_the_end_of_a_failed_steps_log(
     log.parent.mkdir(parents=True)
     log.write_text("step 1\nsad-hpc: error: no space\n")
     slurm.queue(j12="FAILED")
-    assert show_status(run.path) == 1
+    assert show_status(run) == 1
     assert "sad-hpc: error: no space" in capsys.readouterr().out
 
 
@@ -326,7 +442,7 @@ def test_why_jobs_wait_is_said_once(
     reasons = ["PartitionConfig", "PartitionConfig", "AssocGrpCpuLimit", "AssocGrpCpuLimit"]
     lines = [f"{i}|PENDING|N/A|N/A|x|{why}\n" for i, why in zip(ids, reasons, strict=True)]
     (slurm.folder / "queue").write_text("".join(lines))
-    show_status(run.path)
+    show_status(run)
     status = capsys.readouterr().out
     assert "1 complete, 2 blocked, 2 queued" in status
     assert "launch with cluster settings that fit, which replaces them" in status

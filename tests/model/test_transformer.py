@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2Model
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model import transformer
 from sad_hpc.model.context import Context, Inputs, Queries
-from sad_hpc.model.memory import Memory
+from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.transformer import Transformer, head_width
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
@@ -140,9 +140,9 @@ def test_without_states_answers_are_read_off_the_context():
     states = torch.zeros(3, 12, 1, dtype=torch.uint8)
     context = Context(states, some.actions, some.rewards, states)
     every = network(context, Queries(states[:, :1], torch.arange(13).expand(3, 1, -1)))
-    tokens, memory = network.context_tokens(context), Memory(12)
+    tokens, cache = network.context_tokens(context), KVCache(12)
     for place in range(12):
-        one = network.extend(memory, tokens[:, place : place + 1])[:, 0]
+        one = network.extend(cache, tokens[:, place : place + 1])[:, 0]
         assert torch.allclose(one, every[:, place + 1], atol=1e-5), place
     prefixes = torch.tensor([[[7, 0]], [[12, 12]], [[3, 1]]])
     single = network(context, Queries(states[:, :1], prefixes))

@@ -12,7 +12,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.evaluate.element import evaluate
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.pretrain.rank_sync import Agreement
+from sad_hpc.pretrain.rank_sync import RankConsensus
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.run import Run
@@ -96,13 +96,13 @@ def test_ranks_ask_each_other_seldom_but_in_time(monkeypatch: pytest.MonkeyPatch
     now = [0.0]
     monkeypatch.setattr("sad_hpc.pretrain.rank_sync.time.monotonic", lambda: now[0])
     monkeypatch.setattr("sad_hpc.pretrain.rank_sync.dist.all_reduce", lambda values, op: None)
-    agreement = Agreement(torch.device("cpu"), True, checkpoint_minutes=1.0)
+    consensus = RankConsensus(torch.device("cpu"), True, checkpoint_minutes=1.0)
     asked, saved = [], []
     for step in range(1, 60):
         now[0] += 0.01 if step < 30 else 25.0  # the machine turns slow
-        if agreement.is_due(step):
+        if consensus.is_due(step):
             asked.append(step)
-            if agreement.reach(step).save:
+            if consensus.reach(step).save:
                 saved.append(step)
     assert asked == [1, 9, 17, 25, *range(33, 60)]
     assert saved == [*range(33, 60, 3)]

@@ -254,7 +254,7 @@ def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
     folder = StageFolder("collect", tmp_path)
     with held(tmp_path):
         folder.heartbeat(1, 2, "blocks")
-    assert folder.progress is not None and folder.progress["requeued"] == 0
+    assert folder.progress is not None
     os.environ["SLURM_RESTART_COUNT"] = "abc"
     with pytest.raises(SadError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
         pass

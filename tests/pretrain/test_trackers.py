@@ -2,8 +2,11 @@
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -91,3 +94,49 @@ def test_a_library_that_is_missing_is_named(name: str, folder: Path, monkeypatch
     Trackers([name], folder, 0).write({"loss": 1.0}, 1)
     said = capsys.readouterr().err
     assert said.startswith(f"no {name} from here on: ") and f"sad_hpc[{name}]" in said
+
+
+BESIDE_A_SILENT_SERVER = """
+import sys
+from pathlib import Path
+from sad_hpc.pretrain import trackers
+for variables in trackers.PATIENCE.values():
+    variables.update(dict.fromkeys(variables, "1"))
+found = trackers.Trackers([sys.argv[1]], Path(sys.argv[2]), 0)
+found.write({"loss": 1.0}, 1)
+found.close()
+"""
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("name", sorted(trackers.PATIENCE))
+def test_a_server_that_does_not_answer_holds_no_training(name: str, listens: bool, folder: Path):
+    """By its own defaults MLflow takes from four minutes to a quarter of an hour."""
+    pytest.importorskip(name)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if listens:  # and answers nothing
+            server.listen()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        wandb = {"WANDB_MODE": "online", "WANDB_BASE_URL": address, "WANDB_API_KEY": "a" * 40}
+        ended = subprocess.run(
+            [sys.executable, "-c", BESIDE_A_SILENT_SERVER, name, str(folder)],
+            env=os.environ | wandb | {"MLFLOW_TRACKING_URI": address},
+            capture_output=True,
+            text=True,
+            timeout=240,  # seconds; enough for a busy machine
+        )
+    assert ended.returncode == 0
+    assert f"no {name} from here on: " in ended.stderr
+
+
+@pytest.mark.parametrize("name", sorted(trackers.PATIENCE))
+def test_the_users_own_patience_wins(name: str, folder: Path, monkeypatch):
+    first, second = trackers.PATIENCE[name]
+    with mock.patch.dict(os.environ, {first: "7"}):
+        os.environ.pop(second, None)
+        monkeypatch.setitem(sys.modules, name, None)  # left out, after its variables are set
+        Trackers([name], folder, 0)
+        assert os.environ[first] == "7"
+        assert os.environ[second] == trackers.PATIENCE[name][second]
+    assert all(int(value) <= 30 for value in trackers.PATIENCE[name].values())

@@ -1,5 +1,7 @@
 """Any config: it survives being written and read, or is refused in one line."""
 
+import re
+import shlex
 import string
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,14 @@ from hypothesis import strategies as st
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.load import load_experiment, parse_experiment
-from sad_hpc.launch.cluster import ClusterConfig, load_cluster
+from sad_hpc.launch.cluster import (
+    ELSEWHERE,
+    LEGAL_BEGINNINGS,
+    OTHER_MEANING,
+    OWNED,
+    ClusterConfig,
+    load_cluster,
+)
 from sad_hpc.launch.executor import StageExecutor
 from sad_hpc.launch.graph import STAGES
 from sad_hpc.storage.run import Run
@@ -109,3 +118,64 @@ def test_no_string_of_the_cluster_settings_reaches_a_shell(
     if field == "mpi" and stage == "collect":
         expected = [line.replace("--mpi=pmi2", f"--mpi={text}") for line in expected]
     assert shell_lines(cluster, stage) == expected
+
+
+LISTS = ["methods", "seeds", "pretrain.trackers", "setup"]
+
+
+@given(st.sampled_from(LISTS), st.from_regex(r"[A-Za-z0-9*]{1,8}", fullmatch=True))
+def test_a_value_without_brackets_is_shown_with_them(key: str, text: str) -> None:
+    """What the message says to write is a list for that key."""
+    load: Any = load_experiment if key != "setup" else load_cluster
+    source = TINY if key != "setup" else "slurm"
+    prefix = "cluster." if key == "setup" else ""
+    with pytest.raises(ConfigError) as caught:
+        load(source, [f"{key}={text}"])
+    (advice,) = re.findall(r"must be a list: write (.+)", str(caught.value))
+    (override,) = shlex.split(advice)
+    written, _, value = override.partition("=")
+    assert written == prefix + key
+    assert isinstance(yaml.safe_load(value), list)
+    try:
+        load(source, [override.removeprefix(prefix)])
+    except ConfigError as error:
+        assert "must be a list" not in str(error)
+
+
+def test_a_list_below_a_key_with_dots_is_shown_alone() -> None:
+    with pytest.raises(ConfigError, match=r"sweep.model.heads: must be a list: write '\[3\]'"):
+        parse_experiment({**TREE, "sweep": {"model.heads": 3}}, "test")
+
+
+@given(
+    st.sampled_from([*ELSEWHERE, *OWNED, *OTHER_MEANING]),
+    st.integers(1, 30),
+    st.sampled_from(["", "pretrain."]),
+)
+def test_no_beginning_of_an_option_changes_what_a_submission_does(
+    option: str, length: int, section: str
+) -> None:
+    """sbatch takes `--hol` for `--hold`."""
+    key = option[:length]
+    if key not in LEGAL_BEGINNINGS:
+        with pytest.raises(ConfigError, match=f"'{key}' (has no meaning|is set by|would change)"):
+            load_cluster("slurm", [f"{section}sbatch={{{key}: x}}"])
+
+
+@given(
+    st.sampled_from(
+        [
+            "constraint",
+            "reservation",
+            "gres",
+            "gpus",
+            "nodelist",
+            "begin",
+            "licenses",
+            "nice",
+            "wckey",
+        ]
+    )
+)
+def test_other_options_of_sbatch_are_free(option: str) -> None:
+    assert load_cluster("slurm", [f"sbatch={{{option}: x}}"]).sbatch == {option: "x"}

@@ -87,7 +87,7 @@ def test_contexts_obey_the_dynamics():
                 "states": [4, 12],
                 "vary": {"is_slippery": {"choice": [False, True]}},
             },
-            "has 100; set task.rewards=dense",
+            "its reward is -1, but task.rewards=sparse needs 0 or 1; set task.rewards=dense",
         ),
     ],
     ids=["states", "no table", "continuum", "rewards"],

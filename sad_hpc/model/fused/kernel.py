@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sad_hpc.model.fused.plan import Plan, Shape, plan
 from sad_hpc.model.fused.step import answer_batch, train_batch
-from sad_hpc.model.transformer import Attention, Block, Transformer
+from sad_hpc.model.transformer import Attention, Transformer, TransformerBlock
 
 MOST_LAYERS, MOST_ACTIONS = 8, 64
 
@@ -45,7 +45,7 @@ def obstacle(model: Transformer, device: torch.device, dtype: torch.dtype) -> st
 
 def _attention(model: Transformer) -> Attention:
     block = model.blocks[0]
-    assert isinstance(block, Block)
+    assert isinstance(block, TransformerBlock)
     return block.attention
 
 

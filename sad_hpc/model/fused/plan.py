@@ -125,7 +125,7 @@ class Plan(NamedTuple):
     """Floats in all."""
 
 
-class _Memory:
+class _Allocator:
     """Hands out pieces, each at the start of a cache line."""
 
     def __init__(self) -> None:
@@ -149,9 +149,9 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
     actions, token = up_to(shape.n_actions), up_to(shape.token_width)
     # Transposes read and write whole vectors of rows.
     rows, lanes = up_to(length) + 16, up_to(length) + SIDE
-    memory = _Memory()
-    offsets = {"zero": memory.take(max(4 * e, 3 * width, SIDE, actions, token))}
-    weights = memory.tables(shape.layers, WEIGHTS, {
+    allocator = _Allocator()
+    offsets = {"zero": allocator.take(max(4 * e, 3 * width, SIDE, actions, token))}
+    weights = allocator.tables(shape.layers, WEIGHTS, {
         "qkv_t": 3 * e * width, "qkv": 3 * e * width, "qkv_bias": 3 * width,
         "out_t": e * width, "out": e * width, "out_bias": e,
         "up_t": e * hidden, "up": e * hidden, "up_bias": hidden,
@@ -161,9 +161,9 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         "embed_t": shape.token_width * e, "embed": e * token, "positions": (shape.horizon + 1) * e,
         "head_t": e * actions, "head": actions * e, "head_bias": actions,
     }.items():  # fmt: skip
-        offsets[name] = memory.take(size)
-    offsets["first_gradient"] = memory.size
-    gradients = memory.tables(shape.layers, GRADIENTS, {
+        offsets[name] = allocator.take(size)
+    offsets["first_gradient"] = allocator.size
+    gradients = allocator.tables(shape.layers, GRADIENTS, {
         "qkv": 3 * e * width, "qkv_bias": 3 * width, "out_t": e * width, "out_bias": e,
         "up": e * hidden, "up_bias": hidden, "down_t": e * hidden, "down_bias": e,
     })  # fmt: skip
@@ -171,9 +171,9 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         "g_embed_t": shape.token_width * e, "g_positions": (shape.horizon + 1) * e,
         "g_head": actions * e, "g_head_bias": actions,
     }.items():  # fmt: skip
-        offsets[name] = memory.take(size)
-    offsets["last_gradient"] = memory.size
-    saved = memory.tables(shape.layers, SAVED, {
+        offsets[name] = allocator.take(size)
+    offsets["last_gradient"] = allocator.size
+    saved = allocator.tables(shape.layers, SAVED, {
         "norm_1": rows * e, "scale_1": rows, "qkv": 3 * rows * width,
         "across": width * lanes, "highs": shape.heads * lanes,
         "shares": shape.heads * lanes, "own": shape.heads * lanes, "mixed": rows * width,
@@ -186,7 +186,7 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         "d_across": d * lanes, "deltas": lanes,
         "tokens": rows * shape.token_width, "d_tokens": rows * token,
     }.items():  # fmt: skip
-        offsets[name] = memory.take(size)
+        offsets[name] = allocator.take(size)
     return Plan(
         layers=shape.layers,
         heads=shape.heads,
@@ -205,6 +205,6 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         weights=weights,
         gradients=gradients,
         saved=saved,
-        size=memory.size,
+        size=allocator.size,
         **offsets,
     )

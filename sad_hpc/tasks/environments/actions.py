@@ -50,6 +50,8 @@ class Vectors(Actions):
                 "has some, such as gymnasium.wrappers.RescaleAction"
             )
         self.size = int(np.prod(space.shape))
+        if self.size == 0:
+            raise ConfigError(f"actions without a component: {space}; give it at least one")
         self._low, self._high = space.low, space.high
         # In float64, as the difference of two float32 bounds may be none.
         self._half = (space.high.astype(np.float64) - space.low) / 2

@@ -122,7 +122,7 @@ class Gymnasium(SimulatedFamily):
     ) -> EnvironmentSimulators:
         """See SimulatedFamily."""
         tasks = [self.config.task(row) for row in parameters]
-        return EnvironmentSimulators(tasks, self._adapter, generator)
+        return EnvironmentSimulators(tasks, self._adapter, generator, self.sparse_reward)
 
 
 @functools.cache
@@ -137,14 +137,16 @@ def _probe(config_json: str) -> Probe:
     rows = config.laws.draw("train", LOOKED_AT, generator)
     tasks = [config.task(row) for row in rows]
     adapter = choose_adapter(tasks[0])
-    simulators = EnvironmentSimulators(tasks, adapter, generator)
+    simulators = EnvironmentSimulators(tasks, adapter, generator, config.rewards == "sparse")
     seen, paid = [simulators.observations.copy()], []
     for _ in range(min(config.horizon, 200)):
         simulators.start(np.flatnonzero(simulators.ended), generator)
         paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
         seen.append(simulators.observations.copy())
-    observations, actions = np.concatenate(seen), simulators.actions
-    deviations, spread = observations.std(axis=0), float(np.std(paid)) or float(np.abs(paid).max())
+    # In float64, as the squares of large numbers are infinite in float32.
+    observations, rewards = np.concatenate(seen).astype(np.float64), np.array(paid, np.float64)
+    actions, deviations = simulators.actions, observations.std(axis=0)
+    spread = float(rewards.std()) or float(np.abs(rewards).max())
     return Probe(
         adapter,
         actions.count if isinstance(actions, Choices) else None,

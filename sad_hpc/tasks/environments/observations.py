@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.tasks.number_range import NOT_IN_RANGE, in_range
 
 LARGEST = 1024
 """Numbers of an observation: more is an image, which needs an encoder."""
@@ -46,10 +47,10 @@ class Observations:
         self._write(value, row)
 
 
-def first_not_finite(row: NDArray[np.float32]) -> str:
-    """In words, the first number of a row that is none."""
-    column = np.flatnonzero(~np.isfinite(row))[0]
-    return f"its observation[{column}] is {row[column]}"
+def first_out_of_range(row: NDArray[np.float32]) -> str:
+    """In words, the first number of a row that is not `in_range`."""
+    column = np.flatnonzero(~in_range(row))[0]
+    return f"its observation[{column}] is {row[column]:g}, {NOT_IN_RANGE}"
 
 
 @singledispatch

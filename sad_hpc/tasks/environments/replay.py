@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, described
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.ale_state import AleState
 from sad_hpc.tasks.environments.deep_copy import DeepCopied
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
-from sad_hpc.tasks.environments.observations import Observations, first_not_finite
+from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import Simulator, Step
 from sad_hpc.tasks.environments.state_pair import StatePair
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+from sad_hpc.tasks.number_range import in_range
+from sad_hpc.user_code import FAILURES, UserCode
 
 ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)
 """In the order in which they are tried."""
@@ -83,6 +85,8 @@ class Recorder:
 
     def __init__(self, task: EnvironmentTask) -> None:
         self.task = task
+        self.taken = 0
+        """Steps of all simulators so far."""
         self.environment = make_environment(task.id, task.make, task.attributes)
         try:
             self._observations = Observations(self.environment.observation_space)
@@ -96,13 +100,18 @@ class Recorder:
         actions = [self._actions.taken(action) for action in drawn]
         simulator = DeepCopied(self.environment)  # which is never copied here
         steps: list[Step] = []
-        try:
-            first = self._row(simulator.reset(seed))
-            for step in self._taken(simulator, actions):
-                steps.append(step)
-        except Exception as error:
-            place = f"step {len(steps) + 1} of the episode of seed {seed}"
-            raise ConfigError(f"{self.task} fails in {place}: {_named(error)}") from error
+
+        def place() -> str:
+            return f"step {len(steps) + 1} of the episode of seed {seed}"
+
+        with UserCode(lambda: f"{self.task}, {place()}"):
+            try:
+                first = self._row(simulator.reset(seed))
+                for step in self._taken(simulator, actions):
+                    steps.append(step)
+            except FAILURES as error:
+                text = f"{self.task} fails in {place()}: {described(error)}"
+                raise ConfigError(text) from error
         return Episode(seed, actions[: len(steps)], first, steps)
 
     def steps(self, simulator: Simulator, actions: Sequence[Any]) -> list[Step]:
@@ -111,6 +120,7 @@ class Recorder:
 
     def _taken(self, simulator: Simulator, actions: Sequence[Any]) -> Iterator[Step]:
         for action in actions:
+            self.taken += 1
             observation, reward, ended = simulator.step(action)
             yield self._row(observation), reward, ended
             if ended:
@@ -119,8 +129,8 @@ class Recorder:
     def _row(self, observation: Any) -> NDArray[np.float32]:
         row = np.zeros(self._observations.size, np.float32)
         self._observations.write(observation, row)
-        if not np.isfinite(row).all():
-            raise ValueError(first_not_finite(row))
+        if not in_range(row).all():
+            raise ValueError(first_out_of_range(row))
         return row
 
 
@@ -146,14 +156,15 @@ def _fault(
 ) -> str | None:
     """The adapter, and where its copies first differ from the true episodes; None: nowhere."""
     environment = make_environment(task.id, task.make, task.attributes)
-    try:
-        simulator = adapter(environment)
-        for episode in episodes:
-            fault = _episode_fault(simulator, recorder, episode)
-            if fault is not None:
-                return f"{adapter.adapter}: {fault}"
-    except Exception as error:  # whatever cannot be copied says so in its own way
-        return f"{adapter.adapter}: {_named(error)}"
+    with UserCode(lambda: f"{task}, step {recorder.taken} of trying {adapter.adapter}"):
+        try:
+            simulator = adapter(environment)
+            for episode in episodes:
+                fault = _episode_fault(simulator, recorder, episode)
+                if fault is not None:
+                    return f"{adapter.adapter}: {fault}"
+        except FAILURES as error:  # whatever cannot be copied says so in its own way
+            return f"{adapter.adapter}: {described(error)}"
     return None
 
 
@@ -190,7 +201,3 @@ def first_difference(found: list[Step], true: list[Step]) -> str | None:
         if one[2] != other[2]:
             return f"step {step} {'ends' if one[2] else 'does not end'} the episode"
     return None
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

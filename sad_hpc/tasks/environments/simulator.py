@@ -1,6 +1,5 @@
 """One environment in the middle of an episode, which can be copied there."""
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -8,6 +7,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from sad_hpc.tasks.environments.task import Environment
+from sad_hpc.tasks.number_range import is_in_range, reward_fault
 from sad_hpc.tasks.source_code import code_digests
 
 PLAIN_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
@@ -46,12 +46,13 @@ class Simulator(ABC):
         ended: the counter is then part of its state, and what comes later is not defined.
 
         Raises:
-            ValueError: the reward is not finite.
+            ValueError: the reward is not finite, or beyond LARGEST_NUMBER.
         """
         observation, reward, terminated, truncated, _ = self.environment.step(action)
-        if not math.isfinite(reward):
-            raise ValueError(f"its reward is {reward}")
-        return observation, float(reward), bool(terminated or truncated)
+        reward = float(reward)
+        if not is_in_range(reward):
+            raise ValueError(reward_fault(reward, sparse=False))
+        return observation, reward, bool(terminated or truncated)
 
     @abstractmethod
     def copied(self, seed: int | None = None) -> Self:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import ConfigError, EnvironmentFailure
+from sad_hpc.errors import ConfigError, EnvironmentFailure, described
 from sad_hpc.tasks.environments.actions import Actions, actions_of
-from sad_hpc.tasks.environments.observations import Observations, first_not_finite
+from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import Simulator, environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+from sad_hpc.tasks.number_range import in_range, reward_fault
 from sad_hpc.tasks.simulated import Simulators
+from sad_hpc.user_code import FAILURES, UserCode
 
 SEEDS = 2**31
 """Seeds of episodes and copies lie below; some environments take no larger ones."""
@@ -31,6 +33,7 @@ class EnvironmentSimulators(Simulators):
         tasks: Sequence[EnvironmentTask],
         adapter: type[Simulator],
         generator: np.random.Generator,
+        sparse: bool = False,
     ) -> None:
         """Makes an environment for each distinct task, and starts an episode in every row.
 
@@ -38,12 +41,13 @@ class EnvironmentSimulators(Simulators):
             tasks: n of them, with the same spaces.
             adapter: by which they are copied (`replay.choose_adapter`).
             generator: draws the seeds of the episodes.
+            sparse: whether all rewards must be 0 or 1.
 
         Raises:
             ConfigError: an environment cannot be made, or has other spaces than the first one.
             EnvironmentFailure: one fails.
         """
-        self._tasks = list(tasks)
+        self._tasks, self._sparse = list(tasks), sparse
         self._simulators = _made(self._tasks, adapter)
         environment = self._simulators[0].environment
         self._codec = Observations(environment.observation_space)
@@ -52,6 +56,7 @@ class EnvironmentSimulators(Simulators):
         self.observations = np.zeros((n, self._codec.size), np.float32)
         self.ended = np.zeros(n, np.bool_)
         self._seeds, self._steps = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._row = 0
         self.start(np.arange(n), generator)
 
     @property
@@ -61,33 +66,41 @@ class EnvironmentSimulators(Simulators):
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
         """See Simulators."""
-        for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
-            self._seeds[row], self._steps[row], self.ended[row] = seed, 0, False
-            try:
-                observation = self._simulators[row].reset(int(seed))
-                self._codec.write(observation, self.observations[row])
-            except Exception as error:
-                raise self._failure(row, error) from error
-        self._check_finite(rows)
+        if not len(rows):
+            return
+        with UserCode(self._doing):
+            for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
+                self._seeds[row], self._steps[row], self.ended[row] = seed, 0, False
+                self._row = int(row)
+                try:
+                    observation = self._simulators[row].reset(int(seed))
+                    self._codec.write(observation, self.observations[row])
+                except FAILURES as error:
+                    raise self._failure(row, error) from error
+        self._check_range(rows)
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """See Simulators.
 
         Raises:
-            EnvironmentFailure: one fails, or has an observation or reward that is not finite.
+            EnvironmentFailure: one fails, or gives a number that it may not (see `number_range`).
         """
         rewards = np.zeros(len(self._tasks), np.float32)
         rows = np.flatnonzero(~self.ended)
         self._steps[rows] += 1
-        for row in rows:
-            try:
-                action = self.actions.taken(actions[row])
-                observation, reward, self.ended[row] = self._simulators[row].step(action)
-                self._codec.write(observation, self.observations[row])
-            except Exception as error:
-                raise self._failure(row, error) from error
-            rewards[row] = reward
-        self._check_finite(rows)
+        with UserCode(self._doing):
+            for row in rows:
+                self._row = int(row)
+                try:
+                    action = self.actions.taken(actions[row])
+                    observation, reward, self.ended[row] = self._simulators[row].step(action)
+                    self._codec.write(observation, self.observations[row])
+                except FAILURES as error:
+                    raise self._failure(row, error) from error
+                rewards[row] = reward
+        self._check_range(rows)
+        if self._sparse:
+            self._check_sparse(rewards)
         return rewards
 
     def copied(
@@ -99,32 +112,39 @@ class EnvironmentSimulators(Simulators):
             EnvironmentFailure: an environment cannot be copied in this state.
         """
         twin = object.__new__(type(self))
-        twin._codec, twin.actions = self._codec, self.actions
+        twin._codec, twin.actions, twin._sparse = self._codec, self.actions, self._sparse
         twin._tasks = [self._tasks[row] for row in rows]
         twin._simulators = []
-        for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
-            try:
-                twin._simulators.append(self._simulators[row].copied(int(seed)))
-            except Exception as error:
-                raise self._failure(row, error) from error
+        with UserCode(self._doing):
+            for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
+                self._row = int(row)
+                try:
+                    twin._simulators.append(self._simulators[row].copied(int(seed)))
+                except FAILURES as error:
+                    raise self._failure(row, error) from error
+        twin._row = 0
         twin.observations, twin.ended = self.observations[rows], self.ended[rows]
         twin._seeds, twin._steps = self._seeds[rows], self._steps[rows]
         return twin
 
-    def _check_finite(self, rows: NDArray[np.int64]) -> None:
+    def _check_range(self, rows: NDArray[np.int64]) -> None:
         """Looks at all rows at once, as a look at each would take as long as a step."""
-        for row in rows[~np.isfinite(self.observations[rows]).all(axis=1)]:
-            raise EnvironmentFailure(
-                f"{self._place(row)}: {first_not_finite(self.observations[row])}"
-            )
+        for row in rows[~in_range(self.observations[rows]).all(axis=1)]:
+            raise self._failure(row, ValueError(first_out_of_range(self.observations[row])))
 
-    def _failure(self, row: np.integer[Any], error: Exception) -> EnvironmentFailure:
-        text = " ".join(str(error).split())
-        return EnvironmentFailure(f"{self._place(row)}: {type(error).__name__}: {text}")
+    def _check_sparse(self, rewards: NDArray[np.float32]) -> None:
+        for row in np.flatnonzero((rewards != 0) & (rewards != 1)):
+            raise self._failure(row, ValueError(reward_fault(rewards[row], sparse=True)))
 
-    def _place(self, row: np.integer[Any]) -> str:
-        step, seed = self._steps[row], self._seeds[row]
-        return f"{self._tasks[row]} fails in step {step} of the episode of seed {seed}"
+    def _failure(self, row: np.integer[Any], error: BaseException) -> EnvironmentFailure:
+        place = f"{self._tasks[row]} fails in {self._step_of(row)}"
+        return EnvironmentFailure(f"{place}: {described(error)}")
+
+    def _doing(self) -> str:
+        return f"{self._tasks[self._row]}, {self._step_of(self._row)}"
+
+    def _step_of(self, row: int | np.integer[Any]) -> str:
+        return f"step {self._steps[row]} of the episode of seed {self._seeds[row]}"
 
 
 def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Simulator]:

@@ -24,9 +24,10 @@ from pydantic import Field
 from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.simulator import environment_code
-from sad_hpc.tasks.environments.task import Environment, EnvironmentTask, make_environment
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.mdps import ActionOutcomes
+from sad_hpc.tasks.number_range import reward_fault
 from sad_hpc.tasks.stochastic import StochasticFamily
 
 MOST_TASKS = 2**14
@@ -61,7 +62,8 @@ class GymnasiumTable(StochasticFamily):
                 f"task.family=gymnasium_table: there can be at most {MOST_TASKS:,} tasks, drawn by "
                 "`integers` and `choice` without `test`; family: gymnasium takes any laws"
             )
-        environment = _with_table(self._task(0))
+        self.sparse_reward = config.rewards == "sparse"
+        environment = _with_table(self._task(0), self.sparse_reward)
         self.code = environment_code(environment)
         outcomes = [each for state in environment.P.values() for each in state.values()]
         self.n_outcomes = max(map(len, outcomes))
@@ -75,15 +77,9 @@ class GymnasiumTable(StochasticFamily):
         self.coordinates = np.array(list(np.ndindex(*config.states)), np.uint8)
         self.state_center = tuple(((sizes - 1) / 2).tolist())
         self.state_scale = tuple((4 / np.maximum(sizes - 1, 1)).tolist())
-        self.sparse_reward = config.rewards == "sparse"
         self.reward_dtype = np.uint8 if self.sparse_reward else np.float32
-        rewards = {abs(reward) for each in outcomes for _, _, reward, _ in each}
-        if self.sparse_reward and not rewards <= {0, 1}:
-            raise ConfigError(
-                f"task.rewards=sparse needs rewards of 0 or 1, but {config.env} has "
-                f"{max(rewards):g}; set task.rewards=dense"
-            )
-        self._reward_scale = 1 / max(max(rewards), 1e-6)
+        largest = max(abs(reward) for each in outcomes for _, _, reward, _ in each)
+        self._reward_scale = 1 / max(largest, 1e-6)
         some = range(min(total, FINGERPRINTED))
         self.fingerprint = sum((self._table_fingerprint(number) for number in some), ())
 
@@ -120,7 +116,7 @@ class GymnasiumTable(StochasticFamily):
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
         """See StochasticFamily."""
-        environment = _with_table(self._task(int(parameters[0])))
+        environment = _with_table(self._task(int(parameters[0])), self.sparse_reward)
         return environment.P, np.asarray(environment.initial_state_distrib)
 
     def _table_fingerprint(self, number: int) -> Fingerprint:
@@ -138,16 +134,25 @@ def _digest(outcomes: ActionOutcomes, starts: NDArray[np.float64]) -> bytes:
     return hashlib.blake2b(repr((outcomes, starts.tolist())).encode(), digest_size=16).digest()
 
 
-def _with_table(task: EnvironmentTask) -> Any:
+def _with_table(task: EnvironmentTask, sparse: bool) -> Any:
     """The unwrapped environment of a task, which has `P` and `initial_state_distrib`.
 
+    Args:
+        task: is made.
+        sparse: whether all rewards must be 0 or 1.
+
     Raises:
-        ConfigError: it has not.
+        ConfigError: it lacks one, or has other rewards.
     """
-    environment: Environment = make_environment(task.id, task.make, task.attributes).unwrapped
+    environment: Any = make_environment(task.id, task.make, task.attributes).unwrapped
     for name in ("P", "initial_state_distrib"):
         if not hasattr(environment, name):
             raise ConfigError(
                 f"task.family=gymnasium_table: {task} has no table `{name}`; use family: gymnasium"
             )
+    for state in environment.P.values():
+        for outcomes in state.values():
+            for _, _, reward, _ in outcomes:
+                if fault := reward_fault(reward, sparse):
+                    raise ConfigError(f"{task}: {fault}")
     return environment

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
-from sad_hpc.errors import ConfigError
+from sad_hpc.errors import ConfigError, described, printable
 from sad_hpc.tasks.environments.sticky_actions import take_over_sticky_actions
+from sad_hpc.user_code import FAILURES, UserCode
 from sad_hpc.user_modules import MissingModule, fault_of, import_user_module
 
 Environment: TypeAlias = gymnasium.Env[Any, Any]
@@ -37,7 +38,7 @@ class EnvironmentTask:
     def __str__(self) -> str:
         parameters = {**self.make, **self.attributes}
         listed = ", ".join(f"{name}={value}" for name, value in parameters.items())
-        return f"{self.id} ({listed})" if listed else self.id
+        return printable(f"{self.id} ({listed})" if listed else self.id)
 
 
 def make_environment(
@@ -57,38 +58,41 @@ def make_environment(
     Raises:
         ConfigError: it cannot be imported, found or made, or lacks an attribute.
     """
-    _import_package(id)
-    try:
-        environment = gymnasium.make(
-            id, max_episode_steps=-1, disable_env_checker=True, **(make or {})
-        )
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ConfigError(f"{id} lacks a package: {_line(error)}") from error
-    except gymnasium.error.UnregisteredEnv as error:
-        raise ConfigError(f"there is no environment {id}{_nearest(id)}") from error
-    except Exception as error:  # of the user's own code, too
-        raise ConfigError(_why_not_made(id, make or {}, error)) from error
-    take_over_sticky_actions(environment)
-    for name, value in (attributes or {}).items():
-        _set_attribute(environment, id, name, value)
+    with UserCode(lambda: f"the making of {printable(id)}"):
+        _import_package(id)
+        environment = _made(id, make or {})
+        take_over_sticky_actions(environment)
+        for name, value in (attributes or {}).items():
+            _set_attribute(environment, id, name, value)
     return environment
 
 
-def _why_not_made(id: str, make: Mapping[str, Any], error: Exception) -> str:
+def _made(id: str, make: Mapping[str, Any]) -> Environment:
+    try:
+        return gymnasium.make(id, max_episode_steps=-1, disable_env_checker=True, **make)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"{id} lacks a package: {printable(str(error))}") from error
+    except gymnasium.error.UnregisteredEnv as error:
+        raise ConfigError(f"there is no environment {printable(id)}{_nearest(id)}") from error
+    except FAILURES as error:  # of the user's own code, too
+        raise ConfigError(_why_not_made(id, make, error)) from error
+
+
+def _why_not_made(id: str, make: Mapping[str, Any], error: BaseException) -> str:
     """An argument that the environment does not take, or what its code says."""
     takes = _arguments(id)
     for name in make:
         if takes is not None and name not in takes:
             return f"{id} takes no argument {name}{_suggestion(name, takes)}"
     made = f"gymnasium.make({id!r}, **{dict(make)})"
-    if isinstance(error, SyntaxError):  # of the module that the environment's class is in
-        return f"{made} fails: {fault_of(error)}"
-    return f"{made} fails: {type(error).__name__}: {_line(error)}"
+    # A SyntaxError is of the module that the environment's class is in.
+    fault = fault_of(error) if isinstance(error, SyntaxError) else described(error)
+    return f"{made} fails: {fault}"
 
 
 def _arguments(id: str) -> list[str] | None:
     """Those that an environment takes by name; None if it takes any, or if this cannot be told."""
-    with suppress(Exception):  # entry points are the users' own, of any kind
+    with suppress(*FAILURES):  # entry points are the users' own, of any kind
         entry_point = gymnasium.spec(id.rpartition(":")[2]).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         if creator is not None:
@@ -104,6 +108,11 @@ def _import_package(id: str) -> None:
     module, package = known or (id.partition(":")[0] if ":" in id else "", "")
     if not module:
         return
+    if module.startswith("."):
+        raise ConfigError(
+            f"task.env={printable(id)}: {printable(module)} is a relative import; write the "
+            "module's whole name, and its folder in PYTHONPATH"
+        )
     try:
         import_user_module(module)
     except MissingModule as error:
@@ -112,21 +121,23 @@ def _import_package(id: str) -> None:
             if package
             else "install its package, or name its folder in PYTHONPATH"
         )
-        raise ConfigError(f"{id}: {error}: {remedy}") from error
+        raise ConfigError(f"{printable(id)}: {error}: {remedy}") from error
     except ConfigError as error:
-        raise ConfigError(f"{id}: {error}") from error
+        raise ConfigError(f"{printable(id)}: {error}") from error
 
 
 def _set_attribute(environment: Environment, id: str, name: str, value: Any) -> None:
     plain = environment.unwrapped
-    if not hasattr(plain, name):
-        own = [other for other in vars(plain) if not other.startswith("_")]
-        raise ConfigError(f"{id} has no attribute {name}{_suggestion(name, own)}")
     try:
+        if not hasattr(plain, name):
+            own = [other for other in vars(plain) if not other.startswith("_")]
+            raise ConfigError(f"{id} has no attribute {name}{_suggestion(name, own)}")
         setattr(plain, name, value)
-    except Exception as error:
+    except ConfigError:
+        raise
+    except FAILURES as error:
         text = f"attribute {name} of {id} cannot be set to {value!r}"
-        raise ConfigError(f"{text}: {type(error).__name__}: {_line(error)}") from error
+        raise ConfigError(f"{text}: {described(error)}") from error
 
 
 def _nearest(id: str) -> str:
@@ -138,7 +149,3 @@ def _nearest(id: str) -> str:
 def _suggestion(word: str, known: list[str]) -> str:
     near = difflib.get_close_matches(word, known, n=3)
     return f"; the nearest: {', '.join(near)}" if near else ""
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.fused.kernel import Kernel
-from sad_hpc.model.transformer import Block, Transformer
+from sad_hpc.model.transformer import Transformer, TransformerBlock
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Case:
             parts.reverse()
         network.dropout = Masks(masks[0], parts)
         for number, block in enumerate(network.blocks):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             last = number + 1 == len(network.blocks) and not self.inputs.stateless
             answers = [
                 part for part in parts if part.stop > transitions or not (last or transitions == 0)

@@ -25,7 +25,7 @@ from sad_hpc.tasks.tabular import TabularFamily
 ContextT_co = TypeVar("ContextT_co", covariant=True)
 
 
-class Memory(Protocol[ContextT_co]):
+class AgentMemory(Protocol[ContextT_co]):
     """What n agents know when an episode begins."""
 
     @property
@@ -55,24 +55,24 @@ class Recollection(ABC):
 
     @property
     def context(self) -> Context:
-        """See Memory."""
+        """See AgentMemory."""
         return as_context(self._family, self._shown)
 
     @property
     def rewards(self) -> NDArray[np.int32]:
-        """See Memory."""
+        """See AgentMemory."""
         return (self._shown.rewards > 0).sum(axis=1, dtype=np.int32)
 
     @abstractmethod
     def add(self, episode: Transitions) -> None:
-        """See Memory."""
+        """See AgentMemory."""
 
 
 class LastEpisode(Recollection):
     """The episode before, or the last transitions of it."""
 
     def add(self, episode: Transitions) -> None:
-        """See Memory."""
+        """See AgentMemory."""
         self._shown = episode.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
 
 
@@ -94,7 +94,7 @@ class History(Recollection):
         self._all = self._shown
 
     def add(self, episode: Transitions) -> None:
-        """See Memory."""
+        """See AgentMemory."""
         self._all = self._all.followed_by(episode)
         keys = self._keys()
         rewarded = self._all.rewards > 0

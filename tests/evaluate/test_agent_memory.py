@@ -1,7 +1,7 @@
 import numpy as np
 
 from sad_hpc.distill.block import Transitions
-from sad_hpc.evaluate.memory import History, LastEpisode, history_places
+from sad_hpc.evaluate.agent_memory import History, LastEpisode, history_places
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 

@@ -10,7 +10,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig, Resources
 from sad_hpc.launch.executor import settings_of
 from sad_hpc.launch.graph import Step
-from sad_hpc.launch.plan import Batch
+from sad_hpc.launch.plan import SubmitBatch
 from sad_hpc.launch.records import JobRecord
 from sad_hpc.launch.slurm import answer_lines
 
@@ -85,8 +85,8 @@ def steps_to_retry(
 
 
 def split_by_grant(
-    batch: Batch, grants: Mapping[str, MemoryGrant]
-) -> list[tuple[MemoryGrant, Batch]]:
+    batch: SubmitBatch, grants: Mapping[str, MemoryGrant]
+) -> list[tuple[MemoryGrant, SubmitBatch]]:
     """The parts of a batch that get the same memory: an array's elements all ask for the same."""
 
     def grant_of(step: Step) -> MemoryGrant:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.labels import LabelRule
-from sad_hpc.kernels.interruption import STOP, Interrupted
+from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 Act = Callable[[Simulators, int], NDArray[Any]]
@@ -57,7 +57,7 @@ class Behavior:
         return drawn.reshape(count, rule.candidates, self.components)
 
 
-def play(
+def rollout(
     simulators: Simulators, horizon: int, act: Act, generator: np.random.Generator
 ) -> Transitions:
     """T transitions of each of n simulators (n, T), in time order, episode after episode.
@@ -67,7 +67,7 @@ def play(
     """
     steps = []
     for step in range(horizon):
-        if STOP[0]:
+        if STOP_FLAG[0]:
             raise Interrupted
         simulators.start(np.flatnonzero(simulators.ended), generator)
         states, actions = simulators.observations.copy(), act(simulators, step)

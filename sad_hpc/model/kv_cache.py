@@ -3,7 +3,7 @@
 from torch import Tensor
 
 
-class Memory:
+class KVCache:
     """Keys and values of the transitions so far, of each block.
 
     Args:

@@ -1,0 +1,1 @@
+"""The configs and Slurm scripts that come with the package: links to the repository's folders."""

@@ -1,0 +1,31 @@
+"""The trained models of a run, in words, for errors about one that is not there."""
+
+from sad_hpc.storage.run import Run, StageFolder
+
+MOST_NAMED = 8
+
+
+def trained_models(run: Run) -> str:
+    """Which (row, seed)s are trained with the settings of a run, and which folders hold others.
+
+    Args:
+        run: of an experiment, or of one row of it.
+    """
+    whole = Run(run.whole or run.experiment, run.runs)
+    expected = {element: whole.checkpoint(*element) for element in whole.experiment.elements}
+    done = [f"{row} seed {seed}" for (row, seed), folder in expected.items() if folder.done]
+    known = {folder.path for folder in expected.values()}
+    parents = {path.parent for path in known}
+    others = [
+        path.name
+        for parent in sorted(parents)
+        for path in sorted(parent.glob("*"))
+        if path not in known and StageFolder("pretrain", path).done
+    ]
+    text = f"trained are {_few(done)}" if done else "none of its models is"
+    return f"{text}; trained with other settings are {_few(others)}" if others else text
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

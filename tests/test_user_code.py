@@ -1,0 +1,217 @@
+"""What code of users may do, and what becomes of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sad_hpc.errors import EnvironmentFailure, SadError, described
+from sad_hpc.launch import doctor
+from sad_hpc.user_code import SILENCE_PREFIX, UserCode, Watch
+from tests.parallel.test_ranks import BIN
+
+ZOO = """
+import os, sys, time
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+DEED, WHERE = os.environ["DEED"], os.environ["WHERE"]
+
+
+def deed(here):
+    if here == WHERE:
+        exec(DEED)
+
+
+deed("import")
+
+
+class Zoo(gymnasium.Env):
+    observation_space = spaces.Box(-9, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    speed = 1.0
+
+    def __init__(self):
+        deed("make")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = 0.0
+        deed("reset")
+        return np.array([self.x], np.float32), {}
+
+    def step(self, action):
+        self.x += self.speed * (2 * action - 1)
+        deed("step")
+        return np.array([self.x], np.float32), float(action), False, False, {}
+
+    def __reduce_ex__(self, protocol):
+        deed("copy")
+        return super().__reduce_ex__(protocol)
+
+
+gymnasium.register("Zoo-v0", Zoo)
+"""
+
+CONFIG = """
+name: zoo
+task: {family: gymnasium, env: "zoo:Zoo-v0", horizon: 5, attributes: {speed: {uniform: [0.5, 2]}}}
+data: {tasks: 40, block_tasks: 10, trust_horizon: 2, return_threshold: null}
+methods: [SAD]
+seeds: [0]
+pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}
+evaluate: {tasks: 8}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "zoo.py").write_text(ZOO)
+    (tmp_path / "zoo.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def command(
+    folder: Path, *words: str, where: str = "", deed: str = "pass"
+) -> "subprocess.CompletedProcess[str]":
+    """A command of `sad-hpc`, in a folder whose environment does something bad."""
+    return subprocess.run(
+        [BIN / "sad-hpc", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder), "WHERE": where, "DEED": deed},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "deed"),
+    [
+        (("collect", "zoo.yaml"), "import", "sys.exit()"),
+        (("collect", "zoo.yaml"), "copy", "os._exit(0)"),
+        (("launch", "zoo.yaml"), "step", "sys.exit(0)"),
+        (("launch", "zoo.yaml"), "make", "os._exit(0)"),
+    ],
+    ids=str,
+)
+def test_an_environment_that_ends_the_process_is_a_failure(
+    folder: Path, words: tuple[str, ...], where: str, deed: str
+):
+    done = command(folder, *words, where=where, deed=deed)
+    assert done.returncode == 1
+    assert "zoo:Zoo-v0" in done.stderr
+    assert "ends the process with exit code 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(folder.glob("runs/zoo/data/*/done.json"))
+
+
+@pytest.mark.parametrize("deed", ["sys.exit()", "os._exit(0)"])
+def test_doctor_misses_an_environment_that_ends_its_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+):
+    for name, value in {"PYTHONPATH": str(folder), "WHERE": "reset", "DEED": deed}.items():
+        monkeypatch.setenv(name, value)
+    verdict, detail = doctor._config(folder / "zoo.yaml")
+    assert verdict == "miss"
+    assert "ends the process with exit code 0" in detail
+
+
+def test_what_an_environment_prints_is_not_the_commands_output(folder: Path):
+    shout = "print('a print', flush=True); os.system('echo a child'); os.write(1, b'a write')"
+    done = command(folder, "collect", "zoo.yaml", where="import", deed=shout)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert all(text in done.stderr for text in ("a print", "a child", "a write"))
+    done = command(folder, "verify", "runs/zoo", where="import", deed=shout)
+    assert done.returncode == 0
+    assert [line.split(":")[1][:4] for line in done.stdout.splitlines()] == [" ok,", " ok,"]
+
+
+def test_a_changed_working_directory_moves_no_output(folder: Path, tmp_path_factory):
+    other = tmp_path_factory.mktemp("elsewhere")
+    for where in ("import", "step"):
+        deed = f"os.chdir({str(other)!r})"
+        runs = f"runs-{where}"
+        done = command(folder, "collect", "zoo.yaml", "--runs", runs, where=where, deed=deed)
+        assert done.returncode == 0, done.stderr
+        assert list(folder.glob(f"{runs}/zoo/data/*/done.json"))
+    assert not list(other.iterdir())
+
+
+class Loud:
+    """Whose text is an escape sequence."""
+
+    def __str__(self) -> str:
+        return "\x1b[2J\x1b]0;title\x07 one\ntwo\u202e"
+
+
+def test_messages_of_others_are_one_printable_line():
+    text = described(ValueError(Loud()))
+    assert text.isprintable()
+    assert text == r"ValueError: \x1b[2J\x1b]0;title\x07 one two\u202e"
+    assert len(described(ValueError("x" * 10**6))) < 1000
+
+
+def test_an_error_without_text_is_told_by_its_line():
+    try:
+        assert not Loud()
+    except AssertionError as error:
+        error.args = ()
+        text = described(error)
+    assert text.startswith("AssertionError in test_user_code.py, line ")
+    assert text.endswith("(assert not Loud())")
+
+
+@pytest.mark.parametrize("deed", [sys.exit, lambda: os._exit(0)], ids=["sys.exit", "os._exit"])
+def test_a_block_restores_what_it_changed_and_fails_where_it_would_end_the_process(
+    deed, tmp_path: Path
+):
+    folder, output = Path.cwd(), sys.stdout
+    with pytest.raises(EnvironmentFailure) as caught, UserCode(lambda: "the zoo"):
+        assert sys.stdout is sys.stderr
+        os.chdir(tmp_path)
+        deed()
+    assert str(caught.value) == "the zoo: it ends the process with exit code 0"
+    assert Path.cwd() == folder
+    assert sys.stdout is output
+
+
+def test_other_errors_and_ctrl_c_pass_as_they_are():
+    for error in (SadError("wrong"), ZeroDivisionError(), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, UserCode(lambda: "the zoo"):
+            raise error
+        assert caught.value is error
+
+
+def test_a_child_of_user_code_ends_as_it_likes():
+    with UserCode(lambda: "a fork"):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_call_without_an_answer_is_reported_ever_more_seldom():
+    watch, step = Watch(seconds=60), 1
+    with UserCode(lambda: f"Zoo-v0, step {step}"):
+        reports = {now: watch.look(now) for now in range(0, 200, 10)}
+        step = 2
+        assert watch.look(500) is None
+        assert watch.look(565) == f"{SILENCE_PREFIX}65 s: Zoo-v0, step 2"
+    told = {now: text for now, text in reports.items() if text}
+    assert told == {
+        60: f"{SILENCE_PREFIX}60 s: Zoo-v0, step 1",
+        120: f"{SILENCE_PREFIX}120 s: Zoo-v0, step 1",
+    }
+    assert watch.look(1000) is None
+
+
+def test_no_report_between_calls_and_where_kernels_are_at_work():
+    watch = Watch(seconds=60)
+    with UserCode(lambda: "block 3", watched=False):
+        assert [watch.look(now) for now in (0, 100)] == [None, None]
+        for now in range(0, 1000, 50):  # another call each time
+            with UserCode(lambda: "Zoo-v0"):
+                assert watch.look(now) is None
