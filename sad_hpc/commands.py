@@ -63,7 +63,7 @@ def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
     if not chosen:
         raise ConfigError(
             f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
-            f"methods {'; '.join(run.experiment.rows)}; "
+            f"rows {'; '.join(run.experiment.by_row)}; "
             f"seeds {', '.join(map(str, run.experiment.seeds))}"
         )
     return chosen
@@ -209,9 +209,10 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     run = _existing_run(options)
-    if options.method is not None and options.method not in run.experiment.rows:
+    if options.method is not None and options.method not in run.experiment.by_row:
         raise SadError(
-            f"{options.path} has no row {options.method!r}; it has {', '.join(run.experiment.rows)}"
+            f"{options.path} has no row {options.method!r}; it has "
+            f"{', '.join(run.experiment.by_row)}"
         )
     if options.minari is not None:
         return _export_episodes(options, run)

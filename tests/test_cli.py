@@ -94,7 +94,7 @@ def test_debug_shows_the_traceback(capsys):
     "arguments, words",
     [
         (["--seed", "7"], "seeds 0, 1"),
-        (["--method", "AD"], "methods SAD; DPT"),
+        (["--method", "AD"], "rows SAD; DPT"),
         (["--element", "4"], "0 to 3"),
         (["--element", "3", "--of", "3"], "0 <= K < 3"),
         (["--of", "3"], "0 <= K < 3"),
@@ -150,7 +150,7 @@ def test_words_that_are_no_overrides_are_refused(capsys):
     [
         ("launch", ["--data.trust_horizon=5"], "write data.trust_horizon=5"),
         ("collect", ["--data.trust_horizon", "5"], "write data.trust_horizon=VALUE"),
-        ("pretrain", ["--methods=[SAD, DPT*]"], "write 'methods=[SAD, DPT*]'"),
+        ("pretrain", ["--rows=[SAD, DPT*]"], "write 'rows=[SAD, DPT*]'"),
         ("launch", ["-name=trial"], "write name=trial"),
         ("status", ["--pretrain.epochs=1"], "write pretrain.epochs=1"),
         ("doctor", ["--cluster.partition=cpu"], "write cluster.partition=cpu"),

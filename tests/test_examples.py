@@ -13,7 +13,7 @@ from sad_hpc import results
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = [
-    "methods=[DIT, SAD]", "seeds=[0]", "data.tasks=300", "data.block_tasks=60",
+    "rows=[DIT, SAD]", "seeds=[0]", "data.tasks=300", "data.block_tasks=60",
     "data.queries_per_task=2", "data.episodes_per_action=1", "pretrain.epochs=1",
     "pretrain.holdout_tasks=40", "pretrain.batch_size=16", "evaluate.tasks=5",
     "evaluate.online_episodes=2", "evaluate.headline_episodes=1",

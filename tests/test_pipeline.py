@@ -87,7 +87,7 @@ def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: t
     again = launch(folder, "seeds=[0]", "--wait")
     assert again.returncode == 0
     assert "started" not in again.stdout + again.stderr
-    more = launch(folder, "seeds=[0, 1]", "methods=[SAD]", "--replace")
+    more = launch(folder, "seeds=[0, 1]", "rows=[SAD]", "--replace")
     assert more.returncode == 0, more.stdout + more.stderr
     output = more.stdout + more.stderr
     assert "sad-seed1" in output and "dpt-seed1" not in output

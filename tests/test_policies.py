@@ -46,7 +46,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 def with_weights(experiment: dict[str, Any], folder: Path) -> Run:
     """A run with the random weights of SAD, seed 0."""
     given: dict[str, Any] = {
-        "methods": ["SAD"],
+        "rows": ["SAD"],
         "seeds": [0],
         "pretrain": {"epochs": 1, "holdout_tasks": 64},
     }
@@ -142,7 +142,7 @@ def test_a_trial_hides_no_trained_model(tmp_path: Path, capsys: Any) -> None:
     run = with_weights(mapping, tmp_path)
     config = tmp_path / "darkroom.yaml"
     config.write_text(json.dumps(run.experiment.model_dump(mode="json", exclude={"pretrained"})))
-    trial = load_experiment(config, ["pretrain.epochs=2", "methods=[SAD, DPT]"])
+    trial = load_experiment(config, ["pretrain.epochs=2", "rows=[SAD, DPT]"])
     Run(trial, run.runs).prepare(["trial"])
     options = ["--method", "SAD", "--seed", "0", "--weights"]
     assert main(["export", str(run.path), *options, str(tmp_path / "lost")]) == 1

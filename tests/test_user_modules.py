@@ -67,7 +67,7 @@ def test_a_command_ends_in_one_line(folder: Path):
     config.write_text(
         "name: faulty\ntask: {family: gymnasium, env: 'faulty:Own-v0', horizon: 5,\n"
         "  vary: {size: {integers: [1, 9]}}}\ndata: {tasks: 60, trust_horizon: 2}\n"
-        "methods: [SAD]\npretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}\n"
+        "rows: [SAD]\npretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}\n"
     )
     done = subprocess.run(
         [BIN / "sad-hpc", "collect", config, "--runs", folder / "runs"],

@@ -34,7 +34,7 @@ def label_table(run: Run) -> pd.DataFrame:
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     rows = []
-    for row in run.experiment.rows:
+    for row in run.experiment.by_row:
         own, method = run.of_row(row)
         trained = Run(own.experiment.source, run.runs)
         try:

@@ -28,6 +28,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_result, read_tasks
 from sad_hpc.experiment.config import marked, training
+from sad_hpc.experiment.rows import grid_keys
 from sad_hpc.storage.files import atomic_path, read_json, write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -55,7 +56,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
         raise SadError(_missing_message(run, missing))
     if not replace:
         check_overwrite(run.experiment, results, present)
-    rows = row_order(run.experiment.rows)
+    rows = row_order(run.experiment.by_row)
     present = sorted(present, key=lambda each: rows.index(each[0]))
     seeds = [_seed_result(run, element) for element in present]
     check_alike([each.result for each in seeds])
@@ -153,7 +154,7 @@ def _experiment_results(
         task_family=family,
         horizon=experiment.task.horizon,
         has_episodes="episodes" in make_family(experiment.task).context_groups,
-        sweep=list(experiment.sweep),
+        sweep=grid_keys(experiment.rows),
         config=experiment.model_dump(mode="json"),
         missing=missing,
         rows=_row_facts(run, label_table(run)),
@@ -170,9 +171,9 @@ def _trained_title(run: Run) -> str:
 def _row_facts(run: Run, labels: pd.DataFrame) -> dict[str, RowFacts]:
     costs = {line["row"]: line for line in labels.to_dict("records")}
     found = {}
-    for row in row_order(run.experiment.rows):
-        variant = run.experiment.rows[row]
+    for row in row_order(run.experiment.by_row):
+        own = run.experiment.by_row[row]
         measured: dict[str, Any] = costs.get(row, {"row": row})
         facts = {name: value for name, value in measured.items() if name != "row"}
-        found[row] = RowFacts(row, variant.method, dict(variant.values), **facts)
+        found[row] = RowFacts(row, own.method, dict(own.settings), **facts)
     return found

@@ -23,23 +23,21 @@ def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
         ConfigError: one line with the key and the way out.
     """
     _check_rows(experiment, where)
-    for row in experiment.rows:
-        _check_row(experiment.of_row(row)[0], where)
+    for row in experiment.by_row:
+        _check_row(*experiment.of_row(row), where)
 
 
 def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
     """What is evaluated must be trained."""
-    rows, trained = experiment.rows, experiment.source
-    unknown = [row for row in rows if rows[row] != trained.rows.get(row)]
-    # Of methods themselves there is more to say, see below.
-    if unknown and (trained.sweep or set(unknown) - set(experiment.methods)):
+    rows, trained = experiment.by_row, experiment.source
+    if unknown := [row for row in rows if rows[row] != trained.by_row.get(row)]:
         raise ConfigError(
             f"{where}: rows {'; '.join(unknown)} are not {trained.name}'s, which trains "
-            f"{'; '.join(trained.rows)}: leave variants and sweep to it"
+            f"{'; '.join(trained.by_row)}: leave `rows` to it"
         )
 
 
-def _check_row(experiment: Experiment[TaskConfig], where: str) -> None:
+def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
     _check_data(experiment, where)
     if experiment.evaluate.after_reward != "drawn" and not experiment.family.sparse_reward:
         raise ConfigError(
@@ -47,7 +45,7 @@ def _check_row(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{experiment.family.name} has others; set it to drawn"
         )
     if experiment.pretrained is None:
-        _check_training(experiment, where)
+        _check_training(experiment, method, where)
     else:
         _check_pretrained(experiment, where)
 
@@ -55,9 +53,8 @@ def _check_row(experiment: Experiment[TaskConfig], where: str) -> None:
 def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
     """The models of the other experiment must be usable, and must be what is said of them here."""
     trained = experiment.source
-    for key in ("methods", "seeds"):
-        if unknown := set(getattr(experiment, key)) - set(getattr(trained, key)):
-            raise ConfigError(f"{where}: {key} {sorted(unknown)} are not among {trained.name}'s")
+    if unknown := set(experiment.seeds) - set(trained.seeds):
+        raise ConfigError(f"{where}: seeds {sorted(unknown)} are not among {trained.name}'s")
     for key in marked(type(trained), training):
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):
@@ -165,16 +162,15 @@ def _check_shown(experiment: Experiment[TaskConfig], where: str) -> None:
             )
 
 
-def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
+def _check_training(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
     """Labels must be there, the training tasks fill a batch, and repetitions tell nothing new."""
     family = experiment.family
-    for method in experiment.methods:
-        group = METHODS[method].labels
-        if group is not None and group.removeprefix("labels/") not in family.label_groups:
-            raise ConfigError(
-                f"{where}: methods: {method} needs optimal actions, which {experiment.task.family} "
-                "does not know: leave it out"
-            )
+    group = METHODS[method].labels
+    if group is not None and group.removeprefix("labels/") not in family.label_groups:
+        raise ConfigError(
+            f"{where}: rows: {method} needs optimal actions, which {experiment.task.family} "
+            "does not know: leave it out"
+        )
     n_train = family.n_tasks("train", experiment.data.tasks)
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(
@@ -183,7 +179,7 @@ def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
             f"pretrain.batch_size={experiment.pretrain.batch_size}"
         )
     if experiment.pretrain.repeated_contexts:
-        _check_repetitions(experiment, where)
+        _check_repetitions(experiment, method, where)
     elif experiment.pretrain.repeated_rewards > 1:
         raise ConfigError(
             f"{where}: pretrain.repeated_rewards={experiment.pretrain.repeated_rewards:g} does "
@@ -191,16 +187,15 @@ def _check_training(experiment: Experiment[TaskConfig], where: str) -> None:
         )
 
 
-def _check_repetitions(experiment: Experiment[TaskConfig], where: str) -> None:
+def _check_repetitions(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
     setting = f"pretrain.repeated_contexts={experiment.pretrain.repeated_contexts}"
     if not experiment.family.certain:
         raise ConfigError(
             f"{where}: {setting} would show the noise of {experiment.task.family} again as "
             "if it were new: leave it 0"
         )
-    ordered = [method for method in experiment.methods if METHODS[method].labels is None]
-    if ordered:
+    if METHODS[method].labels is None:
         raise ConfigError(
-            f"{where}: {setting}, but {' and '.join(ordered)} learn from whole episodes in time "
-            "order: give it to rows of other methods, as in `recipe` for SAD+"
+            f"{where}: {setting}, but {method} learns from whole episodes in time order: give it "
+            "to rows of other methods, as in a recipe for SAD+"
         )

@@ -117,6 +117,15 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
     return result
 
 
+def updated(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `mapping` with values set by dotted key."""
+    result = dict(mapping)
+    for key, value in settings.items():
+        first, _, rest = key.partition(".")
+        result[first] = updated(result.get(first) or {}, {rest: value}) if rest else value
+    return result
+
+
 def _read_value(override: str, text: str) -> Any:
     try:
         return plain_yaml.parse(text)

@@ -1,7 +1,6 @@
 """An experiment: a whole config file, the rows of its tables, and the signature of each stage."""
 
 import functools
-import json
 import operator
 from typing import Any, Generic, TypeVar, cast
 
@@ -10,7 +9,6 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import (
     Section,
-    apply_overrides,
     build,
     marked,
     resolved,
@@ -18,10 +16,11 @@ from sad_hpc.experiment.config import (
     signature,
     training,
     transient,
+    updated,
 )
 from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.rows import Variant, check_distinct, named_variant, sweep_variants
+from sad_hpc.experiment.rows import Row, RowConfig, rows_of
 from sad_hpc.experiment.sections import (
     DataConfig,
     DITConfig,
@@ -42,13 +41,10 @@ class Experiment(Section, Generic[TaskT]):
     """The question that the experiment answers, in a sentence for its page and the index."""
     task: TaskT
     data: DataConfig
-    methods: list[str] = Field(min_length=1)
-    variants: dict[str, dict[str, Any]] = {}
-    """Further rows of the tables: methods with other settings (see `rows`)."""
-    recipe: dict[str, Any] = {}
-    """Settings by dotted key of all rows that are named as a method and a plus, such as `SAD+`."""
-    sweep: dict[str, list[Any]] = {}
-    """Values by dotted key: every combination is a row, instead of the methods themselves."""
+    rows: list[RowConfig] = Field(min_length=1)
+    """The rows of the tables: methods, methods with settings, grids (see `experiment.rows`)."""
+    recipes: dict[str, dict[str, Any]] = {}
+    """Named settings by dotted key, which rows `use`."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Training seeds; each (row, seed) is an element: one pretraining job, one of an array."""
     model: ModelConfig = training(ModelConfig())
@@ -58,17 +54,9 @@ class Experiment(Section, Generic[TaskT]):
     pretrained: SerializeAsAny[Section] | None = None
     """The experiment whose models are evaluated here; None: this one trains its own.
 
-    In a file it is the path of the other config, relative to this one; it decides methods, seeds,
+    In a file it is the path of the other config, relative to this one; it decides rows, seeds,
     model and training.
     """
-
-    @field_validator("methods")
-    @classmethod
-    def _check_methods(cls, methods: list[str]) -> list[str]:
-        for method in methods:
-            if method not in METHODS:
-                raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
-        return _without_repeats(methods)
 
     @field_validator("seeds")
     @classmethod
@@ -79,8 +67,8 @@ class Experiment(Section, Generic[TaskT]):
 
     @model_validator(mode="after")
     def _check_rows(self) -> "Experiment[TaskT]":
-        for row, variant in self.rows.items():
-            _check_settings(row, variant)
+        for name, row in self.by_row.items():
+            _check_settings(name, row)
         return self
 
     @property
@@ -94,27 +82,20 @@ class Experiment(Section, Generic[TaskT]):
         return new_family(self.task)
 
     @functools.cached_property
-    def rows(self) -> dict[str, Variant]:
-        """What the tables compare, by name: methods or a sweep's points, and variants."""
-        rows = {method: Variant(method, {}) for method in self.methods}
-        if self.sweep:
-            rows = sweep_variants(self.sweep, self.methods)
-        named = {
-            name: named_variant(name, values, self.recipe) for name, values in self.variants.items()
-        }
-        check_distinct([*rows, *named])
-        return rows | named
+    def by_row(self) -> dict[str, Row]:
+        """The rows of the tables by name, in their order."""
+        return rows_of(self.rows, self.recipes)
 
     def __copy__(self) -> "Experiment[TaskT]":
-        """Without its rows, which are others once a copy's sections have been replaced."""
+        """Copy without `by_row`, which is another once a copy's sections have been replaced."""
         copy = super().__copy__()
-        copy.__dict__.pop("rows", None)
+        copy.__dict__.pop("by_row", None)
         return copy
 
     @property
     def elements(self) -> list[tuple[str, int]]:
         """Every (row, seed), in the order of the evaluation array."""
-        return [(row, seed) for row in self.rows for seed in self.seeds]
+        return [(row, seed) for row in self.by_row for seed in self.seeds]
 
     def of_row(self, row: str) -> tuple["Experiment[Any]", str]:
         """The experiment that makes a row's models, and the row's method.
@@ -122,27 +103,25 @@ class Experiment(Section, Generic[TaskT]):
         Raises:
             ConfigError: the settings are impossible.
         """
-        variant = self.rows.get(row)
-        if variant is None:
-            raise ConfigError(f"{self.name} has no row {row!r}; its rows: {'; '.join(self.rows)}")
-        if not variant.values:
-            return self, row
+        found = self.by_row.get(row)
+        if found is None:
+            raise ConfigError(f"{self.name} has no row {row!r}; its rows: {'; '.join(self.by_row)}")
+        if not found.settings:
+            return self, found.method
         if self.pretrained is not None:
             source, method = self.source.of_row(row)
-            decided = ("methods", "variants", "recipe", "sweep", *marked(type(self), training))
+            decided = ("rows", "recipes", *marked(type(self), training))
             changed = {key: getattr(source, key) for key in decided}
             # What the trained models are shown is this evaluation's own.
             shown = {
                 key.removeprefix("evaluate."): value
-                for key, value in variant.values.items()
+                for key, value in found.settings.items()
                 if key.startswith("evaluate.")
             }
             changed["evaluate"] = self.evaluate.model_copy(update=shown)
             return self.model_copy(update={"pretrained": source, **changed}), method
-        plain = self.model_dump(mode="json", exclude={"variants", "recipe", "sweep"})
-        overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
-        mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
-        return build(type(self), mapping, row), variant.method
+        mapping = {**self.model_dump(exclude={"recipes"}), "rows": [found.method]}
+        return build(type(self), updated(mapping, found.settings), row), found.method
 
     @property
     def round_before(self) -> "Experiment[Any] | None":
@@ -152,7 +131,7 @@ class Experiment(Section, Generic[TaskT]):
         """
         if self.data.rounds == 1:
             return None
-        alone = {"methods": ["SAD"], "variants": {}, "recipe": {}, "sweep": {}}
+        alone = {"rows": [RowConfig(method="SAD")], "recipes": {}}
         data = self.data.model_copy(update={"rounds": self.data.rounds - 1})
         return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
 
@@ -214,7 +193,7 @@ class Experiment(Section, Generic[TaskT]):
 
     def aggregate_signature(self) -> str:
         """Names the state in which the tables include every element."""
-        made = {row: self.of_row(row) for row in self.rows}
+        made = {row: self.of_row(row) for row in self.by_row}
         upstream = [
             experiment.evaluate_signature(method, seed)
             for experiment, method in made.values()
@@ -223,7 +202,7 @@ class Experiment(Section, Generic[TaskT]):
         return signature("aggregate", {"name": self.name, "rows": list(made)}, upstream)
 
 
-def _check_settings(row: str, variant: Variant) -> None:
+def _check_settings(name: str, row: Row) -> None:
     """What may differ between rows: others would change the test tasks or what is measured on them,
     and the rows would not compare.  With another number of tasks the first test tasks stay as they
     are; bandits with less than a block of them have other noise in the contexts.  What a model is
@@ -234,16 +213,16 @@ def _check_settings(row: str, variant: Variant) -> None:
         "evaluate": marked(EvaluateConfig, row_setting),
     }
     unable = [f"pretrain.{word}" for word in marked(PretrainConfig, transient)]
-    for key in variant.values:
+    for key in row.settings:
         section, _, word = key.partition(".")
         if not word or not (section in sections or word in parts.get(section, ())):
             valid = "; ".join(f"of {name}: {', '.join(words)}" for name, words in parts.items())
             raise ValueError(
-                f"{row}: {key!r} cannot differ within a table; valid: all of "
+                f"{name}: {key!r} cannot differ within a table; valid: all of "
                 f"{', '.join(sections)}; {valid}"
             )
         if key in unable:
-            raise ValueError(f"{row}: {key} cannot change a result")
+            raise ValueError(f"{name}: {key} cannot change a result")
 
 
 def _without_repeats(values: list[Any]) -> list[Any]:

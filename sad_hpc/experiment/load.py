@@ -10,7 +10,7 @@ from sad_hpc.experiment.config import apply_overrides, build, marked, read_yaml,
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig, family_class
 
-WHOLE = ("variants", "sweep", "pretrained")
+WHOLE = ("recipes", "pretrained")
 """What a file says of these replaces all that its base says."""
 
 
@@ -84,5 +84,5 @@ def _inherit(mapping: dict[str, Any], where: str) -> dict[str, Any]:
     parsed = parse_experiment(pretrained, f"{where}: pretrained")
     if parsed.pretrained is not None:
         raise ConfigError(f"{where}: pretrained has a 'pretrained' of its own; name that one")
-    decided = {"methods", "variants", "recipe", "sweep", "seeds", *marked(Experiment, training)}
+    decided = {"rows", "recipes", "seeds", *marked(Experiment, training)}
     return {**parsed.model_dump(include=decided), **mapping, "pretrained": parsed}

@@ -1,15 +1,14 @@
-"""Rows of a table besides the methods: a method with other settings, alone or as a sweep's point.
+"""The rows of a table: methods, methods with other settings, and grids of settings.
 
-variants:
-  "SAD, N_ep = 64": {data.episodes_per_action: 64}
-  SAD+: {}                  # with the settings of the config's `recipe`
-  SAD+, 1 layer: {model.layers: 1}
+recipes:
+  plus: {data.queries_per_task: 16, pretrain.resample_probability: 0.5}
 
-recipe: {data.queries_per_task: 16, pretrain.repeated_contexts: 0.5}
-
-sweep:                      # every combination, of every method of the config
-  data.trust_horizon: [3, 7, 15]
-  model.heads: [1, 2, 4]
+rows:
+  - SAD                                                     # a method as the config has it
+  - {name: "SAD, N_ep = 64", method: SAD, set: {data.episodes_per_action: 64}}
+  - {name: SAD+, method: SAD, use: plus}                    # with the settings of a recipe
+  - {name: "SAD+, 1 layer", method: SAD, use: plus, set: {model.layers: 1}}
+  - {method: SAD, grid: {data.trust_horizon: [3, 7], model.heads: [1, 2]}}   # every combination
 """
 
 import itertools
@@ -19,13 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from sad_hpc.experiment.config import Section
 from sad_hpc.experiment.methods import METHODS
 
 MAX_ROWS = 10_000
 """Each is a training: more of them are a mistake."""
 
 NAME = re.compile(r"(?P<method>[^,+]+)(?P<recipe>\+?)(?:,(?P<words>[A-Za-z0-9 _.,*=()+-]+))?")
-"""Of a row: a method, a plus where it is a recipe, and words that tell it from others."""
+"""Of a row: a method, a plus where it has a recipe, and words that tell it from others."""
 
 SYMBOLS = {
     "data.queries_per_task": "K",
@@ -35,97 +37,142 @@ SYMBOLS = {
 }
 """What a key is called in names; others by their last part."""
 
+Settings = Mapping[str, Any]
+"""Values by dotted key."""
 
-@dataclass(frozen=True)
-class Variant:
-    """A method with other settings."""
+
+class RowConfig(Section):
+    """An entry of `rows`.  A word stands for the method of this name."""
 
     method: str
-    values: Mapping[str, Any]
-    """By dotted key."""
+    name: str | None = None
+    """In tables; the method's by default.  Grids name their rows themselves."""
+    use: str | None = None
+    """The recipe whose settings the row has."""
+    set: dict[str, Any] = {}
+    """Settings by dotted key, which replace those of the recipe."""
+    grid: dict[str, list[Any]] = {}
+    """Values by dotted key: every combination is a row."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_word(cls, given: Any) -> Any:
+        return {"method": given} if isinstance(given, str) else given
+
+    @model_serializer(mode="wrap")
+    def _shortest(self, serialize: SerializerFunctionWrapHandler) -> Any:
+        """Serialize as it would be written: without defaults, a bare method as a word."""
+        given = {key: value for key, value in serialize(self).items() if value not in (None, {})}
+        return self.method if list(given) == ["method"] else given
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with settings that differ from the experiment's."""
+
+    method: str
+    settings: Settings
+
+
+def rows_of(given: Sequence[RowConfig], recipes: Mapping[str, Settings]) -> dict[str, Row]:
+    """Return all rows by name, in their order.
+
+    Args:
+        given: the entries of `rows`.
+        recipes: named settings.
+
+    Raises:
+        ValueError: an entry cannot be used, or two rows would have the same files.
+    """
+    rows: dict[str, Row] = {}
+    for entry in given:
+        made = _grid_rows(entry) if entry.grid else [_single_row(entry, recipes)]
+        for name, row in made:
+            if name in rows:
+                raise ValueError(f"rows repeat {name!r}")
+            rows[name] = row
+        if len(rows) > MAX_ROWS:
+            raise ValueError(f"rows: {len(rows):,} are too many for one table")
+    check_distinct(list(rows))
+    return rows
+
+
+def _single_row(entry: RowConfig, recipes: Mapping[str, Settings]) -> tuple[str, Row]:
+    _check_method(entry.method)
+    if entry.use is not None and entry.use not in recipes:
+        valid = ", ".join(recipes) or "there are none"
+        raise ValueError(f"rows: unknown recipe {entry.use!r}; valid: {valid}")
+    settings = {**recipes.get(entry.use or "", {}), **entry.set}
+    name = entry.name or entry.method
+    if name == entry.method:
+        if settings:
+            raise ValueError(
+                f"rows: {name} has settings of its own: give it a name, such as '{name}+' or "
+                f"'{name}, words'"
+            )
+        return name, Row(entry.method, {})
+    _check_name(name, entry.method)
+    if not settings:
+        raise ValueError(f"rows: {name}: no setting differs; add `set` or `use`")
+    return name, Row(entry.method, settings)
+
+
+def _grid_rows(entry: RowConfig) -> list[tuple[str, Row]]:
+    _check_method(entry.method)
+    if entry.name or entry.use or entry.set:
+        raise ValueError("rows: an entry with `grid` has no `name`, `use` or `set`")
+    if (count := math.prod(map(len, entry.grid.values()))) > MAX_ROWS:
+        raise ValueError(f"grid: {count:,} rows are too many for one table; at most {MAX_ROWS:,}")
+    for key, values in entry.grid.items():
+        _check_values(key, values)
+    points = [
+        dict(zip(entry.grid, values, strict=True))
+        for values in itertools.product(*entry.grid.values())
+    ]
+    return [(point_name(entry.method, point), Row(entry.method, point)) for point in points]
+
+
+def grid_keys(given: Sequence[RowConfig]) -> list[str]:
+    """Return the dotted keys of the first grid; none without a grid."""
+    return next((list(entry.grid) for entry in given if entry.grid), [])
 
 
 def method_of(row: str) -> str | None:
-    """The method that a row's name begins with; None of other names, as of reference policies."""
+    """Return the method that a row's name begins with, or None for other names."""
     found = NAME.fullmatch(row)
     return found["method"] if found and found["method"] in METHODS else None
 
 
 def is_recipe(row: str) -> bool:
-    """Whether a row is a recipe or one of its variants, such as `SAD+` and `SAD+, history`."""
+    """Return whether a row's name has a plus, such as `SAD+` and `SAD+, history`."""
     found = NAME.fullmatch(row)
     return found is not None and method_of(row) is not None and bool(found["recipe"])
 
 
 def symbol(key: str) -> str:
-    """What a key is called in names of rows and on axes."""
+    """Return what a key is called in names of rows and on axes."""
     return SYMBOLS.get(key, key.rpartition(".")[2])
 
 
-def named_variant(name: str, values: Mapping[str, Any], recipe: Mapping[str, Any]) -> Variant:
-    """The variant of a config's `variants` section; its name begins with its method's.
-
-    Args:
-        name: `METHOD, words`, or `METHOD+` with or without words for the recipe's rows.
-        values: by dotted key.
-        recipe: further values of a row whose method is followed by a plus.
-
-    Raises:
-        ValueError: its name cannot be used, or it changes nothing.
-    """
-    method, found = method_of(name), NAME.fullmatch(name)
-    words = found["words"] if found else None
-    if method is None or name == method or (words is not None and not words.strip()):
-        raise ValueError(
-            f"{name!r} is no name for a variant: begin with a method, then a plus, or a comma and "
-            "letters, digits, blanks and _.,*=()+-, or both, as in 'SAD+', 'SAD, N_ep = 64' and "
-            f"'SAD+, history'; methods: {', '.join(METHODS)}"
-        )
-    if is_recipe(name):
-        values = {**recipe, **values}
-    if not values:
-        raise ValueError(f"{name}: no setting differs")
-    return Variant(method, values)
-
-
-def sweep_variants(
-    sweep: Mapping[str, Sequence[Any]], methods: Sequence[str]
-) -> dict[str, Variant]:
-    """Every combination of a sweep's values for every method, by names such as `SAD, N = 7`.
-
-    Raises:
-        ValueError: there are too many, or a key's values cannot be swept.
-    """
-    if (rows := math.prod(map(len, [methods, *sweep.values()]))) > MAX_ROWS:
-        raise ValueError(f"sweep: {rows:,} rows are too many for one table; at most {MAX_ROWS:,}")
-    for key, values in sweep.items():
-        _check_swept(key, values)
-    found = {}
-    for method, values in itertools.product(methods, itertools.product(*sweep.values())):
-        point = dict(zip(sweep, values, strict=True))
-        found[point_name(method, point)] = Variant(method, point)
-    return found
-
-
-def point_name(method: str, point: Mapping[str, Any]) -> str:
-    """Return the name of a sweep's row, such as `SAD, N = 7`."""
+def point_name(method: str, point: Settings) -> str:
+    """Return the name of a grid's row, such as `SAD, N = 7`."""
     settings = ", ".join(f"{symbol(key)} = {value}" for key, value in point.items())
     return f"{method}, {settings}"
 
 
 def slug(row: str) -> str:
-    """A row's name in names of files: a method's own, `sad_n_ep_64`, or `sad_plus_history`."""
+    """Return a row's name for files: a method's own, `sad_n_ep_64`, or `sad_plus_history`."""
     if row in METHODS:
         return METHODS[row].slug
     name = METHODS[method].slug + row[len(method) :] if (method := method_of(row)) else row
     words = name.lower().replace("*", " star ").replace("= -", "= minus ")
-    if is_recipe(row):  # a plus elsewhere is no word: files of such rows keep their names
+    if is_recipe(row):  # a plus elsewhere is no word
         words = words.replace("+", " plus ", 1)
     return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 
 def check_distinct(rows: Sequence[str]) -> None:
-    """Names of rows must differ, also as names of files.
+    """Check that names of rows differ as names of files.
 
     Raises:
         ValueError: two of them do not.
@@ -137,10 +184,26 @@ def check_distinct(rows: Sequence[str]) -> None:
         seen[slug(row)] = row
 
 
-def _check_swept(key: str, values: Sequence[Any]) -> None:
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise ValueError(f"rows: unknown method {method!r}; valid: {', '.join(METHODS)}")
+
+
+def _check_name(name: str, method: str) -> None:
+    found = NAME.fullmatch(name)
+    words = found["words"] if found else None
+    if method_of(name) != method or (words is not None and not words.strip()):
+        raise ValueError(
+            f"{name!r} is no name for a row of {method}: begin with the method, then a plus, or a "
+            "comma and letters, digits, blanks and _.,*=()+-, or both, as in 'SAD+', "
+            "'SAD, N_ep = 64' and 'SAD+, history'"
+        )
+
+
+def _check_values(key: str, values: Sequence[Any]) -> None:
     if not values:
-        raise ValueError(f"sweep: {key} has no values")
+        raise ValueError(f"grid: {key} has no values")
     if any(isinstance(value, list | dict) for value in values):
-        raise ValueError(f"sweep: values of {key} must be numbers, words or null")
+        raise ValueError(f"grid: values of {key} must be numbers, words or null")
     if len(set(map(repr, values))) < len(values):
-        raise ValueError(f"sweep: {key} repeats a value: {values}")
+        raise ValueError(f"grid: {key} repeats a value: {values}")

@@ -195,7 +195,7 @@ class Run:
 
     def with_datasets(self) -> list["Run"]:
         """The runs of all rows, one for each distinct dataset."""
-        runs = [self.of_row(row)[0] for row in self.experiment.rows]
+        runs = [self.of_row(row)[0] for row in self.experiment.by_row]
         return list({run.data().path: run for run in runs}.values())
 
     @property

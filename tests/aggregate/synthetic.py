@@ -19,7 +19,7 @@ def make_run(folder: Path, methods=METHODS, seeds=(0, 1, 2), name="synthetic", *
         "name": name,
         "task": {"family": "darkroom"},
         "data": {"tasks": 24010, "trust_horizon": 7},
-        "methods": list(methods),
+        "rows": list(methods),
         "seeds": list(seeds),
         "pretrain": {"epochs": 3},
         **others,

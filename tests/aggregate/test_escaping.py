@@ -141,7 +141,7 @@ def test_a_table_is_read_back_from_csv(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    run = make_run(folder, methods=["SAD", "DPT"], seeds=[0])
+    run = make_run(folder, rows=["SAD", "DPT"], seeds=[0])
     fill(run)
     return aggregate(run, folder / "results")
 

@@ -10,7 +10,7 @@ from tests.conftest import TINY
 
 
 def test_all_labels_of_the_oracle_are_right(tiny_run: Run):
-    experiment = load_experiment(TINY, ["methods=[SAD,DPT,DPT*]"])
+    experiment = load_experiment(TINY, ["rows=[SAD,DPT,DPT*]"])
     table = label_table(Run(experiment, tiny_run.runs)).set_index("row")
     assert table["label_accuracy"]["DPT*"] == 1 > table["label_accuracy"]["SAD"]
 

@@ -16,7 +16,7 @@ from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.storage.run import Run
 
-from .synthetic import fill, make_run
+from .synthetic import METHODS, fill, make_run
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-TRIAL = {"methods": ["SAD"], "seeds": [0], "pretrain": {"epochs": 1}, "evaluate": {"tasks": 10}}
+TRIAL = {"rows": ["SAD"], "seeds": [0], "pretrain": {"epochs": 1}, "evaluate": {"tasks": 10}}
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -79,7 +79,7 @@ def test_a_trial_launch_leaves_results_and_run_alone(
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"methods": ["SAD", "DPT"]}, "without DPT*"),
+        ({"rows": ["SAD", "DPT"]}, "without DPT*"),
         ({"seeds": [0, 1]}, "without seeds 2"),
         ({"seeds": [3]}, "without seeds 0, 1, 2"),
         ({"data": {"trust_horizon": 9}}, "data.trust_horizon: 7 -> 9"),
@@ -102,7 +102,7 @@ def test_other_settings_are_refused(
     [
         {},
         {"seeds": [2, 1, 0, 5]},
-        {"variants": {"SAD, wide": {"model.heads": 1}}},
+        {"rows": [*METHODS, {"name": "SAD, wide", "method": "SAD", "set": {"model.heads": 1}}]},
         {"pretrain": {"log_seconds": 5.0, "checkpoint_minutes": 1.0}},  # cannot change a result
         {"name": "other", "seeds": [7]},
     ],
@@ -114,15 +114,15 @@ def test_more_rows_and_seeds_are_allowed(
 
 
 def test_a_setting_of_a_method_that_the_tables_lack_is_free(run: Run, tmp_path: Path) -> None:
-    methods = [*run.experiment.methods, "DIT"]
-    other = changed(run, methods=methods, dit={"weight": 7.0})
+    methods = [*run.experiment.by_row, "DIT"]
+    other = changed(run, rows=methods, dit={"weight": 7.0})
     check_overwrite(other.experiment, tmp_path / "results")
 
 
 def test_aggregate_refuses_before_it_writes_and_replaces_on_request(
     run: Run, tmp_path: Path
 ) -> None:
-    smaller = changed(run, methods=["SAD"], seeds=[0])
+    smaller = changed(run, rows=["SAD"], seeds=[0])
     before = contents(tmp_path / "results")
     with pytest.raises(SadError, match="holds 8 results that the new tables would drop"):
         aggregate(smaller, tmp_path / "results")

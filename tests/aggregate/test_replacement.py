@@ -98,7 +98,7 @@ def test_what_a_link_leads_to_is_replaced(tmp_path: Path):
 
 
 def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    runs = [make_run(tmp_path / side, methods=["SAD"], seeds=[n]) for n, side in enumerate("ab")]
+    runs = [make_run(tmp_path / side, rows=["SAD"], seeds=[n]) for n, side in enumerate("ab")]
     for run in runs:
         fill(run)
     results = tmp_path / "results"
@@ -118,7 +118,7 @@ def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_launch_makes_what_was_deleted_again(tmp_path: Path, capsys):
-    run = make_run(tmp_path, methods=["SAD"], seeds=[0])
+    run = make_run(tmp_path, rows=["SAD"], seeds=[0])
     fill(run)
     for folder in (run.data(), run.checkpoint("SAD", 0), run.evaluation("SAD", 0)):
         folder.prepare({})

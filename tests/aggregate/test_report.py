@@ -37,7 +37,7 @@ def add_experiment(folder: Path, name: str, missing=()) -> Path:
 
 def add_bandit(folder: Path) -> Path:
     """SAD loses 0.1 a pull, DPT 0.4, over 2 seeds and 5 pulls."""
-    run = make_run(folder, methods=["SAD", "DPT"], seeds=(0, 1), name="gaussian_bandit")
+    run = make_run(folder, rows=["SAD", "DPT"], seeds=(0, 1), name="gaussian_bandit")
     for method, seed in run.experiment.elements:
         lost = np.full((8, 5), {"SAD": 0.1, "DPT": 0.4}[method])
         write_result(

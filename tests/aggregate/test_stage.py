@@ -207,7 +207,7 @@ def test_every_panel_shows_every_method_in_its_color(run, tmp_path, name, n_pane
     assert min(image.shape[:2]) > 300
     above_legend = image[: int(0.85 * len(image))]
     for panel in np.array_split(above_legend, n_panels, axis=1):
-        for method in run.experiment.methods:
+        for method in run.experiment.by_row:
             assert _share_of_color(panel, COLORS[method]) > 2e-4, method
 
 

@@ -133,7 +133,7 @@ def test_summary_has_known_numbers(tmp_path):
     table = summary_table("darkroom", "Darkroom", make_series(_read(run)))
     assert tuple(table.columns) == COLUMNS
     assert list(table["row"].unique()) == ["DPT", "DPT*", "SAD", "optimal", "random"]
-    for method in run.experiment.methods:
+    for method in run.experiment.by_row:
         expected = np.mean([level(method, seed) for seed in range(4)])
         for mode, subset, offset in [
             ("offline", "all", 0),

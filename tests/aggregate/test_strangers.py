@@ -26,7 +26,7 @@ from .synthetic import fill, make_run
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    run = make_run(folder, methods=["SAD", "DPT"], seeds=[0])
+    run = make_run(folder, rows=["SAD", "DPT"], seeds=[0])
     fill(run)
     return aggregate(run, folder / "results")
 

@@ -27,7 +27,7 @@ data:
   block_tasks: 10
   trust_horizon: 2
   return_threshold: null
-methods: [SAD]
+rows: [SAD]
 pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}
 evaluate: {tasks: 12}
 """

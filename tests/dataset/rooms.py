@@ -22,7 +22,7 @@ ROOM = {"family": "darkroom", "size": 3, "horizon": 9, "train_goals": 6}
 
 def room_run(folder: Path, **data: Any) -> Run:
     """A run of six rooms for training."""
-    mapping = {"name": "rooms", "task": ROOM, "methods": ["SAD", "AD"], "evaluate": {"tasks": 2}}
+    mapping = {"name": "rooms", "task": ROOM, "rows": ["SAD", "AD"], "evaluate": {"tasks": 2}}
     mapping["data"] = {"tasks": 9, "block_tasks": 4, "trust_horizon": 3} | data
     mapping["pretrain"] = {"epochs": 1, "holdout_tasks": 2, "batch_size": 4}
     return Run(parse_experiment(mapping, "test"), folder)

@@ -56,7 +56,7 @@ def run_of(name: str, folder: Path, **more: Any) -> Run:
     data: dict[str, Any] = {"tasks": 20, "block_tasks": 6, "trust_horizon": 3}
     data |= {"return_threshold": None, "source_steps": 30 if name == "histories" else 0}
     experiment: dict[str, Any] = {"name": f"{name}.1", "task": TASKS[name], "data": data}
-    experiment |= {"methods": ["SAD"], "evaluate": {"tasks": 2}} | more
+    experiment |= {"rows": ["SAD"], "evaluate": {"tasks": 2}} | more
     few = {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}
     return Run(parse_experiment(experiment | {"pretrain": few}, "test"), folder / "runs")
 
@@ -141,7 +141,8 @@ def test_an_episode_ends_where_it_says_so_and_where_another_one_begins() -> None
 
 
 def test_a_split_and_a_row_are_chosen(tmp_path: Path, home: Path) -> None:
-    run = run_of("darkroom", tmp_path, variants={"SAD, more": {"data.tasks": 40}})
+    more = {"name": "SAD, more", "method": "SAD", "set": {"data.tasks": 40}}
+    run = run_of("darkroom", tmp_path, rows=["SAD", more])
     own, _ = run.of_row("SAD, more")
     collect(own)
     export = ["export", str(run.path), "--minari", str(tmp_path / "shared"), "--split", "test"]

@@ -114,7 +114,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
 def test_a_family_knows_its_training_tasks(name: str) -> None:
-    config = {"name": "x", "task": TASKS[name], "methods": ["SAD"], "evaluate": {"tasks": 2}}
+    config = {"name": "x", "task": TASKS[name], "rows": ["SAD"], "evaluate": {"tasks": 2}}
     config["data"] = {"tasks": 20, "trust_horizon": 3}
     config["pretrain"] = {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}
     family = make_family(parse_experiment(config, "test").task)

@@ -325,14 +325,15 @@ def test_the_size_of_chunks_changes_nothing_offline(trained: Run):
 
 
 def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run):
-    variants = {
+    settings = {
         "SAD, memory": {"evaluate.memory": "history"},
         "SAD, episodes": {"evaluate.context": "episodes"},
     }
-    values = trained.experiment.model_dump(mode="json") | {"variants": variants}
+    others = [{"name": name, "method": "SAD", "set": each} for name, each in settings.items()]
+    values = trained.experiment.model_dump(mode="json") | {"rows": ["SAD", *others]}
     run = Run(parse_experiment(values, "test"), trained.runs)
     found = {}
-    for row in ("SAD", *variants):
+    for row in ("SAD", *settings):
         own, method = run.of_row(row)
         assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
         evaluate(own, method, 0)
@@ -361,7 +362,8 @@ def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained
 
 def modes_beside(trained: Run, changes: dict[str, Any]) -> list[dict[str, ModeResult]]:
     """What SAD's weights come to in an evaluation as it is, and in one with changes."""
-    values = trained.experiment.model_dump(mode="json") | {"variants": {"SAD, changed": changes}}
+    rows = ["SAD", {"name": "SAD, changed", "method": "SAD", "set": changes}]
+    values = trained.experiment.model_dump(mode="json") | {"rows": rows}
     run = Run(parse_experiment(values, "test"), trained.runs)
     found = []
     for name in ("SAD", "SAD, changed"):

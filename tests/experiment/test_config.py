@@ -47,7 +47,7 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
     data, pretrain, model = experiment.data, experiment.source.pretrain, experiment.source.model
     found = (experiment.task.horizon, data.trust_horizon, data.tasks, pretrain.epochs)
     assert found == PAPER[name]
-    assert set(experiment.methods) == {"AD", "DPT", "DIT", "DPT*", "SAD"}
+    assert set(experiment.by_row) == {"AD", "DPT", "DIT", "DPT*", "SAD"}
     assert (model.layers, model.heads, model.embedding, model.dropout) == (3, 3, 32, 0.1)
     assert (pretrain.learning_rate, experiment.source.dit.weight) == (0.001, 500)
     assert len(experiment.seeds) == 4
@@ -63,7 +63,7 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
         ("pretrain.epoch=3", ["pretrain.epoch", "epochs"]),
         ("optimiser.lr=1", ["optimiser", "valid keys", "pretrain"]),
         ("task.goal=1", ["task.goal", "train_goals"]),
-        ("methods=[SAD, BC]", ["BC", "SAD", "DPT*"]),
+        ("rows=[SAD, BC]", ["BC", "SAD", "DPT*"]),
         ("task.family=maze", ["maze", "darkroom"]),
         ("task.horizon=0", ["task.horizon", "1"]),
         ("data.trust_horizon=0", ["data.trust_horizon", "1"]),
@@ -138,18 +138,19 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def test_a_base_is_the_file_with_what_differs(tmp_path: Path):
-    written(tmp_path, "tiny.yaml", TINY.read_text() + "variants: {'SAD, x': {model.heads: 1}}\n")
+    row = "{name: 'SAD, x', method: SAD, set: {model.heads: 1}}"
+    own = re.sub("^rows: .*", f"rows: [SAD, DPT, {row}]", TINY.read_text(), flags=re.M)
+    written(tmp_path, "tiny.yaml", own)
     written(tmp_path, "inner/more.yaml", "base: ../tiny.yaml\nmodel: {heads: 2}\nseeds: [5]\n")
     path = written(tmp_path, "last.yaml", "base: inner/more.yaml\nname: last\nmodel: {layers: 1}\n")
-    row = "variants={'SAD, x': {model.heads: 1}}"
-    given = ["name=last", "model.heads=2", "model.layers=1", "seeds=[5]", row]
+    given = ["name=last", "model.heads=2", "model.layers=1", "seeds=[5]", f"rows=[SAD, DPT, {row}]"]
     assert load_experiment(path) == load_experiment(TINY, given)
     assert load_experiment(path, ["model.heads=3"]).model.heads == 3
-    written(tmp_path, "inner/more.yaml", "base: ../tiny.yaml\nvariants: {}\n")
+    written(tmp_path, "inner/more.yaml", "base: ../tiny.yaml\nrows: [SAD, DPT]\n")
     assert load_experiment(path, ["name=tiny"]) == load_experiment(TINY, ["model.layers=1"])
-    other = "variants: {'DPT, y': {model.heads: 2}}"
+    other = "rows: [DPT, {name: 'DPT, y', method: DPT, set: {model.heads: 2}}]"
     written(tmp_path, "inner/more.yaml", f"base: ../tiny.yaml\n{other}\n")
-    assert list(load_experiment(path).rows) == ["SAD", "DPT", "DPT, y"]
+    assert list(load_experiment(path).by_row) == ["DPT", "DPT, y"]
 
 
 @pytest.mark.parametrize("key", ["base", "pretrained"])
@@ -283,7 +284,7 @@ def stage_signatures(*overrides: str) -> tuple[str, str, str]:
         ("pretrain.checkpoint_minutes=1.0", (False, False, False)),
         ("evaluate.batch_size=7", (False, False, False)),
         ("seeds=[0]", (False, False, False)),
-        ("methods=[SAD]", (False, False, False)),
+        ("rows=[SAD]", (False, False, False)),
     ],
 )
 def test_a_signature_changes_with_what_changes_the_result(override: str, changed: tuple):

@@ -1,4 +1,4 @@
-"""Rows of a table with other settings: variants and sweeps."""
+"""Rows of a table: methods with other settings, and grids of settings."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.experiment.rows import is_recipe, method_of, slug, sweep_variants
+from sad_hpc.experiment.rows import is_recipe, method_of, rows_of, slug
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
@@ -31,8 +31,22 @@ from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 from tests.conftest import ROOT, TINY
 
 MANY = "data.episodes_per_action"
-VARIANT = f"variants={{'SAD, N_ep = 4': {{{MANY}: 4}}}}"
-SWEEP = "sweep={data.trust_horizon: [2, 3], model.heads: [1, 3]}"
+VARIANT = f"rows=[SAD, DPT, {{name: 'SAD, N_ep = 4', method: SAD, set: {{{MANY}: 4}}}}]"
+
+
+def grid(values: dict[str, list[object]], *methods: str) -> str:
+    """An override by which the rows are grids of methods."""
+    return f"rows={json.dumps([{'method': method, 'grid': values} for method in methods])}"
+
+
+HEADS = {"data.trust_horizon": [2, 3], "model.heads": [1, 3]}
+SWEEP = grid(HEADS, "SAD")
+
+
+def row(name: str, settings: str, method: str = "SAD", more: str = "") -> str:
+    """An override by which the rows are SAD, DPT and one more."""
+    own = f"{{name: '{name}', method: {method}, set: {settings}{more}}}"
+    return f"rows=[SAD, DPT, {own}]"
 
 
 def test_a_variant_is_the_experiment_with_its_settings():
@@ -50,30 +64,34 @@ def test_a_variant_is_the_experiment_with_its_settings():
 
 
 def test_rows_with_a_plus_have_the_settings_of_the_recipe():
-    recipe = "recipe={pretrain.repeated_contexts: 0.5, model.layers: 2}"
-    rows = "variants={SAD+: {}, 'SAD+, deep': {model.layers: 4}, 'SAD, deep': {model.layers: 4}}"
+    recipe = "recipes={plus: {pretrain.repeated_contexts: 0.5, model.layers: 2}}"
+    deep = "{name: 'SAD+, deep', method: SAD, use: plus, set: {model.layers: 4}}"
+    plain = "{name: 'SAD, deep', method: SAD, set: {model.layers: 4}}"
+    rows = f"rows=[SAD, {{name: SAD+, method: SAD, use: plus}}, {deep}, {plain}]"
     whole = load_experiment(TINY, [rows, recipe])
     found = {}
-    for row in list(whole.rows)[-3:]:
-        own, method = whole.of_row(row)
-        found[row] = method, own.pretrain.repeated_contexts, own.model.layers
+    for name in list(whole.by_row)[-3:]:
+        own, method = whole.of_row(name)
+        found[name] = method, own.pretrain.repeated_contexts, own.model.layers
     assert found == {
         "SAD+": ("SAD", 0.5, 2),
         "SAD+, deep": ("SAD", 0.5, 4),
         "SAD, deep": ("SAD", 0.0, 4),
     }
-    assert [slug(row) for row in found] == ["sad_plus", "sad_plus_deep", "sad_deep"]
+    assert [slug(name) for name in found] == ["sad_plus", "sad_plus_deep", "sad_deep"]
     assert slug("DPT*+") == "dpt_star_plus"
     alone = load_experiment(TINY, ["pretrain.repeated_contexts=0.5", "model.layers=2"])
     own, method = whole.of_row("SAD+")
     assert own.evaluate_signature(method, 0) == alone.evaluate_signature("SAD", 0)
     with pytest.raises(ConfigError, match="no setting differs"):
-        load_experiment(TINY, ["variants={SAD+: {}}"])
+        load_experiment(TINY, ["rows=[{name: SAD+, method: SAD}]"])
+    with pytest.raises(ConfigError, match="unknown recipe 'minus'; valid: plus"):
+        load_experiment(TINY, [recipe, "rows=[{name: SAD+, method: SAD, use: minus}]"])
 
 
 def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
-    with pytest.raises(ConfigError, match="AD and DIT learn from whole episodes"):
-        load_experiment(TINY, ["methods=[AD, DIT]", "pretrain.repeated_contexts=0.5"])
+    with pytest.raises(ConfigError, match="AD learns from whole episodes"):
+        load_experiment(TINY, ["rows=[AD, DIT]", "pretrain.repeated_contexts=0.5"])
     with pytest.raises(ConfigError, match="noise"):
         load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["pretrain.repeated_contexts=0.5"])
     with pytest.raises(ConfigError, match="repeated_rewards=9 does nothing"):
@@ -81,8 +99,8 @@ def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
 
 
 def test_a_sweep_is_every_combination_of_every_method():
-    swept = load_experiment(TINY, [SWEEP])
-    assert list(swept.rows) == [
+    swept = load_experiment(TINY, [grid(HEADS, "SAD", "DPT")])
+    assert list(swept.by_row) == [
         f"{method}, N = {n}, heads = {heads}"
         for method in ("SAD", "DPT")
         for n in (2, 3)
@@ -120,18 +138,20 @@ def test_rows_with_other_numbers_of_tasks_have_the_same_first_test_tasks(config:
 def test_a_sweeps_points_are_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[object] = []
 
-    def counted(sweep, methods):
-        calls.append(sweep)
-        return sweep_variants(sweep, methods)
+    def counted(given, recipes):
+        calls.append(given)
+        return rows_of(given, recipes)
 
-    monkeypatch.setattr("sad_hpc.experiment.experiment.sweep_variants", counted)
-    points = f"sweep={{data.trust_horizon: {list(range(1, 101))}}}"
-    graph(Run(load_experiment(TINY, [points, "methods=[SAD]", "seeds=[0]"]), tmp_path))
-    assert len(calls) <= 2
+    monkeypatch.setattr("sad_hpc.experiment.experiment.rows_of", counted)
+    points = grid({"data.trust_horizon": list(range(1, 101))}, "SAD")
+    run = Run(load_experiment(TINY, [points, "seeds=[0]"]), tmp_path)
+    graph(run)
+    # Once for the experiment, and once for the one row of each point.
+    assert sum(len(run.experiment.rows[0].grid) == len(each[0].grid) for each in calls) <= 2
 
 
 def test_shared_stages_are_one_step(tmp_path: Path):
-    run = Run(load_experiment(TINY, [SWEEP, "methods=[SAD]", "seeds=[0]"]), tmp_path)
+    run = Run(load_experiment(TINY, [SWEEP, "seeds=[0]"]), tmp_path)
     steps = graph(run)
     stages = [step.stage for step in steps]
     assert [stages.count(stage) for stage in ("collect", "pretrain", "evaluate")] == [2, 4, 4]
@@ -141,15 +161,15 @@ def test_shared_stages_are_one_step(tmp_path: Path):
         assert StageJob.of(run, step, tmp_path)._step() == step
     arrays = {batch.name: batch.elements for batch in batches(steps)}
     assert arrays == {"collect": 2, "pretrain-sad-seed0": 4, "evaluate": 4, "aggregate": None}
-    equal = "sweep={data.episodes_per_action: [1]}"
+    equal = grid({"data.episodes_per_action": [1]}, "SAD", "DPT")
     assert len(graph(Run(load_experiment(TINY, [equal]), tmp_path))) == len(
         graph(Run(load_experiment(TINY), tmp_path))
     )
 
 
-def test_the_other_experiments_variants_are_evaluated():
+def test_the_other_experiments_rows_are_evaluated():
     folder = ROOT / "tests/configs"
-    variant = "variants={'SAD, small': {model.heads: 1}}"
+    variant = "rows=[SAD, {name: 'SAD, small', method: SAD, set: {model.heads: 1}}]"
     gaussian = load_experiment(folder / "tiny_gaussian.yaml", [variant])
     bernoulli = load_experiment(folder / "tiny_bernoulli.yaml", [f"pretrained.{variant}"])
     own, method = bernoulli.of_row("SAD, small")
@@ -159,29 +179,25 @@ def test_the_other_experiments_variants_are_evaluated():
     assert own.evaluate_signature(method, 0) != trained.evaluate_signature(method, 0)
     assert bernoulli.elements == gaussian.elements
     graph(Run(bernoulli, Path("runs")))
-    for override in (
-        "variants={'SAD, small': {model.heads: 2}}",
-        "sweep={model.heads: [2]}",
-        "sweep={}",
-    ):
-        swept = ["pretrained.sweep={model.heads: [1, 3]}"] if "sweep" in override else []
-        with pytest.raises(ConfigError, match="leave variants and sweep to it"):
-            load_experiment(folder / "tiny_bernoulli.yaml", [*swept, override])
+    for own in (row("SAD, small", "{model.heads: 2}"), grid({"model.heads": [2]}, "SAD")):
+        with pytest.raises(ConfigError, match="leave `rows` to it"):
+            load_experiment(folder / "tiny_bernoulli.yaml", [own])
 
 
 def test_rows_that_differ_in_what_a_model_is_shown_share_one_training(tmp_path: Path):
-    shown = "{'SAD, memory': {evaluate.memory: history}, 'SAD, e': {evaluate.context: episodes}}"
-    overrides = [f"variants={shown}", "methods=[SAD]", "seeds=[0]"]
+    memory = "{name: 'SAD, memory', method: SAD, set: {evaluate.memory: history}}"
+    episodes = "{name: 'SAD, e', method: SAD, set: {evaluate.context: episodes}}"
+    overrides = [f"rows=[SAD, {memory}, {episodes}]", "seeds=[0]"]
     run = Run(load_experiment(TINY, overrides), tmp_path)
     steps = graph(run)
     stages = [step.stage for step in steps]
     assert [stages.count(stage) for stage in ("collect", "pretrain", "evaluate")] == [1, 1, 3]
-    for row, (memory, context) in {
+    for name, (memory, context) in {
         "SAD": ("episode", "transitions"),
         "SAD, memory": ("history", "transitions"),
         "SAD, e": ("episode", "episodes"),
     }.items():
-        settings = run.of_row(row)[0].experiment.evaluate
+        settings = run.of_row(name)[0].experiment.evaluate
         assert (settings.memory, settings.context) == (memory, context)
 
 
@@ -190,8 +206,8 @@ def test_other_tasks_weights_are_shown_what_the_rows_say(tmp_path: Path):
     (tmp_path / "others.yaml").write_text(
         f"base: {TINY}\npretrained: {TINY}\nname: others\ndata: {{seed: 7}}\n"
     )
-    row = "pretrained.variants={'SAD, memory': {evaluate.memory: history}}"
-    overrides = [row, "evaluate.online_episodes=5"]
+    memory = row("SAD, memory", "{evaluate.memory: history}")
+    overrides = [f"pretrained.{memory}", "evaluate.online_episodes=5"]
     own, _ = load_experiment(tmp_path / "others.yaml", overrides).of_row("SAD, memory")
     assert (own.evaluate.memory, own.evaluate.online_episodes) == ("history", 5)
     assert own.source.evaluate.online_episodes != 5
@@ -214,7 +230,7 @@ def test_bandits_have_one_kind_of_context(setting: str):
     ],
 )
 def test_a_recipe_is_a_variant_with_a_short_name(name: str, method: str, files: str):
-    experiment = load_experiment(TINY, [f"variants={{'{name}': {{model.heads: 1}}}}"])
+    experiment = load_experiment(TINY, [row(name, "{model.heads: 1}", method)])
     own, found = experiment.of_row(name)
     assert (found, own.model.heads, slug(name)) == (method, 1, files)
     assert (method_of(name), is_recipe(name)) == (method, True)
@@ -236,34 +252,36 @@ def test_other_names_are_no_recipes():
     ("override", "said"),
     [
         *(
-            (f"variants={{'{name}': {{model.heads: 1}}}}", "no name for a variant")
+            (row(name, "{model.heads: 1}"), "no name for a row")
             for name in (
-                *("SAD", "random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, "),
+                *("random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, ", "DPT, x"),
                 *("ABC+", "+", "SAD++", "SAD +", "SAD+,", "SAD+ x", "SAD+, a/b"),
             )
         ),
-        ("variants={'SAD, x': {task.size: 4}}", "task.size"),
-        ("variants={'SAD, x': {data.seed: 4}}", "data.seed"),
-        ("variants={'SAD, x': {evaluate.seed: 4}}", "evaluate.seed.*of evaluate: memory, context"),
-        ("variants={'SAD, x': {seeds: [1]}}", "seeds"),
-        ("variants={'SAD, x': {data.tasks: 30}}", "exceeds the"),
-        ("variants={'SAD, x': {}}", "no setting differs"),
-        ("variants={'SAD, x': {model.haeds: 1}}", "did you mean 'heads'"),
-        ("variants={'SAD, x': {model.heads: 0}}", "model.heads"),
-        ("variants={'SAD, x': {pretrain.holdout_tasks: 100000}}", "holdout_tasks"),
-        ("variants={'SAD, x y': {model.heads: 1}, 'SAD, x_y': {model.heads: 2}}", "same files"),
-        ("variants={'SAD, .': {model.heads: 1}}", "same files"),
-        ("variants={'SAD, x': {pretrain.log_seconds: 1.0}}", "cannot change a result"),
-        ("sweep={model.heads: []}", "no values"),
-        ("sweep={model.heads: [1, 1]}", "repeats"),
+        (row("SAD", "{model.heads: 1}"), "give it a name"),
+        ("rows=[SAD, SAD]", "repeat 'SAD'"),
+        ("rows=[BC]", "unknown method 'BC'; valid: AD, DPT"),
+        ("rows=[{name: SAD}]", "rows.0.method"),
+        (row("SAD, x", "{task.size: 4}"), "task.size"),
+        (row("SAD, x", "{data.seed: 4}"), "data.seed"),
+        (row("SAD, x", "{evaluate.seed: 4}"), "evaluate.seed.*of evaluate: memory, context"),
+        (row("SAD, x", "{seeds: [1]}"), "seeds"),
+        (row("SAD, x", "{data.tasks: 30}"), "exceeds the"),
+        (row("SAD, x", "{}"), "no setting differs"),
+        (row("SAD, x", "{model.haeds: 1}"), "did you mean 'heads'"),
+        (row("SAD, x", "{model.heads: 0}"), "model.heads"),
+        (row("SAD, x", "{pretrain.holdout_tasks: 100000}"), "holdout_tasks"),
+        (row("SAD, .", "{model.heads: 1}"), "same files"),
+        (row("SAD, x", "{pretrain.log_seconds: 1.0}"), "cannot change a result"),
+        (row("SAD, x", "{model.heads: 1}", more=", grid: {model.layers: [1]}"), "has no `name`"),
+        (grid({"model.heads": []}, "SAD"), "no values"),
+        (grid({"model.heads": [1, 1]}, "SAD"), "repeats"),
         (
-            f"sweep={{model.heads: {list(range(1, 80))}, model.layers: {list(range(1, 80))}}}",
-            "12,482 rows are too many",
+            grid({"model.heads": list(range(1, 80)), "model.layers": list(range(1, 180))}, "SAD"),
+            "14,141 rows are too many",
         ),
-        ("sweep={heads: [1]}", "'heads'"),
-        ("sweep={data.behavior_policy: [uniform]}", "behavior_policy"),
-        ("sweep={model.heads: [[1], [2]]}", "numbers, words or null"),
-        ("sweep={data.trust_horizon: [3, auto]}", "valid integer, not 'auto'"),
+        (grid({"model.heads": [[1], [2]]}, "SAD"), "numbers, words or null"),
+        (grid({"data.trust_horizon": [3, "auto"]}, "SAD"), "valid integer, not 'auto'"),
     ],
 )
 def test_impossible_rows_are_refused(override: str, said: str):
@@ -274,7 +292,8 @@ def test_impossible_rows_are_refused(override: str, said: str):
 def table_of(folder: Path, *arguments: str) -> Path:
     """The results of an experiment that goes through its stages one after another."""
     folders = ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
-    settings = ["methods=[SAD]", "seeds=[0]", "pretrain.epochs=1", *arguments]
+    rows = [] if any(each.startswith("rows=") for each in arguments) else ["rows=[SAD]"]
+    settings = [*rows, "seeds=[0]", "pretrain.epochs=1", *arguments]
     for command in ("collect", "pretrain", "evaluate", "aggregate"):
         assert main([command, str(TINY), *settings, *folders]) == 0
     name = next((each[5:] for each in arguments if each.startswith("name=")), "tiny")
@@ -282,7 +301,7 @@ def table_of(folder: Path, *arguments: str) -> Path:
 
 
 def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path):
-    swept = table_of(tmp_path, f"sweep={{{MANY}: [1, 4]}}")
+    swept = table_of(tmp_path, grid({MANY: [1, 4]}, "SAD"))
     found = ResultsFolder(swept)
     points = sweep_table(found.results.rows.values(), [MANY], found.summary).set_index(MANY)
     assert list(points.index) == [1, 4] and (points["method"] == "SAD").all()
@@ -301,8 +320,8 @@ def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path)
     assert points["context_transitions"].tolist() == [9, 9]
 
 
-def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
-    folder = table_of(tmp_path, VARIANT)
+def test_settings_make_a_row_beside_the_methods(tmp_path: Path):
+    folder = table_of(tmp_path, VARIANT.replace("DPT, ", ""))
     rows = {"SAD", "SAD, N_ep = 4"}
     table = pd.read_csv(folder / "summary.csv").set_index(["row", "mode", "subset"])["mean"]
     references = {"Bayes-optimal", "optimal", "random"}
@@ -310,8 +329,8 @@ def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
     values = results.load(folder)
     assert set(values["row"]) == rows
     offline = values[values["mode"] == "offline"].groupby("row", observed=True)["value"].mean()
-    for row in rows:
-        assert offline[row] == pytest.approx(table[row, "offline", "all"])
+    for name in rows:
+        assert offline[name] == pytest.approx(table[name, "offline", "all"])
     assert offline.nunique() == 2
 
 
@@ -327,13 +346,13 @@ def test_a_variant_is_a_row_beside_the_methods(tmp_path: Path):
 def test_a_sweeps_figure_has_every_point(
     key: str, values: list[object], places: list[float], scale: str, monkeypatch: pytest.MonkeyPatch
 ):
-    experiment = load_experiment(TINY, [f"sweep={json.dumps({key: values})}", "methods=[SAD]"])
+    experiment = load_experiment(TINY, [grid({key: values}, "SAD")])
     summary = pd.DataFrame(
         {"row": row, "mode": "offline", "subset": "all", "metric": "return", "mean": number,
          "std": 0.1, "n_seeds": 2}
-        for number, row in enumerate(experiment.rows)
+        for number, row in enumerate(experiment.by_row)
     )  # fmt: skip
-    rows = [RowFacts(row, v.method, v.values) for row, v in experiment.rows.items()]
+    rows = [RowFacts(name, each.method, each.settings) for name, each in experiment.by_row.items()]
     table = sweep_table(rows, [key], summary)
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
@@ -348,7 +367,7 @@ def test_a_sweeps_figure_has_every_point(
 
 
 def test_a_broken_dataset_does_not_hold_other_rows_back(tmp_path: Path):
-    run = Run(load_experiment(TINY, [SWEEP, "methods=[SAD]", "seeds=[0]"]), tmp_path)
+    run = Run(load_experiment(TINY, [SWEEP, "seeds=[0]"]), tmp_path)
     ids, clauses = {}, {}
     for number, batch in enumerate(batches(graph(run))):
         clauses[batch.name] = dependency(batch, ids)
@@ -363,12 +382,12 @@ def test_status_and_scripts_name_the_rows(
 ):
     monkeypatch.setattr("shutil.which", lambda name: None)  # no Slurm
     folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    arguments = [str(TINY), SWEEP, "methods=[SAD]", "seeds=[0]", *folders]
+    arguments = [str(TINY), SWEEP, "seeds=[0]", *folders]
     assert main(["launch", *arguments, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("sad-hpc collect") == 1
     assert printed.count("--method 'SAD, N = 2, heads = 1' --seed 0") == 2
-    run = Run(load_experiment(TINY, arguments[1:4]), tmp_path / "runs")
+    run = Run(load_experiment(TINY, arguments[1:3]), tmp_path / "runs")
     run.prepare(["test"])
     assert main(["status", str(run.path)]) == 0
     assert capsys.readouterr().out.count("(SAD, N = 2, heads = 1)") == 3

@@ -16,7 +16,7 @@ EXPERIMENT = {
     "name": "made-up",
     "task": {"family": "darkroom", "size": 3, "horizon": 9, "train_goals": 6},
     "data": {"tasks": 900, "trust_horizon": 3},
-    "methods": ["SAD", "DPT*"],
+    "rows": ["SAD", "DPT*"],
     "seeds": [0, 1],
     "pretrain": {"epochs": 1, "holdout_tasks": 64},
     "evaluate": {"tasks": 4, "online_episodes": 2, "headline_episodes": 1},

@@ -70,7 +70,7 @@ def test_a_config_is_tried(tmp_path: Path) -> None:
 name: mine
 task: {family: gymnasium, env: CartPole-v1, horizon: 20, attributes: {gravity: {uniform: [5, 15]}}}
 data: {tasks: 7200, trust_horizon: 5}
-methods: [SAD]
+rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = doctor._config(config)
@@ -89,7 +89,7 @@ name: lake
 task: {family: gymnasium_table, env: FrozenLake-v1, states: [4, 4], horizon: 20, rewards: sparse,
        vary: {is_slippery: {choice: [true, false]}}, test_share: 0.5}
 data: {tasks: 8000, trust_horizon: 5}
-methods: [SAD]
+rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = doctor._config(config)
@@ -112,7 +112,7 @@ name: own
 task: {{family: gymnasium, env: "tests.tasks.own_environments:{name}-v0", horizon: 10,
        attributes: {{noise: {{uniform: [0, 1]}}}}}}
 data: {{tasks: 7200, trust_horizon: 5, return_threshold: null}}
-methods: [SAD]
+rows: [SAD]
 pretrain: {{epochs: 1}}
 """)
     return config
@@ -148,7 +148,7 @@ name: cliff
 task: {family: gymnasium_table, env: CliffWalking-v1, states: [4, 12], horizon: 20,
        vary: {is_slippery: {choice: [true, false]}}, test_share: 0.5}
 data: {tasks: 8000, trust_horizon: 5}
-methods: [SAD]
+rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = doctor._config(config)

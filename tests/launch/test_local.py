@@ -10,6 +10,7 @@ import pytest
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
@@ -176,8 +177,10 @@ def test_no_process_of_a_job_imports_from_the_working_directory(
 
 def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     """Linux allows 128 KiB for one argument."""
-    same = {"SAD," + 2**17 * "x": {"model.heads": run.experiment.model.heads}}
-    run = Run(run.experiment.model_copy(update={"variants": same}), run.runs)
+    heads = {"model.heads": run.experiment.model.heads}
+    same = RowConfig(method="SAD", name="SAD," + 2**17 * "x", set=heads)
+    rows = [*run.experiment.rows, same]
+    run = Run(run.experiment.model_copy(update={"rows": rows}), run.runs)
     complete(*graph(run)[1:])
     assert start(run) == 0
     assert calls(run)[0] == "collect ranks=2 threads=1"
@@ -209,10 +212,10 @@ def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
 def test_a_launch_that_nobody_listens_to_does_all_its_work(
     tmp_path: Path, stubs: None, ending: str
 ) -> None:
-    settings = "'methods=[SAD]' 'seeds=[0]' cluster.collect.ranks=1"
+    settings = "'rows=[SAD]' 'seeds=[0]' cluster.collect.ranks=1"
     folders = f"--runs {tmp_path} --results {tmp_path}/results"
     launch = f"{BIN}/sad-hpc launch {TINY} {settings} {folders}"
     subprocess.run(["bash", "-c", f"set -o pipefail; {launch} {ending}"], timeout=120)
-    run = Run(load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"]), tmp_path)
+    run = Run(load_experiment(TINY, ["rows=[SAD]", "seeds=[0]"]), tmp_path)
     assert [step.title for step in graph(run) if not step.complete] == []
     assert set(load_records(run)) == {step.title for step in graph(run)}

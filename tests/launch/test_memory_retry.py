@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 
 SAD_HPC = str(Path(sys.executable).parent / "sad-hpc")
 OVERRIDES = [
-    *("methods=[SAD]", "seeds=[0]", "pretrain.batch_size=8", "pretrain.epochs=10"),
+    *("rows=[SAD]", "seeds=[0]", "pretrain.batch_size=8", "pretrain.epochs=10"),
     *("pretrain.checkpoint_minutes=0.005", "pretrain.log_seconds=0.1"),
 ]
 

@@ -68,18 +68,21 @@ def test_jobs_that_wait_in_vain_are_replaced(run: Run) -> None:
     assert [step.stage for step in missing] == ["pretrain", "evaluate", "aggregate"]
 
 
+TWO_ROUNDS = ["SAD", {"name": "SAD, 2 rounds", "method": "SAD", "set": {"data.rounds": 2}}]
+
+
 def rounds(tmp_path: Path, **sections: object) -> Run:
     """Of an environment, whose labels can be distilled again."""
     task = {"family": "gymnasium", "env": "CartPole-v1", "horizon": 20}
     task["attributes"] = {"gravity": {"uniform": [5.0, 15.0]}}
     data = {"tasks": 400, "trust_horizon": 5, **sections.pop("data", {})}
-    mapping = {"name": "again", "task": task, "data": data, "methods": ["SAD"], "seeds": [0, 1]}
+    mapping = {"name": "again", "task": task, "data": data, "rows": ["SAD"], "seeds": [0, 1]}
     mapping |= {"pretrain": {"epochs": 1, "holdout_tasks": 50}, "evaluate": {"tasks": 20}}
     return Run(parse_experiment({**mapping, **sections}, "test"), tmp_path)
 
 
 def test_a_further_round_waits_for_the_model_before_it(tmp_path: Path) -> None:
-    run = rounds(tmp_path, variants={"SAD, 2 rounds": {"data.rounds": 2}})
+    run = rounds(tmp_path, rows=TWO_ROUNDS)
     planned, ids, clauses = batches(missing_steps(graph(run), ())), {}, {}
     for number, batch in enumerate(planned):
         clauses[batch.name] = dependency(batch, ids)
@@ -103,7 +106,7 @@ def test_what_no_row_shows_is_trained_for_the_next_round(tmp_path: Path) -> None
 def test_a_round_is_of_the_model_before_it(tmp_path: Path) -> None:
     """Another training of round 1 makes other data in round 2, and only there."""
     plain, longer = (
-        rounds(tmp_path, variants={"SAD, 2 rounds": {"data.rounds": 2}}, model={"layers": layers})
+        rounds(tmp_path, rows=TWO_ROUNDS, model={"layers": layers})
         for layers in (3, 4)
     )
     first, second = zip(

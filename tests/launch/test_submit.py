@@ -11,6 +11,7 @@ import pytest
 
 from sad_hpc.aggregate.origin import origin
 from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import run_tag
@@ -283,8 +284,9 @@ def test_arrays_are_no_larger_than_slurm_takes(
 
 
 def test_an_array_may_have_several_ranks_each(run: Run, slurm: FakeSlurm) -> None:
-    other = {"SAD, N = 5": {"data.trust_horizon": 5}}
-    run = Run(run.experiment.model_copy(update={"variants": other}), run.runs)
+    other = RowConfig(method="SAD", name="SAD, N = 5", set={"data.trust_horizon": 5})
+    rows = [*run.experiment.rows, other]
+    run = Run(run.experiment.model_copy(update={"rows": rows}), run.runs)
     assert submit(run, "collect.ranks=3") == 0
     ids = [load_records(run)[step.title].id for step in steps_of(run, "collect")]
     assert ids == ["100_0", "100_1"]

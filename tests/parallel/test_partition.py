@@ -20,7 +20,7 @@ from tests.network import INTERFACE, Network, joined
 pytestmark = [pytest.mark.faults, pytest.mark.stress]  # minutes, on clocks
 
 OVERRIDES = [
-    *("methods=[SAD]", "seeds=[0]", "pretrain.batch_size=8", "pretrain.epochs=10"),
+    *("rows=[SAD]", "seeds=[0]", "pretrain.batch_size=8", "pretrain.epochs=10"),
     *("pretrain.checkpoint_minutes=0.005", "pretrain.log_seconds=0.1"),
 ]
 SILENCE, RESENDS = 6, 4

@@ -281,7 +281,7 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
 def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
     ends, losses = [], []
     for weight in ("dit.weight=1.0", "dit.weight=500.0"):
-        overrides = (weight, "methods=[DIT]", "pretrain.epochs=1")
+        overrides = (weight, "rows=[DIT]", "pretrain.epochs=1")
         run = make_run(*overrides)
         train(run, *overrides, method="DIT")
         ends.append(weights(run, "DIT"))

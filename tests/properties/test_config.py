@@ -30,7 +30,7 @@ pytestmark = pytest.mark.faults
 
 TREE = yaml.safe_load(TINY.read_text())
 SECTIONS = [name for name in TREE if isinstance(TREE[name], dict)]
-KEYS = [f"{name}.{key}" for name in SECTIONS for key in TREE[name]] + ["name", "methods", "seeds"]
+KEYS = [f"{name}.{key}" for name in SECTIONS for key in TREE[name]] + ["name", "rows", "seeds"]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -120,7 +120,7 @@ def test_no_string_of_the_cluster_settings_reaches_a_shell(
     assert shell_lines(cluster, stage) == expected
 
 
-LISTS = ["methods", "seeds", "pretrain.trackers", "setup"]
+LISTS = ["rows", "seeds", "pretrain.trackers", "setup"]
 
 
 @given(st.sampled_from(LISTS), st.from_regex(r"[A-Za-z0-9*]{1,8}", fullmatch=True))

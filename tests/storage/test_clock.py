@@ -44,7 +44,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 """
 
 OVERRIDES = [
-    *("methods=[SAD]", "seeds=[0]", "pretrain.batch_size=4", "pretrain.epochs=40"),
+    *("rows=[SAD]", "seeds=[0]", "pretrain.batch_size=4", "pretrain.epochs=40"),
     *("pretrain.checkpoint_minutes=0.02", "pretrain.log_seconds=0.1"),
 ]
 

@@ -108,7 +108,7 @@ def test_tables_are_made_once_there_is_space(
     tiny_run: Run, small_disk: Disk, tmp_path: Path
 ) -> None:
     disk, resize = small_disk
-    experiment = load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"])
+    experiment = load_experiment(TINY, ["rows=[SAD]", "seeds=[0]"])
     run = with_data_of(tiny_run, Run(experiment, tmp_path / "runs"))
     pretrain(run, "SAD", 0)
     evaluate(run, "SAD", 0)

@@ -25,7 +25,7 @@ SAD_HPC = Path(sys.executable).parent / "sad-hpc"
 COLLECT = ["data.tasks=3000", "data.block_tasks=10"]
 # Between two ends of an epoch a training writes nothing but checkpoints.
 PRETRAIN = [
-    *("methods=[SAD]", "seeds=[0]", "data.tasks=9000", "data.block_tasks=900"),
+    *("rows=[SAD]", "seeds=[0]", "data.tasks=9000", "data.block_tasks=900"),
     *("pretrain.batch_size=4", "pretrain.epochs=1", "pretrain.log_seconds=1000"),
     "pretrain.checkpoint_minutes=0.005",
 ]

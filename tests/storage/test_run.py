@@ -140,7 +140,7 @@ RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n
 @settings(derandomize=True, deadline=None, database=None, max_examples=30)
 @given(st.data())
 def test_json_of_wrong_types_counts_as_absent(data: st.DataObject):
-    run = Run(load_experiment(TINY, ["methods=[SAD]", "seeds=[0]"]), Path(tempfile.mkdtemp()))
+    run = Run(load_experiment(TINY, ["rows=[SAD]", "seeds=[0]"]), Path(tempfile.mkdtemp()))
     step = graph(run)[0]
 
     def some(good: dict) -> object:

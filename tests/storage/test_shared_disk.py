@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults
 
 SAD_HPC = str(Path(sys.executable).parent / "sad-hpc")
 SOURCE = ROOT / "tests/shared_disk.c"
-OVERRIDES = ["methods=[SAD]", "seeds=[0]"]
+OVERRIDES = ["rows=[SAD]", "seeds=[0]"]
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_fewer_than_two_arms_are_refused():
         "name": "x",
         "task": {"family": "gaussian_bandit", "arms": 1},
         "data": {"tasks": 5000, "trust_horizon": 5},
-        "methods": ["SAD"],
+        "rows": ["SAD"],
         "pretrain": {"epochs": 1},
     }
     with pytest.raises(ConfigError, match=r"task\.arms.*2"):

@@ -19,7 +19,7 @@ CONFIG = {
         "attributes": {"luck": {"integers": [0, 199]}},
     },
     "data": {"tasks": 60, "block_tasks": 10, "trust_horizon": 2, "return_threshold": None},
-    "methods": ["SAD"],
+    "rows": ["SAD"],
     "pretrain": {"epochs": 1, "holdout_tasks": 4, "batch_size": 8},
     "evaluate": {"tasks": 12},
 }

@@ -27,7 +27,7 @@ task:
   horizon: 5
   attributes: {noise: {uniform: [0.5, 1.5]}}
 data: {tasks: 60, trust_horizon: 2}
-methods: [SAD]
+rows: [SAD]
 pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}
 evaluate: {tasks: 12}
 """
