@@ -248,7 +248,7 @@ def _import(options: argparse.Namespace) -> int:
 
     run = _load_run(options)
     name = import_contexts(options.minari, run.experiment, run.contexts)
-    print(f"{run.contexts / name}: collect with data.contexts={name}")
+    print(f"{run.contexts / name}: collect with data.imported_contexts={name}")
     return 0
 
 

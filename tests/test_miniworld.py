@@ -253,11 +253,11 @@ def recalled(walks: list[Context], generator: np.random.Generator) -> Context:
 
 
 @pytest.mark.parametrize(
-    "memory, after_reward",
-    [("episode", "drawn"), ("history", "drawn"), ("episode", "likeliest")],
+    "memory, greedy_after_reward",
+    [("episode", False), ("history", False), ("episode", True)],
 )
 @torch.no_grad()
-def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, after_reward: str):
+def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, greedy_after_reward: bool):
     """Offline: the dataset's context, greedy; online: each episode is the next one's context, or
     what is drawn of all episodes, and actions are drawn, always or until a reward is shown."""
     family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
@@ -270,7 +270,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, after_reward:
         headline_episodes=2,
         batch_size=5,
         memory=memory,
-        after_reward=after_reward,
+        greedy_after_reward=greedy_after_reward,
     )
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
@@ -306,7 +306,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, after_reward:
             context = walks[-1] if memory == "episode" else recalled(walks, generator)
         seen = context.rewards.sum(dim=1).numpy()
         assert (modes["online"].context_rewards[:, episode] == seen).all()
-        walks.append(play(context, False, (seen > 0) & (after_reward == "likeliest")))
+        walks.append(play(context, False, (seen > 0) & (greedy_after_reward)))
         returns = walks[-1].rewards.sum(dim=1).numpy()
         assert (modes["online"].values[:, episode] == returns).all()
     assert modes["offline"].values.any() and modes["online"].values.any()

@@ -137,7 +137,7 @@ class SplitCollector:
     def collect(self) -> None:
         """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
         start = time.perf_counter()
-        if self.split == "train" and self._data.contexts is not None and self.missing:
+        if self.split == "train" and self._data.imported_contexts is not None and self.missing:
             self._maker.imported = self._communicator.bcast(
                 self._contexts() if self._is_first else None
             )

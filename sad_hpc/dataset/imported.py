@@ -2,10 +2,10 @@
 
     runs/<experiment>/contexts/minari-<digest>/     shard-00000.h5 ... manifest.json
 
-A shard has the groups `context` and `tasks` of a block.  The name has the digest of them all, so
-that whoever names such contexts (`data.contexts`) says what is in them: other content has another
-name, and with it the dataset another signature.  Collecting reads a shard a block, and makes its
-labels; Minari is needed for importing alone.
+A shard has the groups `context` and `tasks` of a block.  The folder's name has the digest of all
+shards: a config that names it (`data.imported_contexts`) names their content, and other content
+gives the dataset another signature.  Collecting reads a shard a block, and makes its labels; Minari
+is needed for importing alone.
 """
 
 import tempfile
@@ -38,14 +38,14 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
         folder: of all imported contexts of the run.
 
     Returns:
-        the name that `data.contexts` takes.
+        the name that `data.imported_contexts` takes.
 
     Raises:
         SadError: see `LoggedTasks`; or there are too few tasks, or nothing can be written.
         ConfigError: other settings of `data` are against it.
     """
     family = make_family(experiment.task)
-    family.check_data(experiment.data.model_copy(update={"contexts": PREFIX}))
+    family.check_data(experiment.data.model_copy(update={"imported_contexts": PREFIX}))
     logged, manifest = LoggedTasks(source, family), _nothing_yet(experiment, family)
     if len(logged) < manifest.n_tasks:
         raise SadError(
@@ -69,7 +69,7 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
 
 @dataclass(frozen=True)
 class ImportedContexts:
-    """The contexts that `data.contexts` names, block by block."""
+    """The contexts that `data.imported_contexts` names, block by block."""
 
     folder: Path
     manifest: Manifest
@@ -81,7 +81,7 @@ class ImportedContexts:
         Raises:
             SadError: they are missing, damaged, or of other tasks, T or blocks.
         """
-        path = folder / str(experiment.data.contexts)
+        path = folder / str(experiment.data.imported_contexts)
         wanted = _nothing_yet(experiment, make_family(experiment.task))
         try:
             manifest = Manifest.load(path)

@@ -219,9 +219,9 @@ def _minari_folder(folder: str) -> Iterator[None]:
 
 def _policy(data: DataConfig, split: str) -> str:
     """Who acts in the episodes."""
-    if data.contexts and split == "train":
+    if data.imported_contexts and split == "train":
         return "as logged"
-    if data.source_steps:
+    if data.q_learning_steps:
         return "tabular Q-learning"
     if data.context_policy == "drawn" and split == "train":
         return "random policies, one a task"

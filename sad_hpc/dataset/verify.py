@@ -106,7 +106,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     family, data = origin_of(manifest)
     # Stretches of a learning history, and what others have logged, go on from one episode to the
     # next without an end.
-    cut = bool(data.source_steps or (data.contexts and manifest.split == "train"))
+    cut = bool(data.q_learning_steps or (data.imported_contexts and manifest.split == "train"))
     faults: list[str] = []
     if not manifest.complete:
         faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}")

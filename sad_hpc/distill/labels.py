@@ -67,7 +67,7 @@ class LabelRule:
             return_threshold=data.return_threshold,
             random_ties=data.tie_break == "random",
             candidates=data.candidates,
-            best_episode=data.score == "best",
+            best_episode=data.score == "fastest",
         )
 
     @property

@@ -74,10 +74,10 @@ def drawn_contexts(
     """Contexts of both kinds, by their group."""
     tasks = (family, tables.mdps, mdp_of_task, draw.policy)
     context = sample_transitions(*tasks, draw.streams["context"])
-    if data.source_steps:
+    if data.q_learning_steps:
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning is for certain tables"
         episodes = sample_histories(
-            family, tables.mdps, mdp_of_task, draw.policy, data.source_steps, data.discount,
+            family, tables.mdps, mdp_of_task, draw.policy, data.q_learning_steps, data.discount,
             draw.streams["episodes"],
         )  # fmt: skip
     else:
@@ -95,7 +95,7 @@ def tabular_block(
     if given is None:
         tables, mdp_of_task = block_tables(family, split, draw)
         contexts = drawn_contexts(family, data, draw, tables, mdp_of_task)
-        spent = {"episodes": draw.count * data.source_steps} if data.source_steps else {}
+        spent = {"episodes": draw.count * data.q_learning_steps} if data.q_learning_steps else {}
     else:  # the same transitions in both groups: nobody can have logged Algorithm 1's
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}

@@ -76,7 +76,7 @@ def evaluate_poses(
     report(1)
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-        if settings.after_reward == "likeliest":
+        if settings.greedy_after_reward:
             logits = settled(logits, seen_online[-1] > 0)
         return sampled(logits, generator.random(len(logits)))
 

@@ -50,7 +50,7 @@ def evaluate_simulated(
         return acting(trained.model, context, read, settings.batch_size)
 
     def draw(logits: NDArray[np.float32]) -> NDArray[Any]:
-        drawn = settings.after_reward == "drawn"
+        drawn = not settings.greedy_after_reward
         return sample(logits if drawn else settled(logits, shown[-1] > 0))
 
     given = trained.shown(Context.of_group(columns, "context"))

@@ -35,7 +35,7 @@ def evaluate_tabular(
     logits = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
 
     def answer(context: Context) -> NDArray[np.float32]:
-        drawn = settings.after_reward == "drawn"
+        drawn = not settings.greedy_after_reward
         return logits(context) if drawn else settled(logits(context), context.rewarded > 0)
 
     offline = offline_returns(family, mdps, answer(context), generator)

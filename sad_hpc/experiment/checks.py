@@ -39,9 +39,9 @@ def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
 
 def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
     _check_data(experiment, where)
-    if experiment.evaluate.after_reward != "drawn" and not experiment.family.sparse_reward:
+    if experiment.evaluate.greedy_after_reward and not experiment.family.sparse_reward:
         raise ConfigError(
-            f"{where}: evaluate.after_reward=likeliest is for tasks with sparse rewards: "
+            f"{where}: evaluate.greedy_after_reward=true is for tasks with sparse rewards: "
             f"{experiment.family.name} has others; set it to drawn"
         )
     if experiment.pretrained is None:
@@ -112,14 +112,14 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
         family.check_data(data)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if data.score == "best" and not (family.sparse_reward and family.certain):
+    if data.score == "fastest" and not (family.sparse_reward and family.certain):
         raise ConfigError(
-            f"{where}: data.score=best is for sparse rewards and certain steps: the luckiest "
+            f"{where}: data.score=fastest is for sparse rewards and certain steps: the luckiest "
             f"rollout of {experiment.task.family} is not the best action's; use data.score=mean"
         )
-    if 0 < data.source_steps < experiment.task.horizon:
+    if 0 < data.q_learning_steps < experiment.task.horizon:
         raise ConfigError(
-            f"{where}: data.source_steps={data.source_steps} is less than "
+            f"{where}: data.q_learning_steps={data.q_learning_steps} is less than "
             f"task.horizon={experiment.task.horizon}"
         )
     for split in ("train", "test"):
@@ -178,17 +178,17 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
             f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
             f"pretrain.batch_size={experiment.pretrain.batch_size}"
         )
-    if experiment.pretrain.repeated_contexts:
+    if experiment.pretrain.resample_probability:
         _check_repetitions(experiment, method, where)
-    elif experiment.pretrain.repeated_rewards > 1:
+    elif experiment.pretrain.max_reward_weight > 1:
         raise ConfigError(
-            f"{where}: pretrain.repeated_rewards={experiment.pretrain.repeated_rewards:g} does "
-            "nothing where pretrain.repeated_contexts is 0: set both, or neither"
+            f"{where}: pretrain.max_reward_weight={experiment.pretrain.max_reward_weight:g} does "
+            "nothing where pretrain.resample_probability is 0: set both, or neither"
         )
 
 
 def _check_repetitions(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
-    setting = f"pretrain.repeated_contexts={experiment.pretrain.repeated_contexts}"
+    setting = f"pretrain.resample_probability={experiment.pretrain.resample_probability}"
     if not experiment.family.certain:
         raise ConfigError(
             f"{where}: {setting} would show the noise of {experiment.task.family} again as "

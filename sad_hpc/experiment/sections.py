@@ -21,7 +21,7 @@ class DataConfig(Section):
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
     episodes_per_action: int = row_setting(1, ge=1, le=10**12)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
-    score: Literal["mean", "best"] = row_setting("mean")
+    score: Literal["mean", "fastest"] = row_setting("mean")
     """Of an action's N_ep rollouts: the mean of their discounted returns, or the best.
 
     `best` is for tasks whose steps are certain and rewards sparse: with enough rollouts the label
@@ -45,10 +45,10 @@ class DataConfig(Section):
     context_policy: Literal["behavior", "drawn"] = row_setting("behavior")
     """Of bandits' training contexts: the behavior policy, or a random one drawn for each task (see
     `distill.bandits`).  Test contexts and labels are the behavior policy's in any case."""
-    source_steps: int = row_setting(0, ge=0, le=10**12)
+    q_learning_steps: int = row_setting(0, ge=0, le=10**12)
     """Steps of Q-learning in every task, of whose history `episodes` are T successive ones; 0: they
     are rollouts of the behavior policy."""
-    contexts: str | None = row_setting(None, pattern="^minari-[0-9a-f]{12}$", later=True)
+    imported_contexts: str | None = row_setting(None, pattern="^minari-[0-9a-f]{12}$", later=True)
     """The training tasks and their contexts, where `sad-hpc import` has them from somebody's logged
     episodes: it prints this name, which has a digest of them.  null: they are drawn."""
     block_tasks: int = Field(2048, ge=1)
@@ -63,7 +63,7 @@ class DataConfig(Section):
     @property
     def revision(self) -> int:
         """Raised where the same settings have come to mean other data, in every family."""
-        return 1 if self.source_steps else 0
+        return 1 if self.q_learning_steps else 0
 
 
 class ModelConfig(Section):
@@ -100,10 +100,10 @@ class PretrainConfig(Section):
     """auto: CUDA graphs take the steps on a GPU, and on a CPU in fp32 the compiled kernel, where
     they can; torch: neither does."""
     zero_stage: Literal[0, 1, 2] = 0
-    repeated_contexts: float = Field(0.0, ge=0, le=1)
+    resample_probability: float = Field(0.0, ge=0, le=1)
     """Probability that a context is trained on with repetitions (see `pretrain.repetition`), for
     methods with labels of their own and tasks whose steps and rewards are certain."""
-    repeated_rewards: float = later(1.0, ge=1, le=1e6)
+    max_reward_weight: float = later(1.0, ge=1, le=1e6)
     """In such a context rewarded transitions are favoured by a factor of its own, log-uniform from
     1 to this."""
     holdout_tasks: int = Field(1024, ge=1)
@@ -160,9 +160,9 @@ class EvaluateConfig(Section):
     temperature: float = row_setting(1.0, gt=0, later=True)
     """What the logits of an answer are divided by: below 1 online actions are drawn nearer to the
     likeliest one; the paper's are drawn at 1.  Offline the likeliest action stays the same."""
-    after_reward: Literal["drawn", "likeliest"] = row_setting("drawn", later=True)
-    """Online actions once the context shows a reward: drawn, as the paper's are, or the likeliest
-    ones.  Draws are what finds a first reward, and go on missing it where it is known."""
+    greedy_after_reward: bool = row_setting(False, later=True)
+    """Whether online actions are greedy once the context contains a reward.  The paper samples them
+    throughout: sampling finds a first reward, and keeps missing a goal that is known."""
     batch_size: int = transient(512, ge=1)
     """Sequences in one forward pass."""
 

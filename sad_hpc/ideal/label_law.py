@@ -88,7 +88,7 @@ def algorithm_5_law(
 ) -> NDArray[np.float64]:
     """(S, A): joint law of query state and action label for one of the MDPs.
 
-    Of N_ep > 1 episodes the fastest counts (`data.score: best`).
+    Of N_ep > 1 episodes the fastest counts (`data.score: fastest`).
     """
     law = hitting_step_law(mdps.outcomes.at(np.array(task)), policy, steps)
     if episodes > 1:

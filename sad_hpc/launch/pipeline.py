@@ -152,7 +152,7 @@ def _check_models(run: Run) -> None:
 def _check_contexts(run: Run) -> None:
     """Contexts of others that are still to be collected must have been imported."""
     for own in run.with_datasets():
-        if own.experiment.data.contexts is not None and own.data().done is None:
+        if own.experiment.data.imported_contexts is not None and own.data().done is None:
             from sad_hpc.dataset.imported import ImportedContexts  # a second, for Numba
 
             ImportedContexts.load(own.contexts, own.experiment)

@@ -92,13 +92,13 @@ class Examples:
             arrays["weights"] = dit.weight * importance(returns)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
         # By what law the tasks come that others have logged is not known.
-        if source.labels is not None and experiment.data.contexts is None:
+        if source.labels is not None and experiment.data.imported_contexts is None:
             last = {key: array[-holdout:] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)
         del arrays["parameters"]
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
-        repeated = experiment.pretrain.repeated_contexts, experiment.pretrain.repeated_rewards
+        repeated = experiment.pretrain.resample_probability, experiment.pretrain.max_reward_weight
         return cls(source, columns, holdout, stateless, repeated, ideal, family.n_actions)
 
     @property

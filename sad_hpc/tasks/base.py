@@ -70,11 +70,11 @@ class TaskFamily(ABC):
     label_groups: tuple[str, ...] = ("sad", "dpt", ORACLE)
     """HDF5 groups of labels; without the last one where nobody knows the optimal actions."""
     has_histories: bool = False
-    """Whether Q-learning can make histories of its tasks (`data.source_steps`)."""
+    """Whether Q-learning can make histories of its tasks (`data.q_learning_steps`)."""
     draws_policies: bool = False
     """Whether each context can have a random policy of its own (`data.context_policy: drawn`)."""
     takes_contexts: bool = False
-    """Whether others can have logged its contexts (`data.contexts`); see `stored_tasks`."""
+    """Whether contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
     follows_models: bool = False
     """Whether label rollouts can be those of a trained model (`data.rounds`)."""
     context_groups: tuple[str, ...] = ("context", "episodes")
@@ -96,21 +96,23 @@ class TaskFamily(ABC):
         Raises:
             ConfigError: the key, its value and the way out.
         """
-        if data.source_steps and not self.has_histories:
-            raise ConfigError("data.source_steps is for tabular task families")
+        if data.q_learning_steps and not self.has_histories:
+            raise ConfigError("data.q_learning_steps is for tabular task families")
         if data.context_policy != "behavior" and not self.draws_policies:
             raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
         if data.rounds > 1 and not self.follows_models:
             raise ConfigError(f"data.rounds={data.rounds} is for simulated task families")
-        if data.contexts is None:
+        if data.imported_contexts is None:
             return
         if not self.takes_contexts:
-            raise ConfigError("data.contexts is for tabular and simulated families, and bandits")
-        for key, usual in (("source_steps", 0), ("context_policy", "behavior")):
+            raise ConfigError(
+                "data.imported_contexts is for tabular and simulated families, and bandits"
+            )
+        for key, usual in (("q_learning_steps", 0), ("context_policy", "behavior")):
             if (value := getattr(data, key)) != usual:
                 raise ConfigError(
-                    f"data.{key}={value} says how contexts are drawn, but data.contexts are "
-                    f"logged ones: set it to {usual}, or data.contexts to null"
+                    f"data.{key}={value} says how contexts are drawn, but these are imported: set it "
+                    f"to {usual}, or data.imported_contexts to null"
                 )
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[Any]:

@@ -49,10 +49,10 @@ def candidates(
     """
     if not 0 < asked < 1:
         raise ConfigError(f"a consensus of {asked:g} is none: it must lie between 0 and 1")
-    if data.score == "best" and data.tie_break == "random":
+    if data.score == "fastest" and data.tie_break == "random":
         raise ConfigError(
-            "labels of data.score=best with data.tie_break=random may differ and both be right, so "
-            "that their consensus says nothing: use data.tie_break=lowest, or choose N by hand"
+            "labels of data.score=fastest with data.tie_break=random may differ and both be right: "
+            "their consensus has no meaning.  Use data.tie_break=lowest, or choose N by hand"
         )
     tried: list[Repeats] = []
     cheapest = np.inf

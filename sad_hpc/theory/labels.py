@@ -32,9 +32,9 @@ HORIZONS = 12
 """So many values of N, from 1 (a bandit's: 5) to the context's horizon (a bandit's: 4 times it)."""
 EPISODES = (1, 16, 256)
 """N_ep of episodic tasks."""
-RULES = (*(("mean", count) for count in EPISODES), *(("best", count) for count in EPISODES[1:]))
+RULES = (*(("mean", count) for count in EPISODES), *(("fastest", count) for count in EPISODES[1:]))
 """Score and N_ep, of episodic tasks; with N_ep = 1 the two scores are the same."""
-STYLES = {"mean": "-", "best": "--"}
+STYLES = {"mean": "-", "fastest": "--"}
 PANELS = {
     "right": "label accuracy",
     "labelled": "share of query states with a label",

@@ -50,9 +50,9 @@ def columns(run: Run, split: str) -> dict[str, Any]:
 def test_what_was_exported_comes_back_with_the_same_labels(name: str, tmp_path: Path) -> None:
     run, group = run_of(name, tmp_path), GROUPS.get(name, "episodes")
     collect(run)
-    own = with_data(run, tmp_path / "imported", source_steps=0)
+    own = with_data(run, tmp_path / "imported", q_learning_steps=0)
     contexts = import_contexts(exported(run, tmp_path), own.experiment, own.contexts)
-    own = with_data(own, own.runs, contexts=contexts)
+    own = with_data(own, own.runs, imported_contexts=contexts)
     collect(own)
     assert [fault for split in find_splits(own.path) for fault in verify(split).faults] == []
     before, after = columns(run, "train"), columns(own, "train")
@@ -82,7 +82,7 @@ def test_labels_are_of_the_tasks_that_were_logged(name: str, tmp_path: Path) -> 
     own = with_data(run, tmp_path / "imported", seed=0, tasks=40, **sure)
     drawn = with_data(own, tmp_path / "drawn")
     contexts = import_contexts(exported(run, tmp_path), own.experiment, own.contexts)
-    own = with_data(own, own.runs, contexts=contexts)
+    own = with_data(own, own.runs, imported_contexts=contexts)
     for each in (own, drawn):
         collect(each)
     found, logged_there = columns(own, "train"), columns(run, "train")
@@ -120,7 +120,7 @@ def test_any_number_of_ranks_makes_the_same_files_of_imported_contexts(
 def test_an_interrupted_collection_goes_on_to_the_same_files(tiny_run: Run, tmp_path: Path) -> None:
     own = with_data(tiny_run, tmp_path)
     contexts = import_contexts(exported(tiny_run, tmp_path), own.experiment, own.contexts)
-    own = with_data(own, tmp_path, contexts=contexts)
+    own = with_data(own, tmp_path, imported_contexts=contexts)
     collect(own)
     whole = files(own)
     (own.data().path / "train/shard-00000.h5").unlink()
@@ -137,7 +137,7 @@ def test_what_is_above_the_ideal_is_not_said_of_strangers_tasks(
 ) -> None:
     own = with_data(tiny_run, tmp_path)
     contexts = import_contexts(exported(tiny_run, tmp_path), own.experiment, own.contexts)
-    own = with_data(own, tmp_path, contexts=contexts)
+    own = with_data(own, tmp_path, imported_contexts=contexts)
     collect(own)
     assert Examples.load(tiny_run, "SAD", torch.device("cpu")).ideal is not None
     assert Examples.load(own, "SAD", torch.device("cpu")).ideal is None
@@ -147,7 +147,7 @@ def test_the_first_transitions_of_a_tasks_episodes_are_its_context(tmp_path: Pat
     run = room_run(tmp_path)
     episodes = rooms(run)
     contexts = import_contexts(logged(tmp_path / "m", episodes), run.experiment, run.contexts)
-    own = with_data(run, run.runs, contexts=contexts)
+    own = with_data(run, run.runs, imported_contexts=contexts)
     collect(own)
     found = columns(own, "train")
     for task in range(6):
@@ -174,7 +174,7 @@ def test_other_data_have_another_name_and_another_dataset(tmp_path: Path) -> Non
     ]
     assert names[0] == names[1] != names[2]
     assert sorted(path.name for path in run.contexts.iterdir()) == sorted(set(names))
-    experiments = [with_data(run, tmp_path, contexts=name).experiment for name in names]
+    experiments = [with_data(run, tmp_path, imported_contexts=name).experiment for name in names]
     signatures = [each.data_signature() for each in (*experiments, run.experiment)]
     assert len(set(signatures)) == 3
 
@@ -188,30 +188,31 @@ def test_contexts_that_are_missing_damaged_or_of_other_blocks_are_named(tmp_path
     run = room_run(tmp_path)
     contexts = import_contexts(logged(tmp_path / "m", rooms(run)), run.experiment, run.contexts)
     with pytest.raises(SadError, match=r"no imported contexts at .*: `sad-hpc import CONFIG"):
-        collect(with_data(run, tmp_path, contexts="minari-0123456789ab"))
-    command = ["launch", str(TINY), "--runs", str(tmp_path), "data.contexts=minari-0123456789ab"]
+        collect(with_data(run, tmp_path, imported_contexts="minari-0123456789ab"))
+    named = "data.imported_contexts=minari-0123456789ab"
+    command = ["launch", str(TINY), "--runs", str(tmp_path), named]
     assert main(command) == 1  # before any job has begun
     assert not (tmp_path / "tiny").exists()
     with pytest.raises(SadError, match=r"data.block_tasks: 4 -> 3.*import it again"):
-        collect(with_data(run, tmp_path, contexts=contexts, block_tasks=3))
+        collect(with_data(run, tmp_path, imported_contexts=contexts, block_tasks=3))
     # A folder that was renamed to what another config asks for.
     (run.contexts / contexts).rename(run.contexts / "minari-0123456789ab")
     with pytest.raises(SadError, match="other contexts than it says"):
-        collect(with_data(run, tmp_path, contexts="minari-0123456789ab"))
+        collect(with_data(run, tmp_path, imported_contexts="minari-0123456789ab"))
     (run.contexts / "minari-0123456789ab").rename(run.contexts / contexts)
     shard = run.contexts / contexts / "shard-00001.h5"
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     with pytest.raises(SadError, match=r"shard-00001.h5 is missing or damaged: remove"):
-        collect(with_data(run, tmp_path, contexts=contexts))
+        collect(with_data(run, tmp_path, imported_contexts=contexts))
 
 
 @pytest.mark.parametrize(
     "data, words",
     [
-        ({"source_steps": 30}, "data.source_steps=30 says how contexts are drawn"),
-        ({"contexts": "my-datasets"}, "data.contexts"),
+        ({"q_learning_steps": 30}, "data.q_learning_steps=30 says how contexts are drawn"),
+        ({"imported_contexts": "my-datasets"}, "data.imported_contexts"),
     ],
 )
 def test_settings_against_logged_contexts_are_named(data: dict[str, Any], words: str) -> None:
     with pytest.raises(SadError, match=words):
-        room_run(Path("runs"), **{"contexts": "minari-0123456789ab"} | data)
+        room_run(Path("runs"), **{"imported_contexts": "minari-0123456789ab"} | data)

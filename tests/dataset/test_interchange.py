@@ -54,7 +54,7 @@ SPACES = {
 def run_of(name: str, folder: Path, **more: Any) -> Run:
     """A run that has nothing yet, with small datasets of several blocks."""
     data: dict[str, Any] = {"tasks": 20, "block_tasks": 6, "trust_horizon": 3}
-    data |= {"return_threshold": None, "source_steps": 30 if name == "histories" else 0}
+    data |= {"return_threshold": None, "q_learning_steps": 30 if name == "histories" else 0}
     experiment: dict[str, Any] = {"name": f"{name}.1", "task": TASKS[name], "data": data}
     experiment |= {"rows": ["SAD"], "evaluate": {"tasks": 2}} | more
     few = {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}

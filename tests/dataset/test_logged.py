@@ -140,5 +140,5 @@ def test_minari_and_a_dataset_are_needed(
 
 def test_images_are_not_imported(tmp_path: Path) -> None:
     experiment = load_experiment(ROOT / "configs/miniworld.yaml")
-    with pytest.raises(SadError, match=r"data.contexts is for tabular and simulated families"):
+    with pytest.raises(SadError, match=r"data.imported_contexts is for tabular"):
         import_contexts(tmp_path, experiment, tmp_path)

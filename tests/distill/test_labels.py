@@ -42,7 +42,7 @@ def test_a_rule_says_what_the_config_says():
         "return_threshold": 0.2,
         "candidates": 7,
     }
-    data = DataConfig(tasks=2, **told, tie_break="random", score="best")
+    data = DataConfig(tasks=2, **told, tie_break="random", score="fastest")
     expected = LabelRule(**told, stop_at_reward=True, random_ties=True, best_episode=True)
     assert LabelRule.of(data, sparse_reward=True) == expected
     plain = LabelRule.of(DataConfig(tasks=2, **told), sparse_reward=False)

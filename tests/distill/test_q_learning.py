@@ -92,7 +92,7 @@ def test_a_stretch_goes_from_one_episode_into_the_next():
 
 
 def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
-    run = Run(load_experiment(TINY, ["data.source_steps=300"]), tmp_path)
+    run = Run(load_experiment(TINY, ["data.q_learning_steps=300"]), tmp_path)
     collect(run)
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
@@ -100,7 +100,8 @@ def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
     assert verify(folder).faults == []
     plain = load_experiment(TINY)
     assert plain.data_signature() != run.experiment.data_signature()
-    assert load_experiment(TINY, ["data.source_steps=0"]).data_signature() == plain.data_signature()
+    none = load_experiment(TINY, ["data.q_learning_steps=0"])
+    assert none.data_signature() == plain.data_signature()
 
 
 def test_only_a_reset_may_interrupt_a_history():
@@ -114,8 +115,12 @@ def test_only_a_reset_may_interrupt_a_history():
 
 @pytest.mark.parametrize(
     ("config", "steps", "said"),
-    [("tiny_gaussian", 100, "tabular"), ("tiny", 5, "task.horizon"), ("tiny", -1, "source_steps")],
+    [
+        ("tiny_gaussian", 100, "tabular"),
+        ("tiny", 5, "task.horizon"),
+        ("tiny", -1, "q_learning_steps"),
+    ],
 )
 def test_impossible_histories_are_refused(config: str, steps: int, said: str):
     with pytest.raises(ConfigError, match=said):
-        load_experiment(ROOT / f"tests/configs/{config}.yaml", [f"data.source_steps={steps}"])
+        load_experiment(ROOT / f"tests/configs/{config}.yaml", [f"data.q_learning_steps={steps}"])

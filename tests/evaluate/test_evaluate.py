@@ -387,7 +387,7 @@ def test_what_is_known_is_not_drawn():
 
 
 def test_until_a_first_reward_actions_are_drawn_as_ever(trained: Run):
-    usual, changed = modes_beside(trained, {"evaluate.after_reward": "likeliest"})
+    usual, changed = modes_beside(trained, {"evaluate.greedy_after_reward": True})
     assert (usual["offline"].values == changed["offline"].values).all()
     returns, others = usual["online"].values, changed["online"].values
     # An episode is the same if no context of its task has shown a reward so far.

@@ -113,8 +113,8 @@ def test_until_a_first_reward_actions_are_drawn_as_ever() -> None:
     family.sparse_reward = True
     model, columns = model_of(family), make_columns(family, 60, generator)
     found = []
-    for way in ("drawn", "likeliest"):
-        settings = EvaluateConfig(online_episodes=4, headline_episodes=2, after_reward=way)
+    for way in (False, True):
+        settings = EvaluateConfig(online_episodes=4, headline_episodes=2, greedy_after_reward=way)
         modes = evaluate_simulated(
             family,
             Trained(model, HORIZON),

@@ -104,8 +104,9 @@ def test_a_wrong_override_is_named_in_one_line(override: str, words: list[str]):
 
 
 def test_where_every_pull_is_rewarded_there_is_no_first_reward():
-    with pytest.raises(ConfigError, match=r"after_reward=likeliest .* gaussian_bandit has others"):
-        load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["evaluate.after_reward=likeliest"])
+    bandit, greedy = ROOT / "configs/gaussian_bandit.yaml", "evaluate.greedy_after_reward=true"
+    with pytest.raises(ConfigError, match=r"greedy_after_reward=true .* gaussian_bandit has others"):
+        load_experiment(bandit, [greedy])
 
 
 def test_an_empty_split_is_named():

@@ -64,7 +64,7 @@ def test_a_variant_is_the_experiment_with_its_settings():
 
 
 def test_rows_with_a_plus_have_the_settings_of_the_recipe():
-    recipe = "recipes={plus: {pretrain.repeated_contexts: 0.5, model.layers: 2}}"
+    recipe = "recipes={plus: {pretrain.resample_probability: 0.5, model.layers: 2}}"
     deep = "{name: 'SAD+, deep', method: SAD, use: plus, set: {model.layers: 4}}"
     plain = "{name: 'SAD, deep', method: SAD, set: {model.layers: 4}}"
     rows = f"rows=[SAD, {{name: SAD+, method: SAD, use: plus}}, {deep}, {plain}]"
@@ -72,7 +72,7 @@ def test_rows_with_a_plus_have_the_settings_of_the_recipe():
     found = {}
     for name in list(whole.by_row)[-3:]:
         own, method = whole.of_row(name)
-        found[name] = method, own.pretrain.repeated_contexts, own.model.layers
+        found[name] = method, own.pretrain.resample_probability, own.model.layers
     assert found == {
         "SAD+": ("SAD", 0.5, 2),
         "SAD+, deep": ("SAD", 0.5, 4),
@@ -80,7 +80,7 @@ def test_rows_with_a_plus_have_the_settings_of_the_recipe():
     }
     assert [slug(name) for name in found] == ["sad_plus", "sad_plus_deep", "sad_deep"]
     assert slug("DPT*+") == "dpt_star_plus"
-    alone = load_experiment(TINY, ["pretrain.repeated_contexts=0.5", "model.layers=2"])
+    alone = load_experiment(TINY, ["pretrain.resample_probability=0.5", "model.layers=2"])
     own, method = whole.of_row("SAD+")
     assert own.evaluate_signature(method, 0) == alone.evaluate_signature("SAD", 0)
     with pytest.raises(ConfigError, match="no setting differs"):
@@ -91,11 +91,12 @@ def test_rows_with_a_plus_have_the_settings_of_the_recipe():
 
 def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
     with pytest.raises(ConfigError, match="AD learns from whole episodes"):
-        load_experiment(TINY, ["rows=[AD, DIT]", "pretrain.repeated_contexts=0.5"])
+        load_experiment(TINY, ["rows=[AD, DIT]", "pretrain.resample_probability=0.5"])
     with pytest.raises(ConfigError, match="noise"):
-        load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["pretrain.repeated_contexts=0.5"])
-    with pytest.raises(ConfigError, match="repeated_rewards=9 does nothing"):
-        load_experiment(TINY, ["pretrain.repeated_rewards=9"])
+        bandit = ROOT / "configs/gaussian_bandit.yaml"
+        load_experiment(bandit, ["pretrain.resample_probability=0.5"])
+    with pytest.raises(ConfigError, match="max_reward_weight=9 does nothing"):
+        load_experiment(TINY, ["pretrain.max_reward_weight=9"])
 
 
 def test_a_sweep_is_every_combination_of_every_method():

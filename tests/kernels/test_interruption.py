@@ -41,7 +41,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ("config", "long"),
     [
         (DarkroomConfig(), {"episodes_per_action": YEARS}),
-        (DarkroomConfig(), {"source_steps": YEARS}),
+        (DarkroomConfig(), {"q_learning_steps": YEARS}),
         (MiniworldConfig(), {"episodes_per_action": YEARS}),
         (BernoulliBanditConfig(horizon=9), {"trust_horizon": YEARS}),
     ],

@@ -13,7 +13,7 @@ from sad_hpc.tasks.miniworld.family import MiniworldConfig
 from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 
 SIZES = {"tasks": 400, "trust_horizon": 5, "block_tasks": 100}
-DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, source_steps=300)
+DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, q_learning_steps=300)
 
 
 @pytest.mark.parametrize(

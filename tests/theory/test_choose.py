@@ -129,10 +129,10 @@ def test_a_consensus_that_is_none_is_refused(asked: float):
 
 def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
     with pytest.raises(ConfigError, match="score=best"):
-        candidates(*tiny("data.score=best", "data.tie_break=random"), 0.5)
-    assert candidates(*tiny("data.score=best"), 0.5, episodes=(1,))
+        candidates(*tiny("data.score=fastest", "data.tie_break=random"), 0.5)
+    assert candidates(*tiny("data.score=fastest"), 0.5, episodes=(1,))
 
 
 def test_the_luckiest_arm_is_not_the_best():
     with pytest.raises(ConfigError, match="sparse rewards"):
-        load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml", ["data.score=best"])
+        load_experiment(ROOT / "tests/configs/tiny_gaussian.yaml", ["data.score=fastest"])
