@@ -111,8 +111,8 @@ class TaskFamily(ABC):
         for key, usual in (("q_learning_steps", 0), ("context_policy", "behavior")):
             if (value := getattr(data, key)) != usual:
                 raise ConfigError(
-                    f"data.{key}={value} says how contexts are drawn, but these are imported: set it "
-                    f"to {usual}, or data.imported_contexts to null"
+                    f"data.{key}={value} says how contexts are drawn, but these are imported: set "
+                    f"it to {usual}, or data.imported_contexts to null"
                 )
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[Any]:
