@@ -1,9 +1,12 @@
 """The whole graph on this machine, with stand-ins for the stages."""
 
 import itertools
+import signal
+import socket
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,9 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.local import LocalRunner, jobs_at_once
+from sad_hpc.launch.local import LocalRunner, RunningStep, jobs_at_once
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.launch.records import load_records
+from sad_hpc.launch.records import JobRecord, load_records
 from sad_hpc.launch.status import show_status
 from sad_hpc.storage.run import Run, StageFolder
 from tests.conftest import TINY
@@ -181,6 +184,24 @@ def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     complete(*graph(run)[1:])
     assert start(run) == 0
     assert calls(run)[0] == "collect ranks=2 threads=1"
+
+
+def test_a_launch_that_is_interrupted_records_that(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.prepare(["test"])
+    step = steps_of(run, "collect")[0]
+    child = subprocess.Popen(["sleep", "600"])
+    job = types.SimpleNamespace(job_id=str(child.pid))
+    here = socket.gethostname()
+    record = JobRecord(job.job_id, "local", time.time(), str(run.path / "log"), here, 0)
+    runner = LocalRunner(run, load_cluster("local", []), run.path)
+    runner.running.append(RunningStep(step, job, record))
+    runner.end()
+    assert child.wait() == -signal.SIGKILL
+    assert show_status(run) == 1
+    shown = capsys.readouterr().out
+    assert "unfinished (its launch was interrupted)" in shown and "failed" not in shown
 
 
 def test_a_failing_rank_ends_the_others(
