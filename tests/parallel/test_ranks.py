@@ -191,6 +191,7 @@ STARTED = {
     "srun": ({"SLURM_NTASKS": "2"}, 2),
     "mpiexec, which starts its processes by srun": ({"SLURM_NTASKS": "1"}, 2),
     "mpiexec, on less than the whole job": ({"SLURM_NTASKS": "4"}, 2),
+    "mpiexec, within a process of Open MPI's": ({"OMPI_COMM_WORLD_SIZE": "3"}, 2),
 }
 
 
