@@ -4,7 +4,7 @@ The folder is what model hubs show as it is: `model.safetensors` with the weight
 with all that is needed to build the model and where it comes from, and a `README.md`.
 """
 
-import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,20 +14,23 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
+from torch import Tensor
 
 from sad_hpc.aggregate.markdown import markdown
 from sad_hpc.aggregate.origin import portable
-from sad_hpc.errors import CheckpointError, SadError
+from sad_hpc.errors import SadError
 from sad_hpc.evaluate.policy import answers, greedy, load_model, make_ready, sampled
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model import bins
-from sad_hpc.model.context import Context, Inputs
+from sad_hpc.model.context import Context
+from sad_hpc.model.finite import all_finite
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.storage.files import checksum, read_json, write_error, write_json
+from sad_hpc.policy_card import read_card
+from sad_hpc.storage import plain_json
+from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
 from sad_hpc.storage.provenance import provenance
-from sad_hpc.storage.run import Run
+from sad_hpc.storage.run import METRICS, Run, StageFolder
 from sad_hpc.tasks.base import make_family
 
 WEIGHTS, CARD, README = "model.safetensors", "config.json", "README.md"
@@ -59,7 +62,7 @@ class Policy:
         Raises:
             SadError: a part of the context is missing, of another shape or not finite.
         """
-        shown = self._context(context or {})
+        shown = self._context({} if context is None else context)
         asked = self._part("state", [state], (1, self._width))
         prefixes = np.full((1, 1), shown.actions.shape[1])
         logits = answers(self.model, shown, asked, prefixes, batch_size=1)[0]
@@ -94,9 +97,11 @@ class Policy:
         """A batch of one context."""
         inputs = self.model.inputs
         names = (*PARTS, "ends") if inputs.has_ends else PARTS
+        if not isinstance(given, Mapping):
+            raise SadError(f"a context is a dictionary of {', '.join(names)}, not {given!r:.40}")
         if given and not set(PARTS) <= set(given) <= set(names):
-            raise SadError(f"a context has {', '.join(names)}, not {', '.join(given)}")
-        length = len(np.asarray(given["rewards"])) if given else 0
+            raise SadError(f"a context has {', '.join(names)}, not {', '.join(map(str, given))}")
+        length = _numbers("rewards", given["rewards"]).size if given else 0
         action = () if inputs.components is None else (inputs.components,)
         shapes = {"states": (self._width,), "next_states": (self._width,), "actions": action}
         parts = {}
@@ -107,7 +112,7 @@ class Policy:
         return Context(**parts)
 
     def _part(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        array = np.asarray(value, np.float32)
+        array = _numbers(name, value)
         if array.shape != shape:
             beside = "" if name == "state" else f" beside {shape[0]} rewards"
             raise SadError(f"{name} has the shape {array.shape}, but should have {shape}{beside}")
@@ -118,6 +123,22 @@ class Policy:
             if not known.all():
                 raise SadError(f"actions are numbers below {self.model.inputs.n_actions}")
         return array
+
+
+def _numbers(name: str, value: Any) -> NDArray[np.float32]:
+    """A part of a context as an array.
+
+    Raises:
+        SadError: it holds something else than numbers, or lists of different lengths.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what is not finite in float32
+            array = np.asarray(value)
+            if array.dtype.kind not in "biuf" and array.size:
+                raise TypeError
+            return array.astype(np.float32)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise SadError(f"{name} is no array of numbers: {value!r:.40}") from None
 
 
 def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
@@ -133,7 +154,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
     model, trained = load_model(own, method, seed), own.experiment.source
     if model.images is not None:
         raise SadError(f"models of {trained.task.family} see images: there is no export of these")
-    metrics = _last_metrics(own.checkpoint(method, seed).path)
+    metrics = _last_metrics(own.checkpoint(method, seed))
     weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,39 +192,51 @@ def load_policy(folder: str | Path) -> Policy:
         SadError: the folder holds no such thing, or is damaged.
     """
     folder = Path(folder)
-    card = read_json(folder / CARD)
-    if not isinstance(card, dict) or card.get("library_name") != "sad_hpc":
-        raise SadError(
-            f"{folder} holds no policy (no {CARD} of sad_hpc); `sad-hpc export RUN --weights "
-            "FOLDER` makes one"
-        )
+    card, content = read_card(folder / CARD)
+    inputs = card.inputs.inputs
     try:
-        if checksum((folder / WEIGHTS).read_bytes()) != card["weights_checksum"]:
-            raise CheckpointError(f"{folder / WEIGHTS} is damaged: its checksum has changed")
-        inputs: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in card["inputs"].items()
-        }
-        model = Transformer(ModelConfig(**card["model"]), Inputs(**inputs))
-        weights = load_file(folder / WEIGHTS)
-        if set(weights) != {name for name, _ in model.named_parameters()}:
-            raise KeyError("the weights are of another model")
-        model.load_state_dict(weights, strict=False)  # what is no parameter is not stored
-        longest = int(card["longest_context"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        stored = read_whole(folder / WEIGHTS)
+        if checksum(stored) != card.weights_checksum:
+            raise ValueError(f"the checksum of {WEIGHTS} has changed")
+        weights = load(stored)
+        with torch.device("meta"):  # shapes, without memory
+            _check_weights(weights, Transformer(card.model, inputs))
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        reason = " ".join(f"{error.args[-1] if error.args else error!r}".split())
         raise SadError(f"{folder} cannot be loaded ({reason}): export it again") from error
+    model = Transformer(card.model, inputs)
+    model.load_state_dict(weights, strict=False)  # what is no parameter is not stored
     make_ready(model)
-    return Policy(model, longest, card)
+    return Policy(model, card.longest_context, content)
 
 
-def _last_metrics(checkpoint: Path) -> dict[str, float]:
-    """The last line of a training's metrics."""
+def _check_weights(weights: Mapping[str, Tensor], model: Transformer) -> None:
+    """Raises ValueError if weights are not those of a model, or are not finite."""
+    expected = {name: parameter.shape for name, parameter in model.named_parameters()}
+    if weights.keys() != expected.keys():
+        raise ValueError("the weights are of another model")
+    for name, weight in weights.items():
+        if weight.shape != expected[name] or weight.dtype != torch.float32:
+            raise ValueError(
+                f"{name} is {tuple(weight.shape)} {weight.dtype}, but the model of {CARD} has "
+                f"{tuple(expected[name])} {torch.float32}"
+            )
+    if not all_finite(weights.values()):
+        raise ValueError("the weights are not finite")
+
+
+def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
+    """The last line of a training's metrics; empty if there is none.
+
+    Raises:
+        SadError: the file was changed after the training.
+    """
+    checkpoint.check_records()
     try:
-        lines = (checkpoint / "metrics.jsonl").read_text().splitlines()
-    except OSError:
+        lines = read_whole(checkpoint.path / METRICS).splitlines()
+        return typed(dict[str, int | float], plain_json.parse(lines[-1])) or {}
+    except (OSError, ValueError, IndexError):
         return {}
-    return dict(json.loads(lines[-1])) if lines else {}
 
 
 def _readme(card: Mapping[str, Any], description: str) -> str:

@@ -1,15 +1,12 @@
 """Copies of all result files in a results folder, which is kept for good."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
-
 from sad_hpc.evaluate.result import Result
-from sad_hpc.evaluate.result_file import write_result
+from sad_hpc.evaluate.result_file import read_origin_of, write_result
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import slug
 
@@ -36,12 +33,7 @@ def copy_results(results: Sequence[Result], folder: Path) -> None:
                 references=own,
                 reference_context_rewards={name: counted[name] for name in counted if name in own},
             )
-        with h5py.File(result.path, "r") as file:
-            attributes = dict(file.attrs)
-            tasks = {name: array[()] for name, array in file["tasks"].items()}
-        for name in ("format_version", "digest"):  # of the file that is written
-            del attributes[name]
-        attributes["config"] = json.loads(attributes["config"])
+        attributes, tasks = read_origin_of(result)
         if result.method not in METHODS:  # the file itself knows its method alone
             attributes["row"] = result.method
         write_result(

@@ -1,16 +1,16 @@
 """What each row of the tables was trained on: label accuracy, and what labels cost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.dataset.verify import label_accuracy
+from sad_hpc.dataset.verify import label_accuracy, origin_of
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.base import make_family
 
 COLUMNS = (
     "method",
@@ -20,15 +20,15 @@ COLUMNS = (
 )
 
 
-def label_table(run: Run) -> pd.DataFrame:
-    """COLUMNS of each row whose dataset is there; transitions are means over training tasks, those
-    of labels for all labels of a task.
+def label_table(run: Run) -> tuple[pd.DataFrame, list[str]]:
+    """COLUMNS of each row whose dataset can be read, and a note that names the other rows.
 
-    A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
-    actions of the context itself: they cost nothing more, and have no accuracy here.
+    Transitions are means over training tasks, those of labels for all labels of a task.  A label
+    is right if it is an optimal action in its query state.  AD's and DIT's labels are actions of
+    the context itself: they cost nothing more, and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
-    rows = []
+    rows, unread = [], []
     for row in run.experiment.rows:
         own, method = run.of_row(row)
         trained = Run(own.experiment.source, run.runs)
@@ -36,9 +36,19 @@ def label_table(run: Run) -> pd.DataFrame:
             if (name := trained.data().path.name) not in datasets:
                 datasets[name] = _read(trained)
         except DatasetError:
+            unread.append(row)
             continue
         rows.append(_row(row, method, *datasets[name]))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(COLUMNS)), _notes(unread)
+
+
+def _notes(unread: Sequence[str]) -> list[str]:
+    if not unread:
+        return []
+    return [
+        f"No label accuracy of {', '.join(unread)}: the dataset is missing or damaged "
+        "(`sad-hpc verify RUN` names the file)."
+    ]
 
 
 def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -64,7 +74,7 @@ def label_cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
-    return manifest, label_accuracy(folder, manifest, make_family(run.experiment.task))
+    return manifest, label_accuracy(folder, manifest, *origin_of(manifest))
 
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:

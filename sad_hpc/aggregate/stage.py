@@ -150,7 +150,8 @@ def _write_results(
     write_json(folder / "provenance.json", source)
     write_table(folder / "summary.csv", summary)
     write_table(folder / "seeds.csv", seeds)
-    labels = _write_labels(run, folder, summary)
+    labels, label_notes = label_table(run)
+    _write_labels(run, folder, labels, summary)
     config = run.experiment.model_dump(mode="json")
     attributes = {"task_family": family, "config": config, "provenance": source}
     write_curves(folder / "summary.h5", series, training, attributes)
@@ -162,23 +163,22 @@ def _write_results(
     if training:
         trained_on = make_family(run.experiment.source.task).name
         draw_training(folder / "training.png", trained_on, training)
-    notes = [*gaps, *empty_notes(series), *_training_notes(present, training)]
+    notes = [*gaps, *empty_notes(series), *_training_notes(present, training), *label_notes]
     has_episodes = "episodes" in make_family(run.experiment.task).context_groups
     write_readme(folder, home, summary, labels, source, notes, has_episodes)
     # Last, with all that is there: what is deleted later is then missed, and made again.
     write_json(folder / "provenance.json", source | {"files": _sizes(folder)})
 
 
-def _write_labels(run: Run, folder: Path, summary: pd.DataFrame) -> pd.DataFrame:
+def _write_labels(run: Run, folder: Path, labels: pd.DataFrame, summary: pd.DataFrame) -> None:
     """The table of labels, also beside what a sweep's points have reached."""
-    labels, family = label_table(run), summary["task_family"].iloc[0]
+    family = summary["task_family"].iloc[0]
     if len(labels):
         write_table(folder / "labels.csv", labels)
     if keys := list(run.experiment.sweep):
         table = sweep_table(run.experiment, labels, summary)
         write_table(folder / "sweep.csv", table)
         draw_sweep(folder / "sweep.png", family, table, keys, summary)
-    return labels
 
 
 def _write_diagnosis(run: Run, folder: Path, read: Sequence[Result]) -> None:

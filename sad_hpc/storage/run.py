@@ -19,9 +19,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.config import differences
@@ -30,8 +32,11 @@ from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.storage.files import (
+    Moment,
+    checksum,
     file_size,
     read_json,
+    read_whole,
     sealed,
     typed,
     unsealed,
@@ -40,23 +45,43 @@ from sad_hpc.storage.files import (
 )
 from sad_hpc.storage.lock import HEARTBEAT, held
 from sad_hpc.storage.ownership import check_ownership
-from sad_hpc.storage.provenance import continued, provenance
+from sad_hpc.storage.provenance import continued, provenance, read_record
+
+METRICS = "metrics.jsonl"
+"""Of a training, one line an epoch."""
+RECORDS = ("config.json", "provenance.json")
+"""Small files of every stage folder."""
 
 
 @dataclass(frozen=True)
 class _Heartbeat:
     """progress.json."""
 
-    done: float
-    total: float
+    done: Annotated[float, Field(ge=0, le=1e15)]
+    total: Annotated[float, Field(ge=0, le=1e15)]
     unit: str
-    time: float
+    time: Moment
     host: str
-    pid: int
-    stopped: float = 0
+    pid: Annotated[int, Field(ge=0, lt=2**31)]
+    stopped: Moment = 0
     """When a signal ended the work after it; 0 if none has."""
     activity: str = ""
     """What keeps the count where it is, such as `compiling`."""
+
+
+@dataclass(frozen=True)
+class _Marker:
+    """What every done.json says; stages add details."""
+
+    finished: Moment
+    outputs: dict[str, int | None]
+    """Bytes by file name."""
+    checksums: dict[str, str] = field(default_factory=dict)
+    """Of small files by name; absent in the markers of earlier versions."""
+    checksum: str = ""
+    """Of weights."""
+    ranks: Annotated[int, Field(ge=1)] | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +123,7 @@ class StageFolder:
             )
         if self.done is None:
             path = self.path / "provenance.json"
-            record = typed(dict[str, Any], read_json(path))
-            write_json(path, continued(record, provenance()))
+            write_json(path, continued(read_record(path), provenance()))
 
     @property
     def done(self) -> dict[str, Any] | None:
@@ -107,23 +131,53 @@ class StageFolder:
         the stage is missing or has another size since."""
         stored = typed(dict[str, Any], read_json(self.path / "done.json"))
         try:
-            marker = unsealed(stored or {})
+            content = unsealed(stored or {})
         except ValueError:
             return None
-        sizes = marker["outputs"].items()
+        marker = typed(_Marker, content)
+        if marker is None:
+            return None
+        sizes = marker.outputs.items()
         intact = all(file_size(self.path / name) == size for name, size in sizes)
-        return marker if intact else None
+        return content if intact else None
 
-    def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
+    def complete(
+        self, outputs: Iterable[str] = (), records: Iterable[str] = (), **details: Any
+    ) -> None:
         """Marks the stage as complete.
 
         Args:
             outputs: names of the files that others will read, relative to the folder.
+            records: names of small files whose checksums the marker shall have, beside those of
+                `config.json` and `provenance.json`; see `check_records`.
             details: what else the marker shall say.
         """
         sizes = {name: file_size(self.path / name) for name in outputs}
-        marker = {"finished": time.time(), **details, "outputs": sizes}
+        contents = {name: self._content(name) for name in (*RECORDS, *records)}
+        checksums = {name: checksum(c) for name, c in contents.items() if c is not None}
+        marker = {"finished": time.time(), **details, "outputs": sizes, "checksums": checksums}
         write_json(self.path / "done.json", sealed(marker))
+
+    def check_records(self) -> None:
+        """Checks the small files whose numbers reach tables and cards against the marker.
+
+        Raises:
+            SadError: one was changed after the stage was complete.
+        """
+        for name, expected in (self.done or {}).get("checksums", {}).items():
+            content = self._content(name)
+            if content is not None and checksum(content) != expected:
+                raise SadError(
+                    f"{self.path / name} was changed after its stage was complete: restore it, or "
+                    f"remove {self.path} and launch again"
+                )
+
+    def _content(self, name: str) -> bytes | None:
+        """A file's bytes; None if it cannot be read."""
+        try:
+            return read_whole(self.path / name)
+        except OSError:
+            return None
 
     @property
     def progress(self) -> dict[str, Any] | None:

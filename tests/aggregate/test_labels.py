@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,25 @@ from tests.conftest import TINY
 
 def test_all_labels_of_the_oracle_are_right(tiny_run: Run):
     experiment = load_experiment(TINY, ["methods=[SAD,DPT,DPT*]"])
-    table = label_table(Run(experiment, tiny_run.runs)).set_index("method")
+    table = label_table(Run(experiment, tiny_run.runs))[0].set_index("method")
     assert table["label_accuracy"]["DPT*"] == 1 > table["label_accuracy"]["SAD"]
 
 
 def test_a_task_pays_for_all_of_its_labels(tiny_run: Run, tmp_path: Path):
     more = Run(load_experiment(TINY, ["data.queries_per_task=4"]), tmp_path)
     collect(more)
-    one, four = (label_table(run).set_index("method").loc["SAD"] for run in (tiny_run, more))
+    one, four = (label_table(run)[0].set_index("method").loc["SAD"] for run in (tiny_run, more))
     assert four["label_transitions"] == pytest.approx(4 * one["label_transitions"], rel=0.1)
     assert four["context_transitions"] == one["context_transitions"]
+
+
+def test_a_damaged_shard_is_noted(tiny_run: Run, tmp_path: Path):
+    run = Run(tiny_run.experiment, tmp_path)
+    shutil.copytree(tiny_run.data().path, run.data().path)
+    assert label_table(run)[1] == []
+    shard = run.data().path / "train/shard-00003.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    table, notes = label_table(run)
+    assert len(table) == 0 and len(notes) == 1
+    assert notes[0].startswith("No label accuracy of SAD, DPT: the dataset is missing or damaged")
+    assert str(tmp_path) not in notes[0]

@@ -258,3 +258,20 @@ def test_bandit_results_are_drawn_and_compared(tmp_path):
     assert better == pytest.approx(300, rel=1e-5)
     assert "Gaussian Bandits" in (folder / "README.md").read_text()
     assert "0.1200 ± 0.0000" in headline_table(folder)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "provenance.json", "config.json"])
+def test_numbers_that_were_edited_reach_no_table(run, tmp_path, name):
+    model = run.checkpoint("DPT", 1)
+    model.prepare({})
+    model.complete(records=["metrics.jsonl"])
+    path = model.path / name
+    path.write_text(path.read_text().replace("1", "2", 1) + " ")
+    with pytest.raises(SadError, match=f"{name} was changed after its stage was complete"):
+        aggregate(run, tmp_path / "results")
+    assert not (tmp_path / "results").exists() or not list((tmp_path / "results").glob("*/*"))
+
+
+def test_missing_labels_are_noted(run, tmp_path):
+    readme = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    assert "No label accuracy of SAD, DPT, DPT*: the dataset is missing or damaged" in readme
