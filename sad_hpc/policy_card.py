@@ -10,6 +10,9 @@ from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.storage.files import parse_json
 
+WEIGHTS, CARD = "model.safetensors", "config.json"
+"""Names in the folder."""
+
 Positive = Annotated[int, Field(ge=1, lt=2**31)]
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -112,9 +112,9 @@ def test_the_command_shown_trains_on_as_many_ranks(run, tmp_path):
 def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
     folder = run.checkpoint(*run.experiment.elements[0])
     folder.prepare({})
-    folder.complete(ranks=1, precision="bf16")
     record = read_json(folder.path / "provenance.json")
     write_json(folder.path / "provenance.json", record | {"gpu": "NVIDIA X"})
+    folder.complete(ranks=1, precision="bf16")
     page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
     assert "processors, NVIDIA X), 1 rank, bf16" in page
 
