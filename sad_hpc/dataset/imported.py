@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.dataset.layout import Column, faults, layout
+from sad_hpc.dataset.layout import Column, layout
 from sad_hpc.dataset.logged import LoggedTasks
 from sad_hpc.dataset.reader import read_shard
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
@@ -108,9 +108,7 @@ class ImportedContexts:
         """
         entry = self.manifest.shards[number]
         try:
-            arrays = read_shard(self.folder, self.manifest, entry, self.columns)
-            if wrong := faults(arrays, entry.rows, self.columns):
-                raise DatasetError(wrong[0])
+            arrays = read_shard(self.folder, self.manifest, entry, self.columns, self.columns)
         except DatasetError as error:
             path = self.folder / entry.name
             raise DatasetError(

@@ -85,10 +85,7 @@ def read_columns(
         if found >= total:
             break
         taken = slice(found, found + min(entry.rows, total - found))
-        arrays = read_shard(folder, manifest, entry, names)
-        if wrong := faults(arrays, entry.rows, columns or {}):
-            raise DatasetError(f"{folder / entry.name}: {wrong[0]}; {REMEDY}")
-        for name, part in arrays.items():
+        for name, part in read_shard(folder, manifest, entry, names, columns).items():
             if name not in whole:
                 whole[name] = _empty(folder, manifest, (total, *part.shape[1:]), part.dtype)
             if part.shape[1:] != whole[name].shape[1:]:
@@ -116,14 +113,26 @@ def _empty(
 
 
 def read_shard(
-    folder: Path, manifest: Manifest, entry: ShardEntry, names: Iterable[str] | None = None
+    folder: Path,
+    manifest: Manifest,
+    entry: ShardEntry,
+    names: Iterable[str] | None = None,
+    columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
-    """Datasets of one shard (all of them by default), after its checksum was found right.
+    """Datasets of one shard, after its checksum was found right.
 
     The file is parsed from the bytes that were checked, so nothing unlisted reaches HDF5.
 
+    Args:
+        folder: of the split.
+        manifest: its manifest.
+        entry: of the shard.
+        names: datasets; None: all.
+        columns: of `layout`, which the datasets must follow; None: no check.
+
     Raises:
-        DatasetError: the shard is missing, truncated, altered or foreign.
+        DatasetError: the shard is missing, truncated, altered or foreign, or does not follow
+            `columns`.
     """
     path = folder / entry.name
     with _opened(path, checked_bytes(path, entry)) as file:
@@ -142,6 +151,8 @@ def read_shard(
     wrong = [name for name, array in arrays.items() if array.shape[:1] != (entry.rows,)]
     if wrong:
         raise DatasetError(f"{path}: {wrong[0]} has not {entry.rows:,} rows; {REMEDY}")
+    if wrong := faults(arrays, entry.rows, columns or {}):
+        raise DatasetError(f"{path}: {wrong[0]}; {REMEDY}")
     return arrays
 
 
