@@ -21,7 +21,8 @@ from sad_hpc.policy_card import CARD, WEIGHTS
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
 from sad_hpc.storage.provenance import provenance
-from sad_hpc.storage.run import METRICS, Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import METRICS, StageFolder
 from sad_hpc.tasks.base import make_family
 
 README = "README.md"

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from sad_hpc.storage.provenance import StageRecord, provenance, read_record
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 STAGE_HEADER = ("stage", "commit", "machine", "versions")

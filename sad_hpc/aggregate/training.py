@@ -13,7 +13,8 @@ from pydantic import Field
 from sad_hpc.errors import DivergedError
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import read_whole, typed
-from sad_hpc.storage.run import METRICS, Run
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import METRICS
 
 CURVES = ("holdout_loss", "holdout_accuracy", "excess_loss", "told_accuracy", "step")
 """Keys of a line that are read; a line without one of the latter has NaN."""

@@ -27,7 +27,8 @@ from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress, say_complete
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.miniworld.family import Miniworld

@@ -21,7 +21,8 @@ from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, 
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 LOOK_SECONDS = 2.0
 """Between two looks at completion markers, which cost the cluster nothing."""

@@ -11,7 +11,7 @@ from typing import Any
 from sad_hpc.pretrain.trackers import Trackers
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import atomic_path, read_whole, typed, write_error
-from sad_hpc.storage.run import METRICS
+from sad_hpc.storage.stage_folder import METRICS
 
 
 class MetricsLog:

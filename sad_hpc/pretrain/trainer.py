@@ -26,7 +26,7 @@ from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Decision, RankConsensus
 from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import METRICS, StageFolder
+from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
 
 def learning_rate(config: PretrainConfig, progress: float) -> float:

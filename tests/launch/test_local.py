@@ -20,7 +20,8 @@ from sad_hpc.launch.local import LocalRunner, RunningStep, jobs_at_once
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import JobRecord, load_records
 from sad_hpc.launch.status import show_status
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 

@@ -24,7 +24,7 @@ from sad_hpc.parallel.ranks import (
     torch_process,
 )
 from sad_hpc.storage.lock import held
-from sad_hpc.storage.run import StageFolder
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 
 BIN = Path(sys.executable).parent

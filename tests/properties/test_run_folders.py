@@ -26,7 +26,8 @@ from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.storage.files import sealed, write_json
 from sad_hpc.storage.lock import HOLDER, Holder
-from sad_hpc.storage.run import METRICS, Run
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import METRICS
 from sad_hpc.tasks.base import make_family
 from tests.conftest import TINY
 

@@ -14,7 +14,8 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.files import read_json
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.disk import Disk, ext4
 

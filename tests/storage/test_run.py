@@ -33,7 +33,8 @@ from sad_hpc.storage.files import (
 from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.provenance import PACKAGE, provenance
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 
 
@@ -65,13 +66,14 @@ def test_who_goes_on_with_an_output_by_other_versions_is_recorded(tmp_path: Path
     folder.prepare({})
     for commit in ("later", "later", "latest"):
         now = provenance() | {"commit": commit}
-        monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda now=now: now)
+        monkeypatch.setattr("sad_hpc.storage.stage_folder.provenance", lambda now=now: now)
         folder.prepare({})
     record = json.loads((folder.path / "provenance.json").read_text())
     assert record["commit"] == provenance()["commit"]
     assert [maker["commit"] for maker in record["resumed"]] == ["later", "latest"]
     folder.complete()
-    monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda: now | {"commit": "reader"})
+    reader = now | {"commit": "reader"}
+    monkeypatch.setattr("sad_hpc.storage.stage_folder.provenance", lambda: reader)
     folder.prepare({})
     assert json.loads((folder.path / "provenance.json").read_text()) == record
 
