@@ -18,6 +18,7 @@ from sad_hpc.model.transformer import Transformer
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
+@pytest.mark.slow
 def test_the_gpu_benchmark_runs_at_toy_size():
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "gpu.py"), "--toy"],

@@ -11,6 +11,8 @@ import pytest
 
 from sad_hpc import results
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = [
     "methods=[DIT, SAD]", "seeds=[0]", "data.tasks=300", "data.block_tasks=60",

@@ -11,6 +11,8 @@ from sad_hpc.launch import doctor
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def test_slurm_is_only_needed_by_slurm_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

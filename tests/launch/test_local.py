@@ -25,6 +25,8 @@ from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 
 

@@ -52,6 +52,7 @@ def run(tiny_run: Run, tmp_path: Path) -> Run:
     return with_data_of(tiny_run, Run(tiny_run.experiment, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:
     stage = [BIN / "sad-hpc", "pretrain", TINY, "pretrain.learning_rate=1e6"]
     done = subprocess.run(
@@ -87,6 +88,7 @@ def poisoned(number: int, what: str) -> Callable[..., Step]:
     return take_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["loss", "gradient", "weights"])
 def test_the_last_finite_checkpoint_stays(
     run: Run, what: str, monkeypatch: pytest.MonkeyPatch
