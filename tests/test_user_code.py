@@ -1,5 +1,6 @@
 """What code of users may do, and what becomes of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -124,6 +125,9 @@ def test_what_an_environment_prints_is_not_the_commands_output(folder: Path):
     done = command(folder, "collect", "zoo.yaml", where="import", deed=shout)
     assert (done.returncode, done.stdout) == (0, "")
     assert all(text in done.stderr for text in ("a print", "a child", "a write"))
+    done = command(folder, "inspect", "runs/zoo", "--json", where="import", deed=shout)
+    assert done.returncode == 0
+    assert [split["split"] for split in json.loads(done.stdout)] == ["train", "test"]
     done = command(folder, "verify", "runs/zoo", where="import", deed=shout)
     assert done.returncode == 0
     assert [line.split(":")[1][:4] for line in done.stdout.splitlines()] == [" ok,", " ok,"]

@@ -2,11 +2,15 @@
 
 import itertools
 import random
+import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.environments.family import GymnasiumConfig
 
 CLOCK = itertools.count()
 """What a hidden global counter counts."""
@@ -147,6 +151,31 @@ class Wide(Walk):
         return np.full(self.observation_space.shape, self.position, np.float32)
 
 
+class Sized(Walk):
+    """Sees and is paid numbers of any size, in float64."""
+
+    def __init__(self, size: float = 1.0, pay: float = 1.0) -> None:
+        self.size, self.pay = size, pay
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, self.pay * reward, *rest
+
+    def seen(self):
+        return np.array([self.size * self.position])
+
+
+class Table(gymnasium.Env):
+    """Two states, each of which leads to the other, for a pay."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, pay: float = 1.0) -> None:
+        self.P = {s: {a: [(1.0, 1 - s, pay * a, False)] for a in (0, 1)} for s in (0, 1)}
+        self.initial_state_distrib = np.array([1.0, 0.0])
+
+
 class Stuck(Walk):
     """Its third step has no end."""
 
@@ -165,6 +194,15 @@ class Chatty(Walk):
         return observation, -1.0, *rest
 
 
+def sized(**changes: Any) -> Any:
+    """The family of Sized, with another `task` section."""
+    task = {"env": f"{__name__}:Sized-v0", "horizon": 10}
+    task["attributes"] = {"luck": {"integers": [0, 9]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that float32 does not hold
+        return make_family(GymnasiumConfig(**(task | changes)))
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
@@ -175,6 +213,8 @@ for kind in (
     Unseeded,
     NotANumber,
     Wide,
+    Sized,
+    Table,
     Stuck,
     Chatty,
 ):
