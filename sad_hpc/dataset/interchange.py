@@ -145,7 +145,7 @@ def observation_space(family: TaskFamily) -> spaces.Box:
 def _of_tables(family: TabularFamily) -> spaces.Box:
     """Each coordinate from its least to its largest value."""
     cells = family.coordinates
-    return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=np.uint8)
+    return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=cells.dtype)
 
 
 @observation_space.register

@@ -95,9 +95,8 @@ class LoggedTasks:
         family, shape = self._family, (count, self._family.config.horizon)
         state = self._spaces["observation"]
         states = np.zeros((*shape, *state.shape), state.dtype)
-        actions = np.zeros(shape, np.uint8)
-        if family.components is not None:
-            actions = np.zeros((*shape, family.components), np.float32)
+        vector = () if family.components is None else (family.components,)
+        actions = np.zeros((*shape, *vector), family.action_dtype)
         rewards = np.zeros(shape, family.reward_dtype)
         ends = np.zeros(shape, np.uint8) if family.has_ends else None
         return Transitions(states, actions, rewards, states.copy(), ends)

@@ -203,6 +203,31 @@ def sized(**changes: Any) -> Any:
         return make_family(GymnasiumConfig(**(task | changes)))
 
 
+class Keypad(gymnasium.Env):
+    """Doors in a ring: the button of the code pays 1 and opens the next one, others pay nothing."""
+
+    def __init__(self, buttons: int = 300, doors: int = 2, code: int = 0) -> None:
+        self.observation_space = spaces.Box(0, doors, (1,), np.float32)
+        self.action_space = spaces.Discrete(buttons)
+        self.initial_state_distrib = np.eye(doors)[0]
+        self.P = {
+            door: {
+                button: [(1.0, (door + (button == code)) % doors, float(button == code), False)]
+                for button in range(buttons)
+            }
+            for door in range(doors)
+        }
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.door = 0
+        return np.array([self.door], np.float32), {}
+
+    def step(self, action):
+        [(_, self.door, reward, ended)] = self.P[self.door][int(action)]
+        return np.array([self.door], np.float32), reward, ended, False, {}
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
@@ -217,5 +242,6 @@ for kind in (
     Table,
     Stuck,
     Chatty,
+    Keypad,
 ):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)
