@@ -210,13 +210,16 @@ class Keypad(gymnasium.Env):
         self.observation_space = spaces.Box(0, doors, (1,), np.float32)
         self.action_space = spaces.Discrete(buttons)
         self.initial_state_distrib = np.eye(doors)[0]
-        self.P = {
-            door: {
-                button: [(1.0, (door + (button == code)) % doors, float(button == code), False)]
-                for button in range(buttons)
-            }
-            for door in range(doors)
-        }
+        self.buttons, self.doors, self.code = buttons, doors, code
+
+    @property
+    def P(self):
+        buttons = range(self.buttons)
+        return {door: {b: [self.outcome(door, b)] for b in buttons} for door in range(self.doors)}
+
+    def outcome(self, door, button):
+        opens = button == self.code
+        return 1.0, (door + opens) % self.doors, float(opens), False
 
     def reset(self, *, seed: int | None = None, options: Any = None):
         super().reset(seed=seed)
@@ -224,7 +227,7 @@ class Keypad(gymnasium.Env):
         return np.array([self.door], np.float32), {}
 
     def step(self, action):
-        [(_, self.door, reward, ended)] = self.P[self.door][int(action)]
+        _, self.door, reward, ended = self.outcome(self.door, int(action))
         return np.array([self.door], np.float32), reward, ended, False, {}
 
 
