@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.launch.slurm import restarts
+
 pytestmark = pytest.mark.cluster
 
 DEV_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "dev_cluster.sh"
@@ -68,12 +70,17 @@ def test_a_job_whose_dependency_failed_is_cancelled(dev_cluster: Env, tmp_path: 
     assert state(dev_cluster, failing) == "FAILED"
 
 
-def test_a_requeued_job_starts_again_and_counts_it(dev_cluster: Env, tmp_path: Path) -> None:
+def test_a_requeued_job_starts_again_and_counts_it(
+    dev_cluster: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", dev_cluster["SLURM_CONF"])
     script = 'echo ${SLURM_RESTART_COUNT:-0} >> starts; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
     job = submit(dev_cluster, tmp_path, script)
     starts = tmp_path / "starts"
     wait_until(starts.exists, 20)
+    assert restarts()[job] == 0
     run(dev_cluster, "scontrol", "requeue", job)
+    assert restarts()[job] == 1
     wait_until(lambda: state(dev_cluster, job) == "COMPLETED", 60)
     assert starts.read_text().split() == ["0", "1"]
 
