@@ -88,13 +88,13 @@ class UserCode:
 
 
 class Watch:
-    """Reports a call of user code that does not return.
+    """Finds a call of user code that does not return.
 
     Args:
         seconds: without progress, before the first report.
     """
 
-    def __init__(self, seconds: float = SILENCE_SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = self._next = seconds
         self._seen: tuple[int, str] | None = None
         self._since = 0.0
@@ -116,7 +116,7 @@ class Watch:
         return f"{SILENCE_PREFIX}{now - self._since:.0f} s: {seen[1]}"
 
     def run(self) -> None:
-        """Looks again and again, to the end of the process."""
+        """Looks every LOOK_SECONDS, and prints the reports, to the end of the process."""
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(Exception):  # a row that is being replaced, a stream that is closed
@@ -131,7 +131,9 @@ def _prepare() -> None:
     """Once a process: the thread that watches, and an `os._exit` that user code cannot use."""
     _state.prepared = True
     os._exit = _exit
-    threading.Thread(target=Watch().run, name="watch of user code", daemon=True).start()
+    threading.Thread(
+        target=Watch(SILENCE_SECONDS).run, name="watch of user code", daemon=True
+    ).start()
 
 
 def _exit(status: int) -> NoReturn:

@@ -212,6 +212,17 @@ def test_a_call_without_an_answer_is_reported_ever_more_seldom():
     assert watch.look(1000) is None
 
 
+def test_a_step_that_sleeps_is_reported_while_it_sleeps():
+    code = (
+        "import time\nfrom sad_hpc import user_code\n"
+        "user_code.SILENCE_SECONDS, user_code.LOOK_SECONDS = 0.2, 0.05\n"
+        "with user_code.UserCode(lambda: 'Zoo-v0, step 3'): time.sleep(2)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[0] == f"{SILENCE_PREFIX}0 s: Zoo-v0, step 3"
+
+
 def test_no_report_between_calls_and_where_kernels_are_at_work():
     watch = Watch(seconds=60)
     with UserCode(lambda: "block 3", watched=False):
