@@ -109,6 +109,7 @@ def test_ranks_of_srun_meet_on_the_first_node(environment: None) -> None:
     assert int(os.environ["MASTER_PORT"]) in MEETING_PORTS
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("", 0))

@@ -11,6 +11,8 @@ from submitit import LocalExecutor
 from sad_hpc.parallel.teardown import end_before_teardown
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.slow
+
 IN_A_GROUP = """
 import atexit, sys, threading, time, types
 from datetime import timedelta

@@ -116,6 +116,7 @@ def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
     assert_same_losses(run, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_training_on_two_ranks_goes_on_with_any_other_number(make_run, alone: Run, ranks: int):
     """The global batch and the order of samples stay."""
@@ -134,6 +135,7 @@ def alone(make_run) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_two_ranks_train_like_one_without_dropout(make_run, alone: Run):
     together = make_run("model.dropout=0.0")
     train(together, "model.dropout=0.0", ranks=2)
@@ -143,6 +145,7 @@ def test_two_ranks_train_like_one_without_dropout(make_run, alone: Run):
     assert_same_losses(alone, together, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2])
 def test_sharded_optimizer_states_train_the_same_model(make_run, undisturbed: Run, stage: int):
     """ZeRO: one rank holds all shards, and rounds as without."""
@@ -195,6 +198,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(
     assert not (tmp_path / "attacked").exists()
 
 
+@pytest.mark.slow
 def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
     run = make_run("pretrain.precision=bf16")
     train(run, "pretrain.precision=bf16")

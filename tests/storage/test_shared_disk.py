@@ -17,7 +17,7 @@ from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY, clockless_metrics, with_data_of
 from tests.preload import compiled
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 SAD_HPC = str(Path(sys.executable).parent / "sad-hpc")
 SOURCE = ROOT / "tests/shared_disk.c"
