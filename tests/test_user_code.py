@@ -12,6 +12,7 @@ from sad_hpc.errors import EnvironmentFailure, SadError, described
 from sad_hpc.launch import doctor
 from sad_hpc.user_code import SILENCE_PREFIX, UserCode, Watch
 from tests.parallel.test_ranks import BIN
+from tests.patience import HUNG
 
 ZOO = """
 import os, sys, time
@@ -84,7 +85,7 @@ def command(
         env=os.environ | {"PYTHONPATH": str(folder), "WHERE": where, "DEED": deed},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HUNG,
     )
 
 

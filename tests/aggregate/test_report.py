@@ -17,7 +17,8 @@ from sad_hpc.aggregate import aggregate, overview
 from sad_hpc.aggregate.comparison import better_by, improvement
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, committed
+from tests.patience import HUNG
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -121,7 +122,7 @@ def shown_by_a_browser(page: Path, tmp_path: Path) -> dict[str, Any]:
             "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1000,800",
             "--virtual-time-budget=5000", "--dump-dom", probe.as_uri(),
         ],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=HUNG, check=True,
     ).stdout  # fmt: skip
     return json.loads(shown[shown.index("<body>") + 6 : shown.index("</body>")])
 
@@ -140,16 +141,16 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path):
 
 
 def test_a_browser_shows_the_committed_page(tmp_path: Path):
-    committed = ROOT / "results"
+    folder = ROOT / "results"
     # One stands for each task family; the page says which are not shown.
-    page = (committed / "report.html").read_text()
-    experiments = {path.parent.name for path in committed.glob("*/summary.csv")}
+    page = (folder / "report.html").read_text()
+    experiments = {path.parent.name for path in committed("results/*/summary.csv")}
     experiments -= set(re.findall(r"([\w.-]+) is not shown: ", page))
-    found = shown_by_a_browser(committed / "report.html", tmp_path)
+    found = shown_by_a_browser(folder / "report.html", tmp_path)
     assert len(found["images"]) >= 2 * len(experiments) and all(found["images"])
     files = [link for link in found["links"] if not link.startswith("#")]
     assert {link.partition("/")[0] for link in files} == experiments
-    assert all((committed / link).is_file() for link in files)
+    assert all((folder / link).is_file() for link in files)
     assert found["wide"], "the page scrolls sideways"
 
 

@@ -17,7 +17,7 @@ from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
-from tests.conftest import ROOT, TINY
+from tests.conftest import ROOT, TINY, committed
 
 CONFIGS = [
     path
@@ -318,7 +318,7 @@ def test_differences_name_the_key_and_both_values():
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b: 1 -> 3"]
 
 
-STORED = sorted(ROOT.glob("results/**/config.yaml"))
+STORED = committed("results/**/config.yaml")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from sad_hpc.pretrain.rank_sync import MOST_STEPS
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, with_data_of
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -59,7 +60,7 @@ def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:
         [BIN / "mpiexec", "-n", "2", *stage, "--runs", run.runs, "--method", "SAD", "--seed", "0"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HUNG,
     )
     assert done.returncode != 0 and "Traceback" not in done.stderr
     steps = re.findall(r"diverged: at step (\d+) and a learning rate of 1e\+06", done.stderr)

@@ -20,6 +20,7 @@ from sad_hpc.pretrain.trainer import learning_rate
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, with_data_of
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -36,7 +37,7 @@ def command(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> l
 
 def train(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> None:
     stage = command(run, *overrides, ranks=ranks, method=method)
-    done = subprocess.run(stage, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(stage, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
 
 
@@ -193,7 +194,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(
     torch.save({"module": Attack(tmp_path / "attacked")}, path)
     entries[0]["files"][name] = checksum(path.read_bytes())
     index.write_text(json.dumps(entries))
-    done = subprocess.run(command(run), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command(run), capture_output=True, text=True, timeout=HUNG)
     assert done.returncode != 0 and "more than tensors" in done.stderr, done.stderr
     assert not (tmp_path / "attacked").exists()
 

@@ -18,6 +18,7 @@ from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.disk import Disk, ext4
+from tests.patience import HUNG
 
 # Beside much other work a stage may end before the disk fails.
 pytestmark = [pytest.mark.faults, pytest.mark.stress]
@@ -72,7 +73,7 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
         # Whoever has written another one has given those before it to the disk.
         wait_for_more(process, folder, kept)
         disk.fail()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HUNG)
     finally:
         process.kill()
         process.wait()
@@ -86,7 +87,7 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
     disk.repair()
     assert saved(folder) >= kept, "what was finished was lost"
     process = begin(disk, folder.stage, overrides)
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=HUNG)
     assert process.returncode == 0, said
 
 
