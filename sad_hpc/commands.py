@@ -218,7 +218,7 @@ def _export(options: argparse.Namespace) -> int:
         return _export_episodes(options, run)
     if options.method is None or options.seed is None or options.split is not None:
         raise SadError("--weights needs --method and --seed, and has no --split")
-    from sad_hpc.policies import export_policy
+    from sad_hpc.policy_export import export_policy
 
     export_policy(run, options.method, options.seed, options.weights)
     print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")

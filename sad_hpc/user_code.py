@@ -30,6 +30,22 @@ SILENCE_PREFIX = "sad-hpc: no answer for "
 """Begins the line that reports a call that does not return."""
 
 
+class _State:
+    """Where this process is; an object of its own, as setting a class's attribute takes longer."""
+
+    __slots__ = ("entered", "innermost", "prepared")
+
+    def __init__(self) -> None:
+        self.innermost: UserCode | None = None
+        """The block that the process is in."""
+        self.entered = 0
+        """How many blocks it has entered."""
+        self.prepared = False
+
+
+_state = _State()
+
+
 class UserCode:
     """A block that calls user code.
 
@@ -47,20 +63,16 @@ class UserCode:
 
     __slots__ = ("_folder", "_outer", "_stdout", "doing", "watched")
 
-    innermost: "UserCode | None" = None
-    """The block that this process is in."""
-    entered: int = 0
-    """How many blocks it has entered."""
-
     def __init__(self, doing: Callable[[], str], watched: bool = True) -> None:
         self.doing, self.watched = doing, watched
 
     def __enter__(self) -> None:
-        _prepare()
+        if not _state.prepared:
+            _prepare()
         self._stdout, sys.stdout = sys.stdout, sys.stderr
         self._folder = _working_directory()
-        self._outer, UserCode.innermost = UserCode.innermost, self
-        UserCode.entered += 1
+        self._outer, _state.innermost = _state.innermost, self
+        _state.entered += 1
 
     def __exit__(
         self,
@@ -68,7 +80,7 @@ class UserCode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        UserCode.innermost, sys.stdout = self._outer, self._stdout
+        _state.innermost, sys.stdout = self._outer, self._stdout
         if self._folder is not None and _working_directory() != self._folder:
             os.chdir(self._folder)
         if error is not None and not isinstance(error, PASSED_ON):
@@ -76,13 +88,13 @@ class UserCode:
 
 
 class Watch:
-    """Reports a call of user code that does not return.
+    """Finds a call of user code that does not return.
 
     Args:
         seconds: without progress, before the first report.
     """
 
-    def __init__(self, seconds: float = SILENCE_SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = self._next = seconds
         self._seen: tuple[int, str] | None = None
         self._since = 0.0
@@ -93,8 +105,8 @@ class Watch:
         Args:
             now: seconds of a clock that only goes on.
         """
-        call = UserCode.innermost
-        seen = (UserCode.entered, call.doing()) if call is not None and call.watched else None
+        call = _state.innermost
+        seen = (_state.entered, call.doing()) if call is not None and call.watched else None
         if seen is None or seen != self._seen:
             self._seen, self._since, self._next = seen, now, self._seconds
             return None
@@ -104,7 +116,7 @@ class Watch:
         return f"{SILENCE_PREFIX}{now - self._since:.0f} s: {seen[1]}"
 
     def run(self) -> None:
-        """Looks again and again, to the end of the process."""
+        """Looks every LOOK_SECONDS, and prints the reports, to the end of the process."""
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(Exception):  # a row that is being replaced, a stream that is closed
@@ -112,30 +124,28 @@ class Watch:
                     print(report, file=sys.stderr, flush=True)
 
 
-_prepared = False
 _end_process = os._exit
 
 
 def _prepare() -> None:
     """Once a process: the thread that watches, and an `os._exit` that user code cannot use."""
-    global _prepared
-    if not _prepared:
-        _prepared = True
-        os._exit = _exit
-        threading.Thread(target=Watch().run, name="watch of user code", daemon=True).start()
+    _state.prepared = True
+    os._exit = _exit
+    threading.Thread(
+        target=Watch(SILENCE_SECONDS).run, name="watch of user code", daemon=True
+    ).start()
 
 
 def _exit(status: int) -> NoReturn:
     """`os._exit`; within user code it raises SystemExit, as no command could report it else."""
-    if UserCode.innermost is not None:
+    if _state.innermost is not None:
         raise SystemExit(status)
     _end_process(status)
 
 
 def _forget() -> None:
     """In a forked process, which ends as it likes and has no thread that watches."""
-    global _prepared
-    _prepared, UserCode.innermost = False, None
+    _state.prepared, _state.innermost = False, None
 
 
 os.register_at_fork(after_in_child=_forget)

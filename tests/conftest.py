@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # Two DeepSpeed ranks or several tests at once must not fight for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,6 +25,8 @@ from sad_hpc.storage.run import Run  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests/configs/tiny.yaml"
+settings.register_profile("seeded", derandomize=True, deadline=None, database=None, max_examples=50)
+settings.load_profile("seeded")
 FIGURES = pytest.StashKey[dict[str, dict[str, Any]]]()
 
 
@@ -49,6 +52,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         counts = {"tests": session.testscollected, "failed": session.testsfailed}
         origin = portable(provenance())
         write_json(Path(path), {**counts, "figures": figures, "provenance": origin})
+
+
+def committed(pattern: str) -> list[Path]:
+    """The files of the repository that match a pattern, such as `results/*/summary.csv`.
+
+    Results of `make pipeline` lie beside them, and are the user's.
+    """
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", f":(glob){pattern}"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listing.returncode:  # no checkout, such as an unpacked sdist
+        return sorted(ROOT.glob(pattern))
+    paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
 
 
 def clockless_metrics(folder: Path) -> list[dict[str, float]]:

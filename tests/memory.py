@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HUNG
+
 MIB = 2**20
 
 TAKE = """
@@ -43,7 +45,7 @@ class MemoryShare:
         (self._folder / "memory.limit_in_bytes").write_text(str(int(stat["rss"]) + 64 * MIB))
         taken = [sys.executable, "-c", TAKE, str(self._folder), str(128 * MIB)]
         # The kernel kills the largest, and at times the one who asks as well.
-        assert subprocess.run(taken, timeout=60).returncode in (0, -signal.SIGKILL)
+        assert subprocess.run(taken, timeout=HUNG).returncode in (0, -signal.SIGKILL)
         (self._folder / "memory.limit_in_bytes").write_text("-1")
 
     def end(self) -> None:

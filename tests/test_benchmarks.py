@@ -14,16 +14,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.transformer import Transformer
+from tests.patience import HUNG
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
+@pytest.mark.slow
 def test_the_gpu_benchmark_runs_at_toy_size():
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "gpu.py"), "--toy"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HUNG,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

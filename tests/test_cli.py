@@ -187,6 +187,20 @@ def test_settings_of_one_command_line_do_not_reach_the_next(monkeypatch):
     assert seen == [["seeds=[1]"], []]
 
 
+def test_a_stage_that_is_complete_says_so(tiny_run: Run, tmp_path: Path, capfd):
+    assert main(["collect", str(TINY), "--runs", str(tiny_run.runs)]) == 0
+    assert f"{tiny_run.data().title}: complete, nothing to do" in capfd.readouterr().err
+    run = Run(tiny_run.experiment, tmp_path)
+    stages = {"pretrain": run.checkpoint("SAD", 0), "evaluate": run.evaluation("SAD", 0)}
+    configs = run.experiment.pretrain_config("SAD", 0), run.experiment.evaluate_config("SAD", 0)
+    for (stage, folder), config in zip(stages.items(), configs, strict=True):
+        folder.prepare(config)
+        folder.complete()
+        options = ["--runs", str(tmp_path), "--method", "SAD", "--seed", "0"]
+        assert main([stage, str(TINY), *options]) == 0
+        assert f"{folder.title}: complete, nothing to do" in capfd.readouterr().err
+
+
 def test_missing_evaluations_are_named(tmp_path: Path, capsys):
     assert main(["aggregate", str(TINY), "--runs", str(tmp_path)]) == 1
     error = capsys.readouterr().err

@@ -10,6 +10,9 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
+from tests.patience import HUNG
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = [
@@ -29,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--upgrade", "--target", str(place), str(sources)]
-        subprocess.run(command, check=True, timeout=120)
+        subprocess.run(command, check=True, timeout=HUNG)
     return {**os.environ, "PYTHONPATH": str(place)}
 
 
@@ -53,7 +56,7 @@ def test_an_example_goes_from_config_to_table(
     if "cheetah" in config:
         command += ["task.horizon=20", "data.candidates=4", "data.tasks=120"]
     ended = subprocess.run(
-        command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=300
+        command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=HUNG
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (folder,) = (tmp_path / "results").glob("*/summary.csv")

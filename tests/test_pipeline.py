@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TINY
+from tests.patience import HUNG
 
 BIN = Path(sys.executable).parent
 
@@ -19,7 +20,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [*map(str, command), "--runs", str(folder / "runs"), "--results", str(folder / "results")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HUNG,
         cwd=folder,
         umask=0,
     )

@@ -1,12 +1,17 @@
 """Trained models that are shared: what is loaded answers as what was exported, or is refused."""
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save
 
 import sad_hpc
 from sad_hpc.cli import main
@@ -17,6 +22,8 @@ from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
+from sad_hpc.policies import PARTS
+from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
@@ -174,6 +181,116 @@ def test_status_takes_a_config_or_a_folder(tmp_path: Path, capsys: Any) -> None:
     assert "pretrain sad-seed1" in capsys.readouterr().out
     assert main(["status", str(run.path), "seeds=[0, 1]"]) == 1
     assert "a setting needs a config file" in capsys.readouterr().err
+
+
+WRONG_CARDS: dict[str, dict[str, Any]] = {
+    "inputs.n_actions": {"inputs": {"n_actions": 0}},
+    "the model of config.json has": {"inputs": {"n_actions": 10**9}},
+    "model of config.json has": {"model": {"embedding": 100_000}},
+    "inputs.horizon": {"inputs": {"horizon": 10**30}},
+    "inputs.state_scale.0": {"inputs": {"state_scale": [math.nan, 1.0]}},
+    "inputs.state_scale.1": {"inputs": {"state_scale": [1.0, 0.0]}},
+    "inputs.state_center.0": {"inputs": {"state_center": [math.inf, 1.0]}},
+    "differ in length": {"inputs": {"state_scale": [1.0]}},
+    "inputs.reward_scale": {"inputs": {"reward_scale": -math.inf}},
+    "inputs.components": {"inputs": {"components": "2"}},
+    "longest_context": {"longest_context": 0},
+    "longest_context is above inputs.horizon": {"longest_context": 10},
+    "model.layers": {"model": {"layers": True}},
+    "weights_checksum": {"weights_checksum": None},
+    "library_name": {"library_name": "other"},
+}
+
+
+def merged(card: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """A card with other values in some of its sections."""
+    return card | {
+        key: merged(card[key], value) if isinstance(value, dict) else value
+        for key, value in change.items()
+    }
+
+
+@pytest.mark.parametrize("words", sorted(WRONG_CARDS))
+def test_a_wrong_card_is_refused_before_memory_is_taken(shared: Path, words: str) -> None:
+    card = json.loads((shared / "config.json").read_text())
+    (shared / "config.json").write_text(json.dumps(merged(card, WRONG_CARDS[words])))
+    with pytest.raises(SadError, match=words) as raised:
+        sad_hpc.load_policy(shared)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
+
+
+def with_checksum(folder: Path, weights: bytes) -> None:
+    """Gives a policy other weights, and a card that says so."""
+    (folder / "model.safetensors").write_bytes(weights)
+    card = json.loads((folder / "config.json").read_text())
+    card["weights_checksum"] = checksum(weights)
+    (folder / "config.json").write_text(json.dumps(card))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda weight: weight.index_fill(0, torch.tensor(0), math.nan), "not finite"),
+        (lambda weight: weight.double(), "float64"),
+        (lambda weight: weight[None].clone(), "but the model of config.json has"),
+    ],
+)
+def test_wrong_weights_are_refused(shared: Path, change: Any, words: str) -> None:
+    weights = load_file(shared / "model.safetensors")
+    weights["head.bias"] = change(weights["head.bias"])
+    with_checksum(shared, save(weights))
+    with pytest.raises(SadError, match=words):
+        sad_hpc.load_policy(shared)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[" * 10**5, b"\xff", b"7", b"[]", b'{"library_name": NaN}', b'{"a":' * 2000]
+)
+def test_a_card_that_is_no_card_is_refused(shared: Path, content: bytes) -> None:
+    (shared / "config.json").write_bytes(content)
+    with pytest.raises(SadError, match="holds no policy") as raised:
+        sad_hpc.load_policy(shared)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_pipe_is_not_waited_for(shared: Path, name: str) -> None:
+    (shared / name).unlink()
+    os.mkfifo(shared / name)
+    with pytest.raises(SadError, match="not a regular file"):
+        sad_hpc.load_policy(shared)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A shared policy of Darkroom in memory."""
+    folder = tmp_path_factory.mktemp("loaded")
+    experiment = {"name": "rooms", "task": TASKS["darkroom"], "data": DATA}
+    assert export(with_weights(experiment, folder), folder / "policy") == 0
+    return sad_hpc.load_policy(folder / "policy")
+
+
+NUMBERS = st.integers(-3, 300) | st.floats() | st.booleans()
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    NUMBERS | st.none() | st.text(max_size=3) | st.just(10**400) | st.just(1j) | st.builds(object),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=6,
+)
+PART = VALUES | st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=2), max_size=3)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(
+    context=VALUES | st.fixed_dictionaries({name: PART for name in PARTS}),
+    state=VALUES | st.just([0, 1]),
+)
+def test_any_context_is_answered_or_refused_in_a_line(
+    loaded: Any, context: Any, state: Any
+) -> None:
+    try:
+        assert loaded.act(context, state) in range(5)
+    except SadError as error:
+        assert "\n" not in str(error)
 
 
 def test_export_names_what_is_in_the_way(

@@ -1,5 +1,6 @@
 """What code of users may do, and what becomes of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from sad_hpc.errors import EnvironmentFailure, SadError, described
 from sad_hpc.launch import doctor
 from sad_hpc.user_code import SILENCE_PREFIX, UserCode, Watch
 from tests.parallel.test_ranks import BIN
+from tests.patience import HUNG
 
 ZOO = """
 import os, sys, time
@@ -83,7 +85,7 @@ def command(
         env=os.environ | {"PYTHONPATH": str(folder), "WHERE": where, "DEED": deed},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HUNG,
     )
 
 
@@ -124,6 +126,9 @@ def test_what_an_environment_prints_is_not_the_commands_output(folder: Path):
     done = command(folder, "collect", "zoo.yaml", where="import", deed=shout)
     assert (done.returncode, done.stdout) == (0, "")
     assert all(text in done.stderr for text in ("a print", "a child", "a write"))
+    done = command(folder, "inspect", "runs/zoo", "--json", where="import", deed=shout)
+    assert done.returncode == 0
+    assert [split["split"] for split in json.loads(done.stdout)] == ["train", "test"]
     done = command(folder, "verify", "runs/zoo", where="import", deed=shout)
     assert done.returncode == 0
     assert [line.split(":")[1][:4] for line in done.stdout.splitlines()] == [" ok,", " ok,"]
@@ -206,6 +211,17 @@ def test_a_call_without_an_answer_is_reported_ever_more_seldom():
         120: f"{SILENCE_PREFIX}120 s: Zoo-v0, step 1",
     }
     assert watch.look(1000) is None
+
+
+def test_a_step_that_sleeps_is_reported_while_it_sleeps():
+    code = (
+        "import time\nfrom sad_hpc import user_code\n"
+        "user_code.SILENCE_SECONDS, user_code.LOOK_SECONDS = 0.2, 0.05\n"
+        "with user_code.UserCode(lambda: 'Zoo-v0, step 3'): time.sleep(2)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[0] == f"{SILENCE_PREFIX}0 s: Zoo-v0, step 3"
 
 
 def test_no_report_between_calls_and_where_kernels_are_at_work():

@@ -10,6 +10,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.task import make_environment
 from sad_hpc.user_modules import MissingModule, import_user_module
 from tests.parallel.test_ranks import BIN
+from tests.patience import HUNG
 
 FAULTS = {
     "def f(:\n    pass\n": ("SyntaxError", 1),
@@ -74,7 +75,7 @@ def test_a_command_ends_in_one_line(folder: Path):
         env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HUNG,
     )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and "faulty.py, line 1: " in done.stderr

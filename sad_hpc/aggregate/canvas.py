@@ -214,4 +214,3 @@ def add_legend(figure: Figure) -> None:
         handlelength=2.6,  # shows dashes
         fontsize=9,
     )
-

@@ -128,9 +128,7 @@ def _add_shares(table: pd.DataFrame) -> None:
 def _add_levels(table: pd.DataFrame) -> None:
     """Add where each number lies between random and optimal play."""
     means = table["mean"].astype(float)
-    optimal, random = (
-        means.xs(name, level="row").reindex(table.index, level=0) for name in LIMITS
-    )
+    optimal, random = (means.xs(name, level="row").reindex(table.index, level=0) for name in LIMITS)
     sign = table["metric"].map(HIGHER_IS_BETTER).map({True: 1.0, False: -1.0}).astype(float)
     better, way = means - random, (optimal - random).where(optimal != random)
     table["share_of_optimum"] = better / way

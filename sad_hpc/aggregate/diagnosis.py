@@ -66,9 +66,7 @@ def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
     """
     found: dict[tuple[str, bool], dict[int, tuple[NDArray, NDArray]]] = {}
     for result in results:
-        for policy, is_reference, values, rewards in _policies(
-            result.row, result.modes["online"]
-        ):
+        for policy, is_reference, values, rewards in _policies(result.row, result.modes["online"]):
             # A Bayes-optimal learner is the same beside all rows of a seed.
             seeds = found.setdefault((policy, is_reference), {})
             seeds.setdefault(result.seed, (values, rewards))

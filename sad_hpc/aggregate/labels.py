@@ -10,11 +10,10 @@ import pandas as pd
 from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.tables import Table
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.dataset.verify import label_accuracy
+from sad_hpc.dataset.verify import label_accuracy, origin_of
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.base import make_family
 
 COLUMNS = (
     "row",
@@ -25,12 +24,11 @@ COLUMNS = (
 
 
 def label_table(run: Run) -> pd.DataFrame:
-    """Return COLUMNS of each row whose dataset is there.
+    """Return COLUMNS of each row whose dataset can be read.
 
-    Transitions are means over training tasks; those of labels count all labels of a task.
-
-    A label is right if it is an optimal action in its query state.  AD's and DIT's labels are
-    actions of the context itself: they cost nothing more, and have no accuracy here.
+    Transitions are means over training tasks; those of labels count all labels of a task.  A label
+    is right if it is an optimal action in its query state.  AD's and DIT's labels are actions of
+    the context itself: they cost nothing more, and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     rows = []
@@ -44,6 +42,17 @@ def label_table(run: Run) -> pd.DataFrame:
             continue
         rows.append(_row(row, method, *datasets[name]))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def label_notes(rows: Iterable[RowFacts]) -> list[str]:
+    """Return a sentence that names the rows whose dataset could not be read, if there are any."""
+    unread = [row.row for row in rows if math.isnan(row.context_transitions)]
+    if not unread:
+        return []
+    return [
+        f"No label accuracy of {', '.join(unread)}: the dataset is missing or damaged "
+        "(`sad-hpc verify RUN` names the file)."
+    ]
 
 
 def label_cells(rows: Iterable[RowFacts]) -> Table:
@@ -65,7 +74,7 @@ def label_cells(rows: Iterable[RowFacts]) -> Table:
 def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
-    return manifest, label_accuracy(folder, manifest, make_family(run.experiment.task))
+    return manifest, label_accuracy(folder, manifest, *origin_of(manifest))
 
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:

@@ -7,36 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sad_hpc.storage.files import read_json, typed
-from sad_hpc.storage.provenance import provenance
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.provenance import StageRecord, provenance, read_record
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 STAGE_HEADER = ("stage", "commit", "machine", "versions")
 Element = tuple[str, int]
-
-
-class Maker(BaseModel):
-    """What made a stage's output, or a part of it, as far as pages show it."""
-
-    version: str | None = None
-    sources: str | None = None
-    commit: str | None = None
-    dirty: bool | None = None
-    host: str | None = None
-    machine: str | None = None
-    cpus: int | None = None
-    gpu: str | None = None
-    ranks: int | None = None
-    precision: str | None = None
-    python: str | None = None
-    libraries: dict[str, str | None] | None = None
-
-
-class StageRecord(Maker):
-    """A stage's provenance: what began it, and what went on with it by other versions."""
-
-    resumed: list[Maker] = []
 
 
 class Origin(BaseModel):
@@ -54,10 +31,13 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
     the like, with its number of `ranks` and its `precision` if it had any, and when it `finished`
     (seconds since the epoch).
+
+    Raises:
+        SadError: a stage's config, provenance or metrics were changed after it was complete.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
-    recorded = read_json(run.path / "provenance.json") or {}
+    recorded = read_record(run.path / "provenance.json") or {}
     stages = {folder.key: _of_stage(folder) for folder in _folders(run, present)}
     return {
         "experiment": run.experiment.name,
@@ -90,7 +70,8 @@ def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
 
 
 def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
-    record = portable(typed(dict[str, Any], read_json(folder.path / "provenance.json")))
+    folder.check_records()
+    record = portable(read_record(folder.path / "provenance.json"))
     marker = folder.done or {}
     told = {key: marker[key] for key in ("ranks", "precision", "finished") if key in marker}
     return record if record is None else record | told

@@ -204,5 +204,3 @@ def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:
 def _link(file: Path, results: Path) -> str:
     """Return the address of a file from the page, with all special characters quoted."""
     return quote(os.fsencode(file.relative_to(results)))
-
-

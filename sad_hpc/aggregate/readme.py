@@ -10,7 +10,7 @@ from sad_hpc.aggregate.comparison_text import comparison_markdown
 from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
 from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
-from sad_hpc.aggregate.labels import label_cells
+from sad_hpc.aggregate.labels import label_cells, label_notes
 from sad_hpc.aggregate.markdown import Markdown, markdown_table
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
 from sad_hpc.aggregate.pages import write_page
@@ -87,7 +87,12 @@ def render(folder: Path, home: Path) -> None:
         question=one.question,
         sentences=sentences(one.summary),
         has_notes=(home / NOTES).exists(),
-        notes=[*missing_notes(one.results.missing), *_empty_notes(one), *_training_notes(one)],
+        notes=[
+            *missing_notes(one.results.missing),
+            *_empty_notes(one),
+            *_training_notes(one),
+            *label_notes(one.results.rows.values()),
+        ],
         headline=markdown_table(*headline_cells(one.summary)),
         seen=seen,
         of_episodes=episodes if seen and one.results.has_episodes else [],

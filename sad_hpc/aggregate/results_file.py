@@ -268,9 +268,7 @@ def _read(path: Path, file: h5py.File) -> ExperimentResults:
         facts = _read_facts(group)
         rows[facts.row] = facts
         for seed in list(member(group, "seeds")) if "seeds" in list(group) else []:
-            seeds.append(
-                _read_seed(path, member(group, f"seeds/{seed}"), facts, int(seed), texts)
-            )
+            seeds.append(_read_seed(path, member(group, f"seeds/{seed}"), facts, int(seed), texts))
     if not seeds:
         raise ValueError("no row has a result")
     config = _json(texts["config"], dict)
@@ -374,5 +372,3 @@ def _read_mode(path: Path, group: h5py.Group, mode: str) -> ModeResult:
     )
     check_mode(path, mode, part, read_attribute(group, "higher_is_better", bool))
     return part
-
-

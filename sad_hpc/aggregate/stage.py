@@ -26,10 +26,11 @@ from sad_hpc.aggregate.series import check_alike, row_order
 from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Result
-from sad_hpc.evaluate.result_file import RESULT, read_result, read_tasks
+from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
 from sad_hpc.experiment.config import marked, training
 from sad_hpc.experiment.rows import grid_keys
-from sad_hpc.storage.files import atomic_path, read_json, write_json
+from sad_hpc.storage.files import atomic_path, write_json
+from sad_hpc.storage.provenance import read_record
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
@@ -98,14 +99,11 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
 
 def _seed_result(run: Run, element: Element) -> SeedResult:
     """Read the result of an element and the curves of its training."""
-    folder = run.evaluation(*element)
-    provenance = read_json(folder.path / "provenance.json") or {}
-    return SeedResult(
-        result=_read_element(run, element),
-        commit=provenance.get("commit") or "",
-        tasks=read_tasks(_result_path(run, element)),
-        training=read_finite_epochs(run.checkpoint(*element).path),
-    )
+    result = _read_element(run, element)
+    _, tasks = read_origin_of(result)
+    made = read_record(run.evaluation(*element).path / "provenance.json") or {}
+    training = read_finite_epochs(run.checkpoint(*element).path)
+    return SeedResult(result, made.get("commit") or "", tasks, training)
 
 
 def _read_element(run: Run, element: Element) -> Result:

@@ -1,21 +1,36 @@
 """Reader of `metrics.jsonl`: loss and label accuracy on held-out training tasks, epoch by epoch."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sad_hpc.errors import DivergedError
+from sad_hpc.storage import plain_json
+from sad_hpc.storage.files import read_whole, typed
+from sad_hpc.storage.stage_folder import METRICS
 
-METRICS = "metrics.jsonl"
 CURVES = ("holdout_loss", "holdout_accuracy", "excess_loss", "told_accuracy", "step")
 """Keys of a line that are read; a line without one of the latter has NaN."""
 Epochs = dict[int, tuple[float, ...]]
 """CURVES by epoch."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the file: CURVES of one epoch."""
+
+    epoch: Annotated[int, Field(ge=0, lt=2**31)]
+    holdout_loss: float
+    holdout_accuracy: float = math.nan
+    excess_loss: float = math.nan
+    told_accuracy: float = math.nan
+    step: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -84,15 +99,15 @@ def read_epochs(path: Path) -> Epochs:
     epoch that was repeated after a resume counts as it was last.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_whole(path).decode(errors="replace").splitlines()
     except OSError:
         return {}
     epochs = {}
     for line in lines:
         try:
-            record = json.loads(line)
+            record = typed(_Line, plain_json.parse(line))
         except ValueError:
             continue
-        if isinstance(record, dict) and "holdout_loss" in record and "epoch" in record:
-            epochs[int(record["epoch"])] = tuple(map(float, (record.get(k, "nan") for k in CURVES)))
+        if record is not None:
+            epochs[record.epoch] = tuple(getattr(record, name) for name in CURVES)
     return epochs

@@ -25,7 +25,8 @@ from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import world
 from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.progress import Progress, say_complete
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.fingerprint import are_alike
 

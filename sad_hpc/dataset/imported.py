@@ -9,10 +9,12 @@ is needed for importing alone.
 """
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sad_hpc.dataset.layout import Column, layout
 from sad_hpc.dataset.logged import LoggedTasks
 from sad_hpc.dataset.reader import read_shard
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
@@ -73,6 +75,8 @@ class ImportedContexts:
 
     folder: Path
     manifest: Manifest
+    columns: Mapping[str, Column]
+    """Of its shards."""
 
     @classmethod
     def load(cls, folder: Path, experiment: Experiment[Any]) -> "ImportedContexts":
@@ -82,7 +86,8 @@ class ImportedContexts:
             SadError: they are missing, damaged, or of other tasks, T or blocks.
         """
         path = folder / str(experiment.data.imported_contexts)
-        wanted = _nothing_yet(experiment, make_family(experiment.task))
+        family = make_family(experiment.task)
+        wanted = _nothing_yet(experiment, family)
         try:
             manifest = Manifest.load(path)
         except DatasetError as error:
@@ -91,7 +96,9 @@ class ImportedContexts:
             raise SadError(f"{path} is of another config ({'; '.join(changed)}): import it again")
         if not manifest.complete or _name(manifest) != path.name:
             raise SadError(f"{path} has other contexts than it says: remove it; {REMEDY}")
-        return cls(path, manifest)
+        columns = layout(family, experiment.data)
+        needed = {name: c for name, c in columns.items() if name.startswith(("tasks/", "context/"))}
+        return cls(path, manifest, needed)
 
     def block(self, number: int) -> Given:
         """A block's tasks and contexts.
@@ -101,7 +108,7 @@ class ImportedContexts:
         """
         entry = self.manifest.shards[number]
         try:
-            arrays = read_shard(self.folder, self.manifest, entry)
+            arrays = read_shard(self.folder, self.manifest, entry, self.columns, self.columns)
         except DatasetError as error:
             path = self.folder / entry.name
             raise DatasetError(

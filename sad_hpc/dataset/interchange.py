@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, read_shard
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import origin_of
@@ -80,7 +81,7 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
                     description=f"{family.description}. Each episode's metadata has its task.",
                 )
             for _, entry in sorted(manifest.shards.items()):
-                arrays = read_shard(source, manifest, entry, _names(family))
+                arrays = read_shard(source, manifest, entry, _names(family), layout(family, data))
                 _append(dataset, arrays, split)
             origin = {**split, "digest": manifest.digest, "config": manifest.config}
             dataset.storage.update_metadata({"sad_hpc": {"experiment": experiment, **origin}})
@@ -144,7 +145,7 @@ def observation_space(family: TaskFamily) -> spaces.Box:
 def _of_tables(family: TabularFamily) -> spaces.Box:
     """Each coordinate from its least to its largest value."""
     cells = family.coordinates
-    return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=np.uint8)
+    return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=cells.dtype)
 
 
 @observation_space.register

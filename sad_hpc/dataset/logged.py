@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.dataset.interchange import action_space, minari_library, observation_space
+from sad_hpc.dataset.interchange import action_space, observation_space
+from sad_hpc.dataset.minari_folder import opened, readable
 from sad_hpc.distill.block import Given, Transitions
 from sad_hpc.errors import SadError
 from sad_hpc.experiment.config import build, differences, marked, resolved, task_split
@@ -34,10 +35,11 @@ class LoggedTasks:
     def __init__(self, path: Path, family: TaskFamily) -> None:
         self._path, self._family = path, family
         self._spaces = {"observation": observation_space(family), "action": action_space(family)}
-        self._dataset = _opened(path)
-        self._check_origin()
-        self._check_spaces()
-        self._tasks, self._parameters = self._found()
+        with readable(path):
+            self._dataset = opened(path)
+            self._check_origin()
+            self._check_spaces()
+            self._tasks, self._parameters = self._found()
 
     def __len__(self) -> int:
         """How many tasks there are."""
@@ -51,7 +53,8 @@ class LoggedTasks:
         """
         rows = slice(first, first + count)
         tasks, parameters = list(self._tasks.items())[rows], self._parameters[rows]
-        context = self._context(tasks)
+        with readable(self._path):
+            context = self._context(tasks)
         # Between logged episodes the agent is put back to the start, as in learning histories.
         if faults := self._family.dynamics_faults(parameters, "histories", context.parts):
             raise self._error(f"tasks {tasks[0][0]} to {tasks[-1][0]} do not fit: {faults[0]}")
@@ -92,9 +95,8 @@ class LoggedTasks:
         family, shape = self._family, (count, self._family.config.horizon)
         state = self._spaces["observation"]
         states = np.zeros((*shape, *state.shape), state.dtype)
-        actions = np.zeros(shape, np.uint8)
-        if family.components is not None:
-            actions = np.zeros((*shape, family.components), np.float32)
+        vector = () if family.components is None else (family.components,)
+        actions = np.zeros((*shape, *vector), family.action_dtype)
         rewards = np.zeros(shape, family.reward_dtype)
         ends = np.zeros(shape, np.uint8) if family.has_ends else None
         return Transitions(states, actions, rewards, states.copy(), ends)
@@ -178,20 +180,6 @@ class LoggedTasks:
 
     def _error(self, text: str) -> SadError:
         return SadError(f"{self._path}: {text}")
-
-
-def _opened(path: Path) -> Any:
-    """The Minari dataset in a folder."""
-    minari = minari_library()
-    if not (path / "data").is_dir():
-        raise SadError(
-            f"no Minari dataset at {path}: give the folder of one, such as "
-            "my-datasets/darkroom-train-v0"
-        )
-    try:
-        return minari.MinariDataset(path / "data")
-    except (OSError, ValueError, KeyError, AssertionError) as error:
-        raise SadError(f"cannot read the Minari dataset at {path}: {error}") from error
 
 
 def _inside(mapping: Any, *keys: str) -> Any:

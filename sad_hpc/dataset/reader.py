@@ -1,7 +1,8 @@
 """Reading: columns of a split as compact arrays, through the manifest, every byte checked."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.dataset.layout import Column, faults
 from sad_hpc.dataset.schema import FORMAT_VERSION, REMEDY, Manifest, ShardEntry
 from sad_hpc.dataset.writer import dataset_names
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.config import differences
-from sad_hpc.storage.files import checksum
-from sad_hpc.storage.hdf5 import read_numbers
+from sad_hpc.storage.files import checksum, file_size, read_whole
+from sad_hpc.storage.hdf5 import largest_content, read_numbers
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -52,7 +54,11 @@ def load_complete(
 
 
 def read_columns(
-    folder: Path, manifest: Manifest, names: Sequence[str], rows: int | None = None
+    folder: Path,
+    manifest: Manifest,
+    names: Sequence[str],
+    rows: int | None = None,
+    columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
     """Whole datasets, shards joined in order.
 
@@ -61,58 +67,101 @@ def read_columns(
         manifest: its manifest.
         names: datasets, such as `context/states`.
         rows: only the first so many tasks.
+        columns: of `layout`, which the datasets must follow; None: no check.
 
     Returns:
         name -> array with the dtypes of the files.
 
     Raises:
-        DatasetError: a shard is missing, truncated, altered or foreign.
+        DatasetError: a shard is missing, truncated, altered or foreign, or does not follow
+            `columns`.
     """
     total = sum(entry.rows for entry in _entries(manifest))
     total = total if rows is None else min(rows, total)
     # Filled as they come: images are too large to be held twice.
-    columns: Arrays = {}
+    whole: Arrays = {}
     found = 0
     for entry in _entries(manifest):
         if found >= total:
             break
         taken = slice(found, found + min(entry.rows, total - found))
-        for name, part in read_shard(folder, manifest, entry, names).items():
-            if name not in columns:
-                columns[name] = np.empty((total, *part.shape[1:]), part.dtype)
-            columns[name][taken] = part[: taken.stop - taken.start]
+        for name, part in read_shard(folder, manifest, entry, names, columns).items():
+            if name not in whole:
+                whole[name] = _empty(folder, manifest, (total, *part.shape[1:]), part.dtype)
+            if part.shape[1:] != whole[name].shape[1:]:
+                raise DatasetError(
+                    f"{folder / entry.name}: {name} has another shape than in the shards before; "
+                    f"{REMEDY}"
+                )
+            whole[name][taken] = part[: taken.stop - taken.start]
         found = taken.stop
-    return columns
+    return whole
+
+
+def _empty(
+    folder: Path, manifest: Manifest, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """An array to be filled, if the split's files can have so much.
+
+    Raises:
+        DatasetError: they cannot.
+    """
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > largest_content(sum(file_size(folder / e.name) or 0 for e in _entries(manifest))):
+        raise DatasetError(f"{folder} has not the {shape[0]:,} tasks of its manifest; {REMEDY}")
+    return np.empty(shape, dtype)
 
 
 def read_shard(
-    folder: Path, manifest: Manifest, entry: ShardEntry, names: Iterable[str] | None = None
+    folder: Path,
+    manifest: Manifest,
+    entry: ShardEntry,
+    names: Iterable[str] | None = None,
+    columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
-    """Datasets of one shard (all of them by default), after its checksum was found right.
+    """Datasets of one shard, after its checksum was found right.
 
     The file is parsed from the bytes that were checked, so nothing unlisted reaches HDF5.
 
+    Args:
+        folder: of the split.
+        manifest: its manifest.
+        entry: of the shard.
+        names: datasets; None: all.
+        columns: of `layout`, which the datasets must follow; None: no check.
+
     Raises:
-        DatasetError: the shard is missing, truncated, altered or foreign.
+        DatasetError: the shard is missing, truncated, altered or foreign, or does not follow
+            `columns`.
     """
     path = folder / entry.name
-    with h5py.File(io.BytesIO(checked_bytes(path, entry)), "r") as file:
+    with _opened(path, checked_bytes(path, entry)) as file:
         if file.attrs.get("format_version") != FORMAT_VERSION:
             raise DatasetError(f"{path} is of another format version; {REMEDY}")
         if file.attrs.get("signature") != manifest.signature:
             raise DatasetError(f"{path} belongs to another dataset; {REMEDY}")
-        wanted = list(names) if names is not None else dataset_names(file)
-        missing = [name for name in wanted if name not in file]
-        if missing:
-            raise DatasetError(f"{path} has no dataset {missing[0]}; {REMEDY}")
+        arrays = {}
         try:
-            arrays = {name: read_numbers(file, name) for name in wanted}
-        except ValueError as error:
-            raise DatasetError(f"{path}: {error}; {REMEDY}") from None
+            for name in names if names is not None else dataset_names(file):
+                arrays[name] = read_numbers(file, name)
+        except KeyError:
+            raise DatasetError(f"{path} has no dataset {name}; {REMEDY}") from None
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            raise DatasetError(f"{path}: {' '.join(str(error).split())}; {REMEDY}") from None
     wrong = [name for name, array in arrays.items() if array.shape[:1] != (entry.rows,)]
     if wrong:
         raise DatasetError(f"{path}: {wrong[0]} has not {entry.rows:,} rows; {REMEDY}")
+    if wrong := faults(arrays, entry.rows, columns or {}):
+        raise DatasetError(f"{path}: {wrong[0]}; {REMEDY}")
     return arrays
+
+
+def _opened(path: Path, content: bytes) -> h5py.File:
+    """An HDF5 file of bytes; `path` is named in errors."""
+    try:
+        return h5py.File(io.BytesIO(content), "r")
+    except OSError as error:
+        raise DatasetError(f"{path} is no HDF5 file ({error}); {REMEDY}") from None
 
 
 def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
@@ -127,7 +176,7 @@ def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
             raise DatasetError(
                 f"{path} has {size:,} bytes instead of {entry.bytes:,} (truncated?); {REMEDY}"
             )
-        content = path.read_bytes()
+        content = read_whole(path)
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing; {REMEDY}") from error
     except OSError as error:

@@ -23,13 +23,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sad_hpc.errors import DatasetError
-from sad_hpc.storage.files import read_whole, sealed, unsealed, write_json
+from sad_hpc.storage.files import parse_json, sealed, typed, unsealed, write_json
 from sad_hpc.tasks.fingerprint import are_alike
 
 FORMAT_VERSION = 2
@@ -37,6 +38,11 @@ MANIFEST = "manifest.json"
 VIRTUAL = "dataset.h5"
 CHUNK_BYTES = 512 * 1024
 """Chunks are whole tasks of about this size, between 0.25 and 1 MiB where a shard is that large."""
+
+MOST = 10**15
+"""Tasks, blocks or transitions that a manifest may say."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Word = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
 REMEDY = "collect it again: `sad-hpc collect CONFIG` redoes what is missing or damaged"
 
@@ -69,12 +75,12 @@ def shard_name(block: int) -> str:
 class ShardEntry:
     """What the manifest says of one shard."""
 
-    block: int
-    rows: int
-    bytes: int
+    block: Count
+    rows: Annotated[int, Field(ge=1, le=MOST)]
+    bytes: Count
     checksum: str
     """BLAKE2b-256 of the file's bytes, in hex."""
-    transitions: dict[str, int]
+    transitions: dict[str, Count]
     """Environment transitions spent, by purpose."""
 
     @property
@@ -87,10 +93,10 @@ class ShardEntry:
 class Manifest:
     """The list of a split's finished shards; training reads nothing that is not listed here."""
 
-    signature: str
-    split: str
-    n_blocks: int
-    n_tasks: int
+    signature: Word
+    split: Word
+    n_blocks: Count
+    n_tasks: Annotated[int, Field(ge=1, le=MOST)]
     config: dict[str, Any]
     """What decides the dataset (sections `task` and `data`)."""
     shards: dict[int, ShardEntry]
@@ -152,22 +158,28 @@ class Manifest:
             DatasetError: it is missing, damaged, or of another format version.
         """
         path = folder / MANIFEST
+        damaged = DatasetError(f"{path} is damaged; remove it and {REMEDY}")
         try:
-            content = json.loads(read_whole(path))
-            content = unsealed(content)
-            version = content.pop("format_version")
-            shards = [ShardEntry(**entry) for entry in content.pop("shards")]
-            manifest = cls(shards={entry.block: entry for entry in shards}, **content)
+            content = unsealed(typed(dict[str, Any], parse_json(path)) or {})
         except FileNotFoundError as error:
             raise DatasetError(f"no dataset at {folder}: {path} is missing; {REMEDY}") from error
         except OSError as error:
             raise DatasetError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DatasetError(f"{path} is damaged; remove it and {REMEDY}") from error
-        if version != FORMAT_VERSION:
+        except ValueError as error:
+            raise damaged from error
+        if content.get("format_version") != FORMAT_VERSION:
             raise DatasetError(
-                f"{path} has format version {version}, not {FORMAT_VERSION}; {REMEDY}"
+                f"{path} has format version {content.get('format_version')!r}, not "
+                f"{FORMAT_VERSION}; {REMEDY}"
             )
+        entries = typed(list[ShardEntry], content.get("shards"))
+        if entries is None:
+            raise damaged
+        shards = {entry.block: entry for entry in entries}
+        manifest = typed(cls, content | {"shards": {}})
+        if manifest is None or not all(block < manifest.n_blocks for block in shards):
+            raise damaged
+        manifest.shards = shards
         return manifest
 
 

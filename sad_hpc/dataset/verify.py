@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sad_hpc.dataset.layout import faults as layout_faults
+from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined_digest
 from sad_hpc.errors import DatasetError, SadError
@@ -42,7 +45,7 @@ def origin_of(manifest: Manifest) -> tuple[TaskFamily, DataConfig]:
 def inspect(folder: Path) -> dict[str, Any]:
     """What a split holds: shape, config, counts, digest and label accuracy, as JSON values."""
     manifest = Manifest.load(folder)
-    family, _ = origin_of(manifest)
+    family, data = origin_of(manifest)
     if not manifest.shards:
         raise DatasetError(f"{folder} has no finished shard yet; {REMEDY}")
     first = read_shard(folder, manifest, next(iter(manifest.shards.values())))
@@ -63,14 +66,20 @@ def inspect(folder: Path) -> dict[str, Any]:
         "transitions_per_task": {
             name: count / rows for name, count in manifest.transitions.items()
         },
-        "label_accuracy": label_accuracy(folder, manifest, family),
+        "label_accuracy": label_accuracy(folder, manifest, family, data),
         "config": manifest.config,
     }
 
 
-def label_accuracy(folder: Path, manifest: Manifest, family: TaskFamily) -> dict[str, float]:
+def label_accuracy(
+    folder: Path, manifest: Manifest, family: TaskFamily, data: DataConfig
+) -> dict[str, float]:
     """Share of each method's action labels that are optimal in their query state; none where the
-    family does not know."""
+    family does not know.
+
+    Raises:
+        DatasetError: the dataset is damaged, or its labels are none of the family.
+    """
     if ORACLE not in family.label_groups:
         return {}
     names = [
@@ -78,14 +87,14 @@ def label_accuracy(folder: Path, manifest: Manifest, family: TaskFamily) -> dict
         for label in family.label_groups
         for part in ("query_states", "actions")
     ]
-    columns = read_columns(folder, manifest, [*names, "tasks/parameters"])
+    names.append("tasks/parameters")
+    columns = read_columns(folder, manifest, names, columns=layout(family, data))
     accuracy = {}
     for label in family.label_groups:
-        right = family.are_optimal(
-            columns["tasks/parameters"],
-            columns[f"labels/{label}/query_states"],
-            columns[f"labels/{label}/actions"],
-        )
+        try:
+            right = _are_optimal(columns, label, family)
+        except DatasetError as error:
+            raise DatasetError(f"{folder}: {error}; {REMEDY}") from None
         accuracy[label] = float(right.mean())
     return accuracy
 
@@ -112,6 +121,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
         faults.append(f"{folder}: {len(manifest.shards)} of {manifest.n_blocks} shards; {REMEDY}")
     elif not (folder / VIRTUAL).is_file():
         faults.append(f"{folder / VIRTUAL} is missing; {REMEDY}")
+    columns = layout(family, data)
     checksums, rows = [], 0
     for block in sorted(manifest.shards):
         entry = manifest.shards[block]
@@ -121,50 +131,23 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
             faults.append(str(error))
             rows += entry.rows
             continue
-        found = _shape_faults(arrays, entry.rows, family, data)
-        # What has the wrong shape cannot be looked into any further.
-        found = found or [
-            *_index_faults(arrays, rows),
-            *_label_faults(arrays, family),
-            *_dynamics_faults(arrays, family, sampled_tasks, cut),
-        ]
+        found = [f"{name} is missing" for name in columns if name not in arrays]
+        found += layout_faults(arrays, entry.rows, columns)
+        # Columns that are not as they should be cannot be looked into any further.
+        try:
+            found = found or [
+                *_index_faults(arrays, rows),
+                *_label_faults(arrays, family),
+                *_dynamics_faults(arrays, family, sampled_tasks, cut),
+            ]
+        except DatasetError as error:
+            found = [str(error)]
         faults += [f"{folder / entry.name}: {fault}" for fault in found]
         checksums.append(entry.checksum)
         rows += entry.rows
     if rows != manifest.n_tasks and not faults:
         faults.append(f"{folder}: {rows} rows instead of {manifest.n_tasks}")
     return Verdict(folder, combined_digest(checksums), rows, faults)
-
-
-def _shape_faults(arrays: Arrays, rows: int, family: TaskFamily, data: DataConfig) -> list[str]:
-    horizon, width = family.config.horizon, len(family.state_center)
-    width_of_task = arrays["tasks/parameters"].shape[1:] if "tasks/parameters" in arrays else (1,)
-    action = () if family.components is None else (family.components,)
-    expected: dict[str, tuple[int, ...]] = {
-        "tasks/index": (rows,),
-        "tasks/parameters": (rows, *width_of_task),
-    }
-    for group in family.context_groups:
-        for part in ("states", "next_states"):
-            expected[f"{group}/{part}"] = (rows, horizon, width)
-        expected[f"{group}/actions"] = (rows, horizon, *action)
-        for part in ("rewards", "ends")[: 2 if family.has_ends else 1]:
-            expected[f"{group}/{part}"] = (rows, horizon)
-    for label in family.label_groups:
-        expected[f"labels/{label}/query_states"] = (rows, data.queries_per_task, width)
-        expected[f"labels/{label}/actions"] = (rows, data.queries_per_task, *action)
-    if family.image_size is not None:
-        image = (family.image_size, family.image_size, 3)
-        for group in family.context_groups:
-            expected[f"{group}/images"] = (rows, horizon, *image)
-        for label in family.label_groups:
-            expected[f"labels/{label}/query_images"] = (rows, data.queries_per_task, *image)
-    faults = [f"{name} is missing" for name in expected if name not in arrays]
-    return faults + [
-        f"{name} has shape {arrays[name].shape} instead of {shape}"
-        for name, shape in expected.items()
-        if name in arrays and arrays[name].shape != shape
-    ]
 
 
 def _index_faults(arrays: Arrays, first: int) -> list[str]:
@@ -174,23 +157,26 @@ def _index_faults(arrays: Arrays, first: int) -> list[str]:
 
 
 def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
-    """Labels must be actions, in states that the family has; the oracle's must be optimal."""
-    faults = []
-    for label in family.label_groups:
-        queries, actions = (arrays[f"labels/{label}/{p}"] for p in ("query_states", "actions"))
-        if ORACLE not in family.label_groups:
-            largest = family.n_actions - 1 if family.components is None else 1
-            if not (np.abs(actions) <= largest).all():
-                faults.append(f"labels/{label} holds actions that {family.name} has not")
-            continue
-        try:
-            right = family.are_optimal(arrays["tasks/parameters"], queries, actions)
-        except (KeyError, IndexError):
-            faults.append(f"labels/{label} holds states or actions that {family.name} has not")
-            continue
-        if label == ORACLE and not right.all():
-            faults.append("labels/dpt_star holds actions that are not optimal")
-    return faults
+    """The oracle's labels must be optimal, and query states those that the family has."""
+    if ORACLE not in family.label_groups:
+        return []
+    right = {label: _are_optimal(arrays, label, family) for label in family.label_groups}
+    return [] if right[ORACLE].all() else ["labels/dpt_star holds actions that are not optimal"]
+
+
+def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.bool_]:
+    """(n, K): whether a group's labels are optimal.
+
+    Raises:
+        DatasetError: they are of tasks, states or actions that the family does not have.
+    """
+    queries, actions = (arrays[f"labels/{label}/{part}"] for part in ("query_states", "actions"))
+    try:
+        return family.are_optimal(arrays["tasks/parameters"], queries, actions)
+    except (LookupError, TypeError, ValueError):
+        raise DatasetError(
+            f"labels/{label} holds states or actions that {family.name} has not"
+        ) from None
 
 
 def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool) -> list[str]:
@@ -211,5 +197,8 @@ def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool
             context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
             parameters = arrays["tasks/parameters"][:sampled]
             group = names_of_groups.get(group, group)
-            faults += family.dynamics_faults(parameters, group, context)
+            try:
+                faults += family.dynamics_faults(parameters, group, context)
+            except (LookupError, TypeError, ValueError):
+                faults.append(f"{group} holds tasks, states or actions that {family.name} has not")
     return faults

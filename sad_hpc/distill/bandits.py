@@ -1,5 +1,7 @@
 """Bandits: contexts by the behavior policy, and action labels by Algorithm 2."""
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -48,7 +50,7 @@ def bandit_block(
     labels = {
         "sad": Labels(queries, sad, pulls),
         "dpt": Labels(queries, pull_arms(policy, len(queries), streams["dpt"])),
-        "dpt_star": Labels(queries, means_of_query.argmax(axis=1).astype(np.uint8)),
+        "dpt_star": Labels(queries, means_of_query.argmax(axis=1).astype(family.action_dtype)),
     }
     return Block.of(draw.first, means, {"context": context}, labels)
 
@@ -67,18 +69,16 @@ def draw_context(
     return Transitions(states, actions, rewards.astype(family.reward_dtype, copy=False), states)
 
 
-def pull_arms(
-    policy: NDArray[np.uint8], count: int, state: NDArray[np.uint64]
-) -> NDArray[np.uint8]:
+def pull_arms(policy: NDArray[Any], count: int, state: NDArray[np.uint64]) -> NDArray[Any]:
     """(count,) arms drawn by the behavior policy; the stream `state` is advanced."""
-    actions = np.empty(count, np.uint8)
+    actions = np.empty(count, policy.dtype)
     draw_actions(policy, state, actions)
     return actions
 
 
 def pull_by_drawn_policies(
     count: int, family: BanditFamily, state: NDArray[np.uint64]
-) -> NDArray[np.uint8]:
+) -> NDArray[Any]:
     """(count, T) arms, in each task by a random policy of its own.
 
     An agent that learns comes to pull few of the arms.  Contexts of one uniform policy have no such
@@ -87,7 +87,7 @@ def pull_by_drawn_policies(
     generator = np.random.default_rng(state)
     policies = draw_policies(count, family.n_actions, generator)
     uniforms = generator.random((count, family.config.horizon))
-    arms = np.zeros(uniforms.shape, np.uint8)
+    arms = np.zeros(uniforms.shape, family.action_dtype)
     for bound in policies.cumsum(axis=1)[:, :-1].T:
         arms += uniforms >= bound[:, None]
     return arms
@@ -107,7 +107,7 @@ def draw_policies(count: int, n_arms: int, generator: np.random.Generator) -> ND
 def pay(
     means: NDArray[np.float32],
     sigma: float,
-    actions: NDArray[np.uint8],
+    actions: NDArray[Any],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
     """(n, T): rewards of pulls (n, T) of arms with means (n, A), as `draw_rewards` draws them."""
@@ -119,11 +119,11 @@ def pay(
 def distill_bandit_labels(
     means: NDArray[np.float32],
     sigma: float,
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     trust_horizon: int,
     random_ties: bool,
     state: NDArray[np.uint64],
-) -> tuple[NDArray[np.uint8], int]:
+) -> tuple[NDArray[Any], int]:
     """Algorithm 2: plays the behavior policy until every arm has N pulls; the best average wins.
 
     Args:
@@ -140,7 +140,7 @@ def distill_bandit_labels(
     Raises:
         Interrupted: it was told to stop.
     """
-    labels = np.empty(len(means), np.uint8)
+    labels = np.empty(len(means), policy.dtype)
     # Rewards come from a generator of their own, which is seeded by the stream as it begins.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
     pulls = _distill(

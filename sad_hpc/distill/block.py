@@ -25,7 +25,7 @@ class Draw:
     """Index of the block's first task in its split."""
     count: int
     """n: its number of tasks."""
-    policy: NDArray[np.uint8]
+    policy: NDArray[Any]
     """Table of the behavior policy (see `policy_table`)."""
     streams: dict[str, NDArray[np.uint64]]
     """A random stream of its own for each purpose."""
@@ -51,7 +51,7 @@ class Transitions:
     states: NDArray[Any]
     """(n, T, d), or (n, T) numbers of them"""
     actions: NDArray[Any]
-    """(n, T) uint8, or (n, T, a) float32 vectors"""
+    """(n, T) numbers, or (n, T, a) float32 vectors"""
     rewards: NDArray[Any]
     """(n, T)"""
     next_states: NDArray[Any]

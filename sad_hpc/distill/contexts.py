@@ -28,7 +28,7 @@ def sample_transitions(
     family: TabularFamily,
     mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     stream: NDArray[np.uint64],
 ) -> Transitions:
     """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
@@ -53,7 +53,7 @@ def sample_episodes(
     family: TabularFamily,
     mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     stream: NDArray[np.uint64],
 ) -> Transitions:
     """Rollouts of the behavior policy from the start, T steps each, in time order.
@@ -71,9 +71,9 @@ def sample_episodes(
 def sample_state_actions(
     mdps: FiniteMDPs,
     mdp_of_query: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     stream: NDArray[np.uint64],
-) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+) -> tuple[NDArray[np.uint16], NDArray[Any]]:
     """(n,) states drawn uniformly, and (n,) actions of the behavior policy.
 
     Args:
@@ -84,21 +84,19 @@ def sample_state_actions(
     """
     n_states = mdps.sizes[1]
     states = np.empty(len(mdp_of_query), np.uint16)
-    actions = np.empty(len(mdp_of_query), np.uint8)
+    actions = np.empty(len(mdp_of_query), policy.dtype)
     pairs = _pairs_per_word(n_states, policy)
     tables = step_tables(mdps)
     _draw_pairs(tables, n_states, mdp_of_query, policy, pairs, stream, states, actions)
     return states, actions
 
 
-def draw_actions(
-    policy: NDArray[np.uint8], stream: NDArray[np.uint64], actions: NDArray[np.uint8]
-) -> None:
+def draw_actions(policy: NDArray[Any], stream: NDArray[np.uint64], actions: NDArray[Any]) -> None:
     """Fills (count,) `actions` with draws from the policy's table; the stream is advanced."""
     _draw(policy, digits_per_word(len(policy)), stream, actions)
 
 
-def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
+def _pairs_per_word(n_states: int, policy: NDArray[Any]) -> int:
     if n_states * len(policy) > MAX_PRODUCT:
         raise ValueError(f"{n_states} states x {len(policy)} policy entries exceed one word")
     return digits_per_word(n_states * len(policy))
@@ -106,12 +104,13 @@ def _pairs_per_word(n_states: int, policy: NDArray[np.uint8]) -> int:
 
 def new_contexts(family: TabularFamily, count: int) -> Transitions:
     """Contexts (count, T) for a kernel to fill."""
-    horizon, width = family.config.horizon, family.coordinates.shape[1]
+    horizon, cells = family.config.horizon, family.coordinates
+    states = (count, horizon, cells.shape[1]), cells.dtype
     return Transitions(
-        np.empty((count, horizon, width), np.uint8),
-        np.empty((count, horizon), np.uint8),
+        np.empty(*states),
+        np.empty((count, horizon), family.action_dtype),
         np.empty((count, horizon), family.reward_dtype),
-        np.empty((count, horizon, width), np.uint8),
+        np.empty(*states),
         np.empty((count, horizon), np.uint8) if family.has_ends else None,
     )
 
@@ -129,9 +128,9 @@ def kernel_outputs(result: Transitions) -> tuple[NDArray[Any] | None, ...]:
     return cells[0], result.actions, result.rewards, cells[1], result.ends
 
 
-def _cells(coordinates: NDArray[np.uint8]) -> NDArray[Any]:
+def _cells(coordinates: NDArray[Any]) -> NDArray[Any]:
     """(..., d) -> (...): a record for each row, which a kernel copies in one go."""
-    record = np.dtype([("cell", np.uint8, (coordinates.shape[-1],))])
+    record = np.dtype([("cell", coordinates.dtype, (coordinates.shape[-1],))])
     return coordinates.view(record)[..., 0]
 
 

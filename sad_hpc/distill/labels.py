@@ -21,14 +21,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
+from sad_hpc.experiment.integers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
 """Query states tried for one label before the search is given up as hopeless."""
-
-NO_LABEL = 255
-"""Instead of an action: no action's rollouts were good enough."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Labels:
     query_states: NDArray[Any]
     """(m,) numbers or (m, 3) poses inside the kernels, (n, K, d) in a dataset."""
     actions: NDArray[Any]
-    """(m,) uint8, or (m, a) float32 vectors; (n, K) or (n, K, a) in a dataset."""
+    """(m,) numbers, or (m, a) float32 vectors; (n, K) or (n, K, a) in a dataset."""
     transitions: int = 0
     """Environment transitions spent on them in all."""
 
@@ -122,7 +120,7 @@ def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> SadErr
 
 def optimal_labels(
     optimal: NDArray[np.bool_], generator: np.random.Generator
-) -> NDArray[np.uint8]:  # fmt: skip
+) -> NDArray[Any]:  # fmt: skip
     """(n,): an optimal action of each query state, any of them with equal chance.
 
     Always the lowest one would be a policy of its own (in Darkroom: first x, then y) whose greedy
@@ -132,7 +130,8 @@ def optimal_labels(
         optimal: (n, A) whether an action is optimal in the query state.
         generator: of the choice.
     """
-    return (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1).astype(np.uint8)
+    chosen = (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1)
+    return chosen.astype(action_dtype(optimal.shape[1]))
 
 
 @njit(inline="always")

@@ -6,6 +6,8 @@ Between them the agent is put back to the start, which no transition shows: a st
 one before's next state begins an episode.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -32,7 +34,7 @@ def sample_histories(
     family: TabularFamily,
     mdps: TabularMDPs,
     mdp_of_task: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     steps: int,
     discount: float,
     stream: NDArray[np.uint64],

@@ -26,14 +26,14 @@ RolloutPolicy = Callable[[Transitions, np.random.Generator], Acts]
 class Behavior:
     """The behavior policy: numbers by its table, or vectors drawn uniformly in [-1, 1]^a."""
 
-    table: NDArray[np.uint8]
+    table: NDArray[Any]
     """See `policy_table`."""
     n_actions: int
     components: int | None
     """a; None: actions are numbers."""
 
     @classmethod
-    def of(cls, family: SimulatedFamily, table: NDArray[np.uint8]) -> "Behavior":
+    def of(cls, family: SimulatedFamily, table: NDArray[Any]) -> "Behavior":
         """That of a family."""
         return cls(table, family.n_actions, family.components)
 
@@ -52,7 +52,7 @@ class Behavior:
     ) -> NDArray[Any]:
         """(count, C) or (count, C, a): first actions to try in each of `count` query states."""
         if self.components is None:
-            return np.tile(np.arange(self.n_actions, dtype=np.uint8), (count, 1))
+            return np.tile(np.arange(self.n_actions, dtype=self.table.dtype), (count, 1))
         drawn = self.draw(count * rule.candidates, generator)
         return drawn.reshape(count, rule.candidates, self.components)
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.labels import (
     MAX_CANDIDATES,
-    NO_LABEL,
     LabelRule,
     Labels,
     best_action,
@@ -24,6 +23,7 @@ from sad_hpc.distill.steps import (
     step_tables,
     take,
 )
+from sad_hpc.experiment.integers import no_labels
 from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -41,7 +41,7 @@ POSE_ACTIONS = 4
 def distill_labels(
     mdps: FiniteMDPs,
     mdp_of_task: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     rule: LabelRule,
     stream: NDArray[np.uint64],
     given: NDArray[np.uint16] | None = None,
@@ -56,8 +56,8 @@ def distill_labels(
         policy: table of the behavior policy (see `policy_table`).
         rule: trust horizon, N_ep and thresholds.
         stream: state of the random stream; it is advanced.
-        given: (n,) query states, labelled NO_LABEL where their best score is below the threshold;
-            None: states are drawn until one reaches it.
+        given: (n,) query states, which get no label (see `labelled`) where their best score is
+            below the threshold; None: states are drawn until one reaches it.
 
     Raises:
         SadError: a million query states of one task were below the threshold.
@@ -70,7 +70,7 @@ def distill_labels(
 
 def distill_pose_labels(
     targets: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     rule: LabelRule,
     stream: NDArray[np.uint64],
     given: NDArray[np.float64] | None = None,
@@ -97,13 +97,14 @@ def distill_pose_labels(
 def _labels(
     world: Certain | Uncertain | Rooms,
     task_of_label: NDArray[np.int64],
-    policy: NDArray[np.uint8],
+    policy: NDArray[Any],
     rule: LabelRule,
     stream: NDArray[np.uint64],
     queries: NDArray[Any],
     given: bool,
 ) -> Labels:
-    labels = np.empty(len(task_of_label), np.uint8)
+    n_actions = POSE_ACTIONS if isinstance(world, Rooms) else world.paid.shape[2]
+    labels = no_labels(len(task_of_label), n_actions)
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
         rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
@@ -190,12 +191,12 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                     if stop[0]:
                         return INTERRUPTED
                     first_action = outer if by_action else inner
-                    state, action = query, np.uint8(first_action)
+                    state, action = query, np.uint64(first_action)
                     for t in range(limit):
                         if t > 0:
                             if left == 0:
                                 word, left = digits_word(stream, product, threshold), digits
-                            action = policy[high_product(word, policy_range)]
+                            action = np.uint64(policy[high_product(word, policy_range)])
                             word *= policy_range
                             left -= 1
                         state, reward, end = take(world, task, state, action, stream)
@@ -218,8 +219,6 @@ def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
                 labels[label] = best
                 accepted = True
                 break
-        if not accepted:
-            if not given:
-                return -1
-            labels[label] = NO_LABEL
+        if not (accepted or given):
+            return -1
     return transitions

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,7 @@ def tabular_block(
         tables.optimal[mdp_of_query, star_states], np.random.default_rng(streams["dpt_star"])
     )
 
-    def cells(states: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    def cells(states: NDArray[np.uint16]) -> NDArray[Any]:
         return np.take(family.coordinates, states, axis=0)
 
     return Block.of(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.bandit import evaluate_bandit
@@ -26,7 +27,8 @@ from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress, say_complete
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.miniworld.family import Miniworld
@@ -70,10 +72,10 @@ def evaluate(run: Run, method: str, seed: int) -> None:
             return
         modes = evaluation.all_chunks()
         evaluation.write(folder.path / RESULT, columns, modes)
-        folder.complete(
-            outputs=[RESULT],
-            **{f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()},
-        )
+        means: dict[str, Any] = {
+            f"{mode}_{each.measure.metric}": each.headline_mean for mode, each in modes.items()
+        }
+        folder.complete(outputs=[RESULT], **means)
         shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
 
 
@@ -215,5 +217,6 @@ def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
     group = {"transitions": "context", "episodes": "episodes"}[experiment.evaluate.context]
     names = {f"{group}/{part}": f"context/{part}" for part in context_parts(family)}
     names |= {name: name for name in ("tasks/index", "tasks/parameters")}
-    found = read_columns(folder, manifest, list(names), n_tasks)
+    columns = layout(family, experiment.data)
+    found = read_columns(folder, manifest, list(names), n_tasks, columns)
     return {names[name]: column for name, column in found.items()}

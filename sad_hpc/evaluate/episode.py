@@ -39,7 +39,7 @@ def play_episode(
     shape = (n_tasks, horizon)
     episode = Transitions(
         np.empty(shape, np.uint16),
-        np.empty(shape, np.uint8),
+        np.empty(shape, family.action_dtype),
         np.empty(shape, np.float32),
         np.empty(shape, np.uint16),
         np.empty(shape, np.uint8) if family.has_ends else None,
@@ -99,6 +99,6 @@ def as_numbers(family: TabularFamily, context: Context) -> Transitions:
 def no_transitions(family: TabularFamily, n_tasks: int) -> Transitions:
     """Before the first episode of n tasks."""
     none = np.empty((n_tasks, 0), np.uint16)
-    actions = none.astype(np.uint8)
-    ends = actions if family.has_ends else None
+    actions = none.astype(family.action_dtype)
+    ends = none.astype(np.uint8) if family.has_ends else None
     return Transitions(none, actions, none.astype(np.float32), none, ends)

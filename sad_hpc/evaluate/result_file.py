@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
+from sad_hpc.storage import plain_json
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
 FORMAT_VERSION = 2
@@ -129,10 +130,27 @@ def read_result(path: Path) -> Result:
         raise _unusable(path, f"is incomplete ({error.args[0]})") from error
 
 
-def read_tasks(path: Path) -> dict[str, NDArray[Any]]:
-    """Read which test tasks a result file is of: `index` (n,) and `parameters` (n, p)."""
-    with h5py.File(path, "r") as file:
-        return {name: read_numbers(file, f"tasks/{name}") for name in ("index", "parameters")}
+def read_origin_of(result: Result) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Root attributes and tasks of a result's file, as `write_result` takes them.
+
+    Raises:
+        SadError: the file lacks them, or they are of other types.
+    """
+    path = result.path
+    try:
+        with h5py.File(path, "r") as file:
+            # In the file's order, so that copies of equal files have equal bytes.
+            names = [name for name in file.attrs if name not in ("format_version", "digest")]
+            attributes: dict[str, Any] = {
+                name: read_attribute(file, name, int if name == "seed" else str) for name in names
+            }
+            tasks = {name: read_numbers(file, f"tasks/{name}") for name in _group(file, "tasks")}
+        return attributes | {"config": plain_json.parse(attributes["config"])}, tasks
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise _unusable(path, f"cannot be read ({reason})") from error
+    except KeyError as error:
+        raise _unusable(path, f"is incomplete ({error.args[0]})") from error
 
 
 def _unusable(path: Path, reason: str) -> SadError:

@@ -3,28 +3,31 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.integers import action_dtype
 
 MAX_DENOMINATOR = 1000
 
 
-def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[np.uint8]:
+def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[Any]:
     """(K,) actions; drawing an entry uniformly draws an action by the policy, exactly.
 
     Args:
         policy: `uniform`, or a probability for each action, in multiples of 1/1000 or other
             fractions with denominators up to 1000.
-        n_actions: A, at most 256.
+        n_actions: A.
 
     Raises:
-        ConfigError: the probabilities are negative, do not add up to 1, or are too fine.
+        ConfigError: the probabilities are negative, do not add up to 1, or are too fine; or there
+            are too many actions.
     """
     if policy == "uniform":
-        return np.arange(n_actions, dtype=np.uint8)
+        return np.arange(n_actions, dtype=action_dtype(n_actions))
     shares = [Fraction(p).limit_denominator(MAX_DENOMINATOR) for p in policy]
     size = math.lcm(*(share.denominator for share in shares))
     if min(shares) < 0 or sum(shares) != 1 or size > MAX_DENOMINATOR**2:
@@ -33,7 +36,7 @@ def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[np.ui
             f"1, in fractions with denominators up to {MAX_DENOMINATOR}, such as 0.125 or 0.2"
         )
     counts = [int(share * size) for share in shares]
-    return np.repeat(np.arange(n_actions, dtype=np.uint8), counts)
+    return np.repeat(np.arange(n_actions, dtype=action_dtype(n_actions)), counts)
 
 
 def policy_shares(policy: str | Sequence[float], n_actions: int) -> NDArray[np.float64]:

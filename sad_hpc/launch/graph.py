@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import wait_until_seen
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
 

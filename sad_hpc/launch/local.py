@@ -18,6 +18,7 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import start_locally
 from sad_hpc.launch.graph import STAGES, Step
 from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.job_log import JobLog
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.progress import duration, progress_text
@@ -126,6 +127,7 @@ class RunningStep:
     def __init__(self, step: Step, job: Any, record: JobRecord) -> None:
         self._step, self._job, self._record = step, job, record
         self._started = self._printed = time.monotonic()
+        self._log = JobLog(Path(record.log))
         shape = "{desc}: {bar}{postfix}"
         self._bar: tqdm[Any] = tqdm(desc=step.name, leave=False, bar_format=shape, disable=None)
 
@@ -160,6 +162,8 @@ class RunningStep:
         return self._step.title, replace(self._record, interrupted=True)
 
     def _show_progress(self) -> None:
+        for report in self._log.new_reports():
+            say(f"{self._step.name}: {report}")
         progress = self._step.folder.progress_since(self._record.submitted)
         if progress is None:
             return

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from sad_hpc.launch.scripts import write_scripts
 from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
-from sad_hpc.storage.files import file_size, read_json, wait_until_seen
+from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 LOOK_SECONDS = 2.0
 """Between two looks at completion markers, which cost the cluster nothing."""
@@ -185,18 +187,28 @@ def _check_nothing_is_queued(run: Run) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Tables:
+    """What the provenance.json of a results folder says of its files."""
+
+    signature: str
+    files: dict[str, int | None] = field(default_factory=dict)
+    """Bytes by name."""
+    stages: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """What was read, by `StageFolder.key`."""
+
+
 def _tables_are_missing(run: Run, results: Path) -> bool:
     """Tables of another config or of other evaluations, in another --results, or of which a file
     was deleted since, are no reason to skip aggregate."""
     folder = results / run.experiment.name
-    made = read_json(folder / "provenance.json") or {}
-    if made.get("signature") != run.experiment.aggregate_signature():
+    made = typed(_Tables, read_json(folder / "provenance.json"))
+    if made is None or made.signature != run.experiment.aggregate_signature():
         return True
-    if any(file_size(folder / name) != size for name, size in made.get("files", {}).items()):
+    if any(file_size(folder / name) != size for name, size in made.files.items()):
         return True
-    read = made.get("stages") or {}
     return not all(
-        _is_as_read(run.evaluation(*element), read) for element in run.experiment.elements
+        _is_as_read(run.evaluation(*element), made.stages) for element in run.experiment.elements
     )
 
 

@@ -1,18 +1,20 @@
 """jobs.json: which job was started for which step, so that nothing is submitted twice."""
 
-import json
+import glob
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import psutil
+from pydantic import Field
 
 from sad_hpc.errors import ERROR_PREFIX, SadError
 from sad_hpc.launch.graph import Step
-from sad_hpc.storage.files import read_whole, typed, write_json
+from sad_hpc.storage import plain_json
+from sad_hpc.storage.files import Moment, read_whole, typed, write_json
 from sad_hpc.storage.run import Run
 
 
@@ -20,13 +22,13 @@ from sad_hpc.storage.run import Run
 class JobRecord:
     """The last job of a step."""
 
-    id: str
+    id: Annotated[str, Field(pattern=r"^\w{1,40}$")]
     """Slurm's id, such as 12 or 12_3, or the process id of a local job."""
     executor: str
-    submitted: float
-    log: str
+    submitted: Moment
+    log: Annotated[str, Field(min_length=1)]
     host: str
-    done_before: float
+    done_before: Annotated[float, Field(ge=0, le=1e15)]
     """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
     settings: str = ""
     """Of `settings_of`, where Slurm has the job."""
@@ -75,13 +77,13 @@ class JobRecord:
             process = psutil.Process(int(self.id))
             alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
             return alive and process.create_time() <= self.submitted + 1
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, ValueError, OverflowError):  # or no process id at all
             return False
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the log that tells of the failure: a rank's that reports one, or rank 0's."""
         first = Path(self.log)
-        others = sorted(first.parent.glob(f"{self.id}_*{first.suffix}"))
+        others = sorted(first.parent.glob(f"{self.id}_*{glob.escape(first.suffix)}"))
         logs = {path: _last_lines(path, lines) for path in [first, *others]}
         telling = next((path for path, text in logs.items() if ERROR_PREFIX in text), first)
         return f"{telling}:\n{logs[telling] or '(empty: the job did not start)'}"
@@ -89,7 +91,7 @@ class JobRecord:
 
 def _last_lines(path: Path, lines: int) -> str:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_whole(path).decode(errors="replace")
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-lines:])
@@ -103,7 +105,7 @@ def load_records(run: Run) -> dict[str, JobRecord]:
     """
     path = run.path / "jobs.json"
     try:
-        content = json.loads(read_whole(path))
+        content = plain_json.parse(read_whole(path, plain_json.MAX_BYTES))
     except (FileNotFoundError, ValueError):
         return {}
     except OSError as error:

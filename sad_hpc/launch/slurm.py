@@ -13,7 +13,7 @@ from sad_hpc.errors import SadError
 from sad_hpc.launch.environment import client_environment
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.records import JobRecord
-from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.files import Moment, read_json, typed, write_json
 from sad_hpc.storage.run import Run
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
@@ -47,9 +47,8 @@ class QueueEntry:
 
     state: str
     """Slurm's word, such as RUNNING or OUT_OF_MEMORY."""
-    start: float | None = None
-    """Seconds since the epoch."""
-    end: float | None = None
+    start: Moment | None = None
+    end: Moment | None = None
     reason: str = ""
     """Why a job waits."""
     comment: str = ""
@@ -82,8 +81,7 @@ class QueueEntry:
 class Answer:
     """Slurm's last word."""
 
-    asked: float
-    """Seconds since the epoch."""
+    asked: Moment
     jobs: dict[str, QueueEntry]
     """Those that Slurm knows, by id."""
     error: str = ""

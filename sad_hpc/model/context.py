@@ -74,9 +74,9 @@ class Context:
     """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
 
     states: Tensor
-    """(B, t, d) uint8, or float64 poses"""
+    """(B, t, d) integers, float32 observations, or float64 poses"""
     actions: Tensor
-    """(B, t) uint8, or (B, t, a) float32"""
+    """(B, t) integers, or (B, t, a) float32"""
     rewards: Tensor
     """(B, t)"""
     next_states: Tensor

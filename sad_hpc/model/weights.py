@@ -55,7 +55,7 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
         )
     try:
         model.load_state_dict(state)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} does not fit the model; {remedy}") from error
     if not all_finite(model.parameters()):
         raise CheckpointError(

@@ -78,7 +78,7 @@ def _initialised_mpi() -> Any:
 
     if not MPI.Is_initialized():
         library = MPI.Get_library_version()
-        if OPEN_MPI in os.environ and "Open MPI" not in library:
+        if _launcher() == OPEN_MPI and "Open MPI" not in library:
             raise SadError(
                 f"Open MPI's mpiexec started this, but mpi4py uses {library.split()[0]}: start it "
                 f"by {sys.prefix}/bin/mpiexec"
@@ -116,6 +116,11 @@ def abort_other_ranks() -> None:
         MPI.COMM_WORLD.Abort(1)
 
 
+def _launcher() -> str | None:
+    """The key of LAUNCHERS that started this process; the first, where one started another."""
+    return next((key for key in LAUNCHERS if key in os.environ), None)
+
+
 def _compare_with_launcher(world_size: int, command: str) -> None:
     """Refuses ranks that do not see each other.
 
@@ -125,7 +130,7 @@ def _compare_with_launcher(world_size: int, command: str) -> None:
     Raises:
         SadError: there are more or fewer of them than were started.
     """
-    name = next((LAUNCHERS[key] for key in LAUNCHERS if key in os.environ), "SLURM_NTASKS")
+    name = LAUNCHERS.get(_launcher() or "", "SLURM_NTASKS")
     expected = environment_number(name, world_size)
     if world_size != expected:
         raise SadError(

@@ -10,17 +10,19 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.model.finite import all_finite
 from sad_hpc.pretrain.engine import on_first_rank, precision_of
 from sad_hpc.storage.files import checksum as file_checksum
-from sad_hpc.storage.files import read_json, synced_bytes, write_error, write_json
+from sad_hpc.storage.files import read_json, synced_bytes, typed, write_error, write_json
 
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -48,6 +50,26 @@ def _no_code_in_pickles() -> Iterator[None]:
             yield
     finally:
         del os.environ[WEIGHTS_ONLY]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A checkpoint in the index."""
+
+    tag: Annotated[str, Field(pattern=r"^step-\d+$")]
+    signature: str
+    world_size: int
+    precision: str
+    files: dict[str, str]
+    """Checksums by name."""
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Where a training goes on."""
+
+    step: Annotated[int, Field(ge=0)]
+    loss_sum: float
 
 
 class Checkpoints:
@@ -92,17 +114,24 @@ class Checkpoints:
         try:
             with _no_code_in_pickles():
                 _, client_state = engine.load_checkpoint(str(self._state), tag=tag)
+            position = typed(_Position, client_state["position"])
         except UnpicklingError:
             raise CheckpointError(
                 f"{self._state / tag} holds more than tensors and numbers, which no training of "
                 f"ours has written: remove {self._state}"
             ) from None
+        except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, AssertionError):
+            position = None
+        if position is None:
+            raise CheckpointError(
+                f"{self._state / tag} does not fit the model or its training: remove {self._state}"
+            )
         if not all_finite(engine.module.parameters()):
             raise CheckpointError(
                 f"{self._state / tag} holds weights that are not finite: its training has "
                 f"diverged; remove {self._state}, {DivergedError.REMEDY}"
             )
-        return client_state["position"]
+        return asdict(position)
 
     def newest(self, zero_stage: int, precision: str) -> str | None:
         """The tag of the newest checkpoint that is whole, or None.
@@ -179,13 +208,8 @@ class Checkpoints:
 
     def _listed(self) -> list[dict[str, Any]]:
         """The index's entries, newest first; what is no entry is left out."""
-        index = read_json(self._index)
-        keys = {"tag", "signature", "world_size", "precision", "files"}
-        return [
-            entry
-            for entry in (index if isinstance(index, list) else [])
-            if isinstance(entry, dict) and keys <= entry.keys() and isinstance(entry["files"], dict)
-        ]
+        index = typed(list[dict[str, Any]], read_json(self._index)) or []
+        return [entry for entry in index if typed(_Entry, entry) is not None]
 
     def _is_whole(self, entry: dict[str, Any]) -> bool:
         folder = self._state / str(entry["tag"])

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
 from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
@@ -84,7 +85,8 @@ class Examples:
             names["labels"] = f"{source.labels}/actions"
             if has_images:
                 names["query_images"] = f"{source.labels}/query_images"
-        found = read_columns(folder, manifest, list(names.values()))
+        columns_of_files = layout(family, experiment.data)
+        found = read_columns(folder, manifest, list(names.values()), columns=columns_of_files)
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.by_return:
             dit = experiment.dit

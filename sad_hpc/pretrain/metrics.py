@@ -1,12 +1,17 @@
 """The metrics of a training run: JSON lines, trackers, and a line in the log."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sad_hpc.pretrain.trackers import Trackers
-from sad_hpc.storage.files import atomic_path, write_error
+from sad_hpc.storage import plain_json
+from sad_hpc.storage.files import atomic_path, read_whole, typed, write_error
+from sad_hpc.storage.stage_folder import METRICS
 
 
 class MetricsLog:
@@ -19,15 +24,14 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, step: int, trackers: Sequence[str]) -> None:
-        self._path = folder / "metrics.jsonl"
+        self._path = folder / METRICS
         self.last: dict[str, float] = {}
         self._trackers = Trackers(trackers, folder, step)
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= step]
+        kept = [line for line in _lines(self._path) if line.get("step", math.inf) <= step]
         with atomic_path(self._path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept))
+            temporary.write_text("".join(f"{json.dumps(line)}\n" for line in kept))
         if kept:
-            self.last = json.loads(kept[-1])
+            self.last = kept[-1]
 
     def write(self, metrics: dict[str, float]) -> None:
         """Adds a line, and a point to each tracker's curves.
@@ -59,8 +63,12 @@ class MetricsLog:
         self._trackers.close()
 
 
-def _step_of(line: str) -> float:
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError):
-        return float("inf")
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of an earlier start; what is no line of numbers is left out."""
+    if not path.exists():
+        return []
+    found = []
+    for line in read_whole(path).splitlines():
+        with suppress(ValueError):
+            found.append(typed(dict[str, int | float], plain_json.parse(line)))
+    return [metrics for metrics in found if metrics is not None]

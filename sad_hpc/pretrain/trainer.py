@@ -26,7 +26,7 @@ from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Decision, RankConsensus
 from sad_hpc.storage.progress import Progress
-from sad_hpc.storage.run import StageFolder
+from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
 
 def learning_rate(config: PretrainConfig, progress: float) -> float:
@@ -115,6 +115,7 @@ class Trainer:
         path = self._folder.path / WEIGHTS
         self._folder.complete(
             outputs=[WEIGHTS],
+            records=[METRICS],
             checksum=save_weights(path, self._engine.module.named_weights(), self._signature),
             ranks=self._world_size,
             precision=precision_of(self._engine),

@@ -7,17 +7,19 @@ import json
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from sad_hpc.errors import SadError
+from sad_hpc.storage import plain_json
 
 T = TypeVar("T")
 
@@ -26,6 +28,26 @@ LATE_SECONDS = 60.0
 
 STALE_READS = 10
 """How often a file may be replaced while it is read."""
+
+Moment = Annotated[float, Field(ge=0, le=1e12)]
+"""Seconds since the epoch, in a file that may be damaged."""
+
+_IN_THE_WAY = "remove what has this name"
+_FORBIDDEN = "make its folder writable for you (chmod u+w)"
+REMEDIES = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOTDIR: "remove the file that is in the place of a folder",
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: "mount its file system for writing",
+    errno.EIO: "check its disk, which has had an error",
+    errno.ENAMETOOLONG: "shorten the name",
+}
+"""What mends a write that has failed, by the system's number of the error."""
 
 _adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
 
@@ -85,7 +107,7 @@ def checksum(content: bytes) -> str:
 
 
 def write_error(path: Path, error: OSError, needed: int | None = None) -> SadError:
-    """An OSError of a write as one line with the path and the way out.
+    """An OSError of a write as one line with the path and what mends it.
 
     Args:
         path: what was to be written.
@@ -95,12 +117,8 @@ def write_error(path: Path, error: OSError, needed: int | None = None) -> SadErr
     reason = error.strerror or " ".join(str(error).split())
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and needed:
         reason += f" ({needed:,} bytes are needed{_free_beside(path)})"
-    remedy = "free space"
-    if error.errno in (errno.EROFS, errno.EIO):
-        remedy = "the disk has had an error: have it mended and mounted for writing"
-    return SadError(
-        f"cannot write {path}: {reason}; {remedy}, or choose other folders (--runs, --results)"
-    )
+    remedies = REMEDIES.get(error.errno or 0), "choose other folders (--runs, --results)"
+    return SadError(f"cannot write {path}: {reason}; {', or '.join(filter(None, remedies))}")
 
 
 def _free_beside(path: Path) -> str:
@@ -165,27 +183,52 @@ def _sync_names(folder: Path) -> None:
         os.close(handle)
 
 
-def read_whole(path: Path) -> bytes:
-    """The content of a file that others may replace meanwhile.
+def read_whole(path: Path, largest: int | None = None) -> bytes:
+    """Return the content of a file that other processes may replace meanwhile.
 
     A network file system gives up the old one then (ESTALE), and the new one is read.
 
+    Args:
+        path: of the file.
+        largest: bytes that it may have; None: any number.
+
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, is larger, or is a folder, a pipe or a device.
     """
     for _ in range(STALE_READS):
         try:
-            return path.read_bytes()
+            return _read_regular(path, largest)
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-    return path.read_bytes()
+    return _read_regular(path, largest)
+
+
+def _read_regular(path: Path, largest: int | None) -> bytes:
+    # O_NONBLOCK: to open a pipe would wait for its writer.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if largest is not None and status.st_size > largest:
+            raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
+        return file.read()
+
+
+def parse_json(path: Path) -> Any:
+    """Return the content of a JSON file; see `plain_json.parse`.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: its content is not plain JSON.
+    """
+    return plain_json.parse(read_whole(path, plain_json.MAX_BYTES))
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, or None if it is missing or torn."""
+    """Return the content of a JSON file, or None if it is missing or not plain JSON."""
     try:
-        return json.loads(read_whole(path))
+        return parse_json(path)
     except (OSError, ValueError):
         return None
 
@@ -197,7 +240,7 @@ def typed(kind: type[T], content: Any) -> T | None:
     """
     try:
         return _adapter(kind).validate_python(content)
-    except ValidationError:
+    except (ValidationError, OverflowError):
         return None
 
 

@@ -4,6 +4,7 @@ HDF5 never writes to disk itself here: on a full disk its library can crash the 
 file is closed, and a killed writer leaves a file that nobody can read.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +72,11 @@ def member(group: h5py.Group, name: str) -> Any:
     return found
 
 
+def largest_content(file_bytes: int) -> int:
+    """How many bytes a dataset may have in memory, of a file of so many."""
+    return max(SMALL_BYTES, EXPANSION * file_bytes)
+
+
 def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
     """A dataset of a file that may be a stranger's.
 
@@ -85,12 +91,41 @@ def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
         or dataset.dtype.kind not in "iuf"
     ):
         raise ValueError(f"{name} holds no numbers")
-    if dataset.is_virtual or dataset.external:
-        raise ValueError(f"{name} lies in another file")
-    if dataset.nbytes > max(SMALL_BYTES, EXPANSION * group.file.id.get_filesize()):
-        raise ValueError(f"{name} would take {dataset.nbytes:,} bytes, of a file much smaller")
+    _check_storage(dataset, name)
     array: NDArray[Any] = dataset[()]
     return array
+
+
+def check_inside(file: h5py.File) -> None:
+    """Checks a stranger's file before another library reads it.
+
+    Raises:
+        ValueError: something in it is a link, lies in another file, or would fill the memory.
+    """
+    groups, seen = [file["/"]], set()
+    while groups:
+        group = groups.pop()
+        for name in group:
+            found = member(group, name)
+            if isinstance(found, h5py.Dataset):
+                _check_storage(found, found.name)
+            elif isinstance(found, h5py.Group) and (place := _place(found)) not in seen:
+                seen.add(place)  # a group may hold itself
+                groups.append(found)
+
+
+def _place(group: h5py.Group) -> int:
+    return h5py.h5o.get_info(group.id).addr
+
+
+def _check_storage(dataset: h5py.Dataset, name: str) -> None:
+    """Raises ValueError if a dataset lies in another file, or is too large for its own."""
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{name} lies in another file")
+    # A chunk is decompressed as a whole, however little of it the dataset has.
+    needed = max(dataset.nbytes, math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize)
+    if needed > largest_content(dataset.file.id.get_filesize()):
+        raise ValueError(f"{name} would take {needed:,} bytes, of a file much smaller")
 
 
 def read_attribute(group: h5py.Group, name: str, kind: type[T]) -> T:

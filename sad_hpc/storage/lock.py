@@ -18,7 +18,7 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from sad_hpc.errors import SadError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.ranks import environment_number
-from sad_hpc.storage.files import has_locks, read_json, write_error, write_json
+from sad_hpc.storage.files import has_locks, read_json, typed, write_error, write_json
 from sad_hpc.storage.ownership import check_ownership
 
 LOCK, SOFT_LOCK = ".lock", ".in-use"
@@ -49,9 +49,8 @@ class Holder:
     @classmethod
     def of(cls, folder: Path) -> str:
         """Who holds a folder, in words; it may have begun a moment ago and not have said so yet."""
-        try:
-            holder = cls(**(read_json(folder / HOLDER) or {}))
-        except TypeError:
+        holder = typed(cls, read_json(folder / HOLDER))
+        if holder is None:
             return "another process"
         job = f" (job {holder.job})" if holder.job else ""
         return f"process {holder.pid} on {holder.host}{job}, since {holder.since}"

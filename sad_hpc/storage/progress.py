@@ -9,7 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from sad_hpc.errors import SadError
-from sad_hpc.storage.run import StageFolder
+from sad_hpc.storage.stage_folder import StageFolder
 
 
 class Progress:

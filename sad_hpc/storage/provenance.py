@@ -12,6 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from sad_hpc.storage.files import read_json, typed
+
 PACKAGE = Path(__file__).resolve().parents[1]
 
 LIBRARIES = (
@@ -24,6 +28,37 @@ OTHER_REPOSITORIES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_
 
 DECISIVE = ("commit", "dirty", "sources", "machine", "gpu", "python", "libraries")
 """What may change the numbers of an output."""
+
+
+class Maker(BaseModel):
+    """What made an output, or a part of it, as far as it is read back."""
+
+    version: str | None = None
+    sources: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    argv: list[str] | None = None
+    host: str | None = None
+    machine: str | None = None
+    cpus: int | None = None
+    gpu: str | None = None
+    ranks: int | None = None
+    precision: str | None = None
+    python: str | None = None
+    libraries: dict[str, str | None] | None = None
+
+
+class StageRecord(Maker):
+    """A stage's provenance: what began it, and what continued it by other versions."""
+
+    command: list[str] | None = None
+    resumed: list[Maker] = []
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return the content of a `provenance.json`; None if it is missing or no `StageRecord`."""
+    content = read_json(path)
+    return None if typed(StageRecord, content) is None else content
 
 
 def provenance() -> dict[str, Any]:

@@ -12,141 +12,23 @@ Each stage folder holds `config.json` (what decides its content), `provenance.js
 `progress.json` (heartbeat) and, when complete, `done.json`.
 """
 
-import json
-import os
-import socket
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import SadError
-from sad_hpc.experiment.config import differences
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.storage.files import (
-    file_size,
-    read_json,
-    sealed,
-    typed,
-    unsealed,
-    write_error,
-    write_json,
-)
-from sad_hpc.storage.lock import HEARTBEAT, held
+from sad_hpc.storage.files import read_json, write_json
+from sad_hpc.storage.lock import held
 from sad_hpc.storage.ownership import check_ownership
-from sad_hpc.storage.provenance import continued, provenance
-
-
-@dataclass(frozen=True)
-class _Heartbeat:
-    """progress.json."""
-
-    done: float
-    total: float
-    unit: str
-    time: float
-    host: str
-    pid: int
-    stopped: float = 0
-    """When a signal ended the work after it; 0 if none has."""
-    activity: str = ""
-    """What keeps the count where it is, such as `compiling`."""
-
-
-@dataclass(frozen=True)
-class StageFolder:
-    """The output folder of one stage."""
-
-    stage: str
-    path: Path
-
-    @property
-    def title(self) -> str:
-        """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
-        return f"{self.stage} {self.path.name}"
-
-    @property
-    def key(self) -> str:
-        """`pretrain/sad-seed0-0123456789ab`, in the provenance of tables."""
-        return f"{self.stage}/{self.path.name}"
-
-    def prepare(self, config: dict[str, Any]) -> None:
-        """Creates the folder, or checks that it was made by the same config.
-
-        Who goes on with an unfinished one by another commit or other versions is recorded, too.
-
-        Raises:
-            SadError: it holds the output of another config, or cannot be written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        stored = read_json(self.path / "config.json")
-        if stored is None:
-            write_json(self.path / "config.json", config)
-        elif changed := differences(stored, json.loads(json.dumps(config))):
-            raise SadError(
-                f"{self.path} holds the output of another config ({'; '.join(changed)}); "
-                "remove the folder or choose another --runs folder"
-            )
-        if self.done is None:
-            path = self.path / "provenance.json"
-            record = typed(dict[str, Any], read_json(path))
-            write_json(path, continued(record, provenance()))
-
-    @property
-    def done(self) -> dict[str, Any] | None:
-        """What the completion marker says; None if there is none, it is damaged, or an output of
-        the stage is missing or has another size since."""
-        stored = typed(dict[str, Any], read_json(self.path / "done.json"))
-        try:
-            marker = unsealed(stored or {})
-        except ValueError:
-            return None
-        sizes = marker["outputs"].items()
-        intact = all(file_size(self.path / name) == size for name, size in sizes)
-        return marker if intact else None
-
-    def complete(self, outputs: Iterable[str] = (), **details: Any) -> None:
-        """Marks the stage as complete.
-
-        Args:
-            outputs: names of the files that others will read, relative to the folder.
-            details: what else the marker shall say.
-        """
-        sizes = {name: file_size(self.path / name) for name in outputs}
-        marker = {"finished": time.time(), **details, "outputs": sizes}
-        write_json(self.path / "done.json", sealed(marker))
-
-    @property
-    def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid, stopped, activity}, or
-        None."""
-        beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
-        return None if beat is None else asdict(beat)
-
-    def progress_since(self, moment: float) -> dict[str, Any] | None:
-        """The last heartbeat, unless it is older: one of an earlier job, say."""
-        progress = self.progress
-        return progress if progress and progress["time"] >= moment else None
-
-    def heartbeat(self, done: float, total: float, unit: str, activity: str = "") -> None:
-        """Tells `sad-hpc status` how far the stage is."""
-        host, pid = socket.gethostname(), os.getpid()
-        beat = _Heartbeat(done, total, unit, time.time(), host, pid, activity=activity)
-        write_json(self.path / HEARTBEAT, asdict(beat))
-
-    def note_stop(self) -> None:
-        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
-        if beat := self.progress:
-            write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})
+from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.stage_folder import StageFolder
 
 
 @dataclass(frozen=True)

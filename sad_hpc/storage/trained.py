@@ -1,6 +1,7 @@
 """The trained models of a run, in words, for errors about one that is not there."""
 
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 
 MOST_NAMED = 8
 

@@ -109,7 +109,7 @@ class BanditFamily(TaskFamily):
     ) -> list[str]:
         """Arms must exist, and their mean rewards must not be absurdly far from the means."""
         actions, rewards = context["actions"].astype(np.int64), context["rewards"]
-        if actions.max() >= self.n_actions or context["states"].any():
+        if not self.has_actions(context["actions"]) or context["states"].any():
             return [f"{group} holds states or actions that {self.name} does not have"]
         residuals = rewards - np.take_along_axis(parameters, actions, axis=1)
         # The mean of n residuals has a standard deviation of at most max(sigma, 1/2) / sqrt(n).

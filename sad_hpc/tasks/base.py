@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, SadError
 from sad_hpc.experiment.families import TaskConfig, new_family
+from sad_hpc.experiment.integers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.fingerprint import Fingerprint
 from sad_hpc.tasks.source_code import code_digests
@@ -84,6 +85,20 @@ class TaskFamily(ABC):
     def description(self) -> str:
         """What `sad-hpc doctor CONFIG` says of it."""
         return f"{self.name}: {self.n_actions} actions"
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
+        """The type of actions in datasets."""
+        if self.components is not None:
+            return np.dtype(np.float32)
+        return action_dtype(self.n_actions)
+
+    def has_actions(self, actions: NDArray[Any]) -> bool:
+        """Whether all of these are its actions: 0..A-1, or vectors in [-1, 1]^a."""
+        if self.components is not None:
+            return bool((np.abs(actions) <= 1).all())
+        whole = np.issubdtype(actions.dtype, np.integer)
+        return bool(whole and ((actions >= 0) & (actions < self.n_actions)).all())
 
     @property
     def reward_scale(self) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import SadError
+from sad_hpc.experiment.integers import MOST_STATES
 from sad_hpc.tasks.number_range import NOT_IN_RANGE, is_in_range
 
 Outcome = tuple[float, int, float, bool]
@@ -194,9 +195,12 @@ def tables_of(
         n_states: S; by default as many as the largest task has.
 
     Raises:
-        SadError: chances do not add up to 1, a state does not exist, or a reward is not finite.
+        SadError: there are too many states, chances do not add up to 1, a state does not exist, or
+            a reward is not finite.
     """
     size = n_states or max(len(task) for task in tasks)
+    if size > MOST_STATES:
+        raise SadError(f"{size:,} states are too many for a table: at most {MOST_STATES:,}")
     n_actions = max(len(actions) for task in tasks for actions in task.values())
     merged = [
         [[_merged(task, s, a, size) for a in range(n_actions)] for s in range(size)]

@@ -99,8 +99,7 @@ class SimulatedFamily(TaskFamily):
         self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
     ) -> list[str]:
         """What does not follow from a simulator: its noise is not in the dataset."""
-        actions = context["actions"]
-        if self.components is None and actions.max() >= self.n_actions:
+        if not self.has_actions(context["actions"]):
             return [f"{group} holds actions that {self.name} does not have"]
         numbers = (context[name] for name in context)
         finite = all(np.isfinite(each).all() for each in numbers)

@@ -28,8 +28,8 @@ class TabularFamily(TaskFamily):
     """Every episode starts here, unless `starts` says otherwise."""
     n_outcomes: int = 1
     """J: the most outcomes that an action may have."""
-    coordinates: NDArray[np.uint8]
-    """(S, d): how a state is written in datasets and shown to the model."""
+    coordinates: NDArray[Any]
+    """(S, d) integers: how a state is written in datasets and shown to the model."""
 
     @property
     def n_states(self) -> int:
@@ -88,7 +88,14 @@ class TabularFamily(TaskFamily):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """See TaskFamily."""
+        """See TaskFamily.
+
+        Raises:
+            KeyError: a query state is no state of this family.
+            IndexError: an action is none of its actions.
+        """
+        if not self.has_actions(actions):
+            raise IndexError("actions outside of the action space")
         distinct, number = np.unique(parameters, axis=0, return_inverse=True)
         states, number = self.state_numbers(query_states), number.reshape(-1)
         result = np.empty(actions.shape, np.bool_)
@@ -123,13 +130,15 @@ class TabularFamily(TaskFamily):
     ) -> list[str]:
         mdps = self.mdps(parameters)
         task, ends = np.arange(len(parameters))[:, None], context.get("ends")
+        if not self.has_actions(context["actions"]):
+            return [f"{group} holds states or actions that {self.name} does not have"]
         try:
             states = self.state_numbers(context["states"])
             next_states = self.state_numbers(context["next_states"])
-            may = mdps.outcomes.at(task, states, context["actions"])
-            be = mdps.occupied[task, states]
         except (KeyError, IndexError):
             return [f"{group} holds states or actions that {self.name} does not have"]
+        may = mdps.outcomes.at(task, states, context["actions"])
+        be = mdps.occupied[task, states]
         faults = []
         happened = may.equal(context["rewards"], next_states, ends) & (may.chances > 0)
         if not (happened.any(axis=-1) & be).all():
@@ -154,7 +163,10 @@ class TabularFamily(TaskFamily):
         lookup = np.full(self.coordinates.max(axis=0).astype(int) + 1, -1, dtype=np.int64)
         lookup[tuple(self.coordinates.T)] = np.arange(self.n_states)
         axes = tuple(np.moveaxis(coordinates, -1, 0))
-        if any((axis >= size).any() for axis, size in zip(axes, lookup.shape, strict=True)):
+        if any(
+            ((axis < 0) | (axis >= size)).any()
+            for axis, size in zip(axes, lookup.shape, strict=True)
+        ):
             raise KeyError("coordinates outside of the state space")
         numbers = lookup[axes]
         if (numbers < 0).any():

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.distill.bandits import distill_bandit_labels
-from sad_hpc.distill.labels import NO_LABEL, LabelRule
+from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import sample_pose_actions
 from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.experiment.behavior_policy import policy_table
+from sad_hpc.experiment.integers import labelled
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BanditFamily
@@ -30,7 +31,7 @@ SPLIT = 2
 
 @dataclass(frozen=True)
 class Repeats:
-    """Two independent labels of each of n query states; NO_LABEL where there is none."""
+    """Two independent labels of each of n query states; `labelled` says which are known."""
 
     data: DataConfig
     """N, N_ep and everything else by which they were made."""
@@ -38,9 +39,9 @@ class Repeats:
     """(n, p), of the tasks."""
     query_states: NDArray[Any]
     """(n, d)"""
-    first: NDArray[np.uint8]
+    first: NDArray[Any]
     """(n,)"""
-    second: NDArray[np.uint8]
+    second: NDArray[Any]
     """(n,)"""
     transitions: float
     """Spent on one label, on average."""
@@ -48,7 +49,7 @@ class Repeats:
     @property
     def consensus(self) -> float:
         """The share of query states in which both are there and agree."""
-        return float(((self.first == self.second) & (self.first != NO_LABEL)).mean())
+        return float(((self.first == self.second) & labelled(self.first)).mean())
 
     @property
     def spent(self) -> float:
@@ -58,11 +59,11 @@ class Repeats:
     @property
     def coverage(self) -> float:
         """The share of query states that have a label."""
-        return float((self.first != NO_LABEL).mean())
+        return float(labelled(self.first).mean())
 
     def right(self, family: TaskFamily) -> float:
         """The share of query states whose label is optimal: for reports, no choice knows of it."""
-        known = self.first != NO_LABEL
+        known = labelled(self.first)
         labels = self.query_states[known, None], self.first[known, None]
         return float(family.are_optimal(self.parameters[known], *labels).sum() / len(known))
 
@@ -130,5 +131,5 @@ def _stream(data: DataConfig, purpose: str) -> NDArray[np.uint64]:
     return stream(data.seed, SPLIT, 0, purpose)
 
 
-def _policy(family: TaskFamily, data: DataConfig) -> NDArray[np.uint8]:
+def _policy(family: TaskFamily, data: DataConfig) -> NDArray[Any]:
     return policy_table(data.behavior_policy, family.n_actions)

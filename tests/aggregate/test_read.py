@@ -12,6 +12,7 @@ from sad_hpc.aggregate.training import read_epochs, training_curves
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate import result_file
 from sad_hpc.evaluate.result_file import read_result
+from tests.patience import HUNG
 
 from .synthetic import make_run, write_metrics, write_result
 
@@ -186,7 +187,7 @@ def test_nothing_leads_out_of_the_file(path, tmp_path, place, kind):
         file["there"] = h5py.ExternalLink(other, place)
         del file[place]
         file[place] = instead[kind]
-    signal.alarm(60)  # ends the tests where one waits for the pipe
+    signal.alarm(int(HUNG))  # ends the tests where one waits for the pipe
     with pytest.raises(SadError) as caught:
         read_result(path)
     signal.alarm(0)

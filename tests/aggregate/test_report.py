@@ -22,7 +22,8 @@ from sad_hpc.aggregate.overview import (
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, committed
+from tests.patience import HUNG
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -136,7 +137,7 @@ def shown_by_a_browser(page: Path, tmp_path: Path, width: int = 1000) -> dict[st
             f"--window-size={width},800", "--virtual-time-budget=5000", "--dump-dom",
             probe.as_uri(),
         ],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=HUNG, check=True,
     ).stdout  # fmt: skip
     return json.loads(shown[shown.index("<body>") + 6 : shown.index("</body>")])
 
@@ -157,13 +158,12 @@ def test_a_browser_shows_the_page(two: Path, tmp_path: Path, width: int):
 
 
 def test_a_browser_shows_the_committed_page(tmp_path: Path):
-    committed = ROOT / "results"
-    command = ["git", "-C", str(ROOT), "ls-files", "results/**/results.h5"]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    found = shown_by_a_browser(committed / "report.html", tmp_path)
+    folder = ROOT / "results"
+    names = committed("results/**/results.h5")
+    found = shown_by_a_browser(folder / "report.html", tmp_path)
     assert len(found["images"]) >= 2 * len(names) and all(found["images"])
     files = [link for link in found["links"] if not link.startswith("#")]
-    assert {f"results/{link}" for link in files} == set(names)
+    assert {folder / link for link in files} == set(names)
     assert found["wide"], "the page scrolls sideways"
 
 

@@ -110,9 +110,9 @@ def test_the_command_shown_trains_on_as_many_ranks(run, tmp_path):
 def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
     folder = run.checkpoint(*run.experiment.elements[0])
     folder.prepare({})
-    folder.complete(ranks=1, precision="bf16")
     record = read_json(folder.path / "provenance.json")
     write_json(folder.path / "provenance.json", record | {"gpu": "NVIDIA X"})
+    folder.complete(ranks=1, precision="bf16")
     page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
     assert "processors, NVIDIA X), 1 rank, bf16" in page
 
@@ -225,3 +225,20 @@ def test_bandit_results_are_drawn_and_compared(tmp_path):
     assert "300.0 % (paper 942.5 %)" in readme
     assert readme.startswith("# Gaussian Bandits: synthetic")
     assert "0.1200 ± 0.0000" in headline_table(folder)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "provenance.json", "config.json"])
+def test_numbers_that_were_edited_reach_no_table(run, tmp_path, name):
+    model = run.checkpoint("DPT", 1)
+    model.prepare({})
+    model.complete(records=["metrics.jsonl"])
+    path = model.path / name
+    path.write_text(path.read_text().replace("1", "2", 1) + " ")
+    with pytest.raises(SadError, match=f"{name} was changed after its stage was complete"):
+        aggregate(run, tmp_path / "results")
+    assert not (tmp_path / "results").exists() or not list((tmp_path / "results").glob("*/*"))
+
+
+def test_missing_labels_are_noted(run, tmp_path):
+    readme = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    assert "No label accuracy of SAD, DPT, DPT*: the dataset is missing or damaged" in readme

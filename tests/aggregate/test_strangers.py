@@ -19,6 +19,7 @@ from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
 from sad_hpc.errors import SadError
+from tests.patience import HUNG
 
 from .synthetic import fill, make_run
 
@@ -67,7 +68,7 @@ def test_a_bad_folder_is_one_line_that_names_its_file(
     theirs: Path, name: str, damage: Callable[[Path], object], capsys: Any
 ) -> None:
     damage(theirs)
-    signal.alarm(60)  # ends the tests where one waits for a pipe
+    signal.alarm(int(HUNG))  # ends the tests where one waits for a pipe
     assert main(["report", "--results", str(theirs.parent)]) == 1
     signal.alarm(0)
     (line,) = capsys.readouterr().err.splitlines()

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.launch.slurm import restarts
+from tests.patience import HUNG, SOON
+
 pytestmark = pytest.mark.cluster
 
 DEV_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "dev_cluster.sh"
@@ -17,7 +20,7 @@ Env = dict[str, str]
 
 def run(env: Env, *command: str | Path) -> str:
     """Standard output, stripped; a command that fails shows its standard error."""
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, f"{command} (status {done.returncode}): {done.stderr}"
     return done.stdout.strip()
 
@@ -34,7 +37,7 @@ def state(env: Env, job: str) -> str:
     return run(env, "sacct", "-j", job, *columns)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = HUNG) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -46,7 +49,7 @@ def test_a_job_on_all_nodes_is_completed_in_the_accounting(dev_cluster: Env) -> 
     lines = run(dev_cluster, "srun", "--nodes=4", "sh", "-c", names).splitlines()
     job = lines[0].split()[0]
     assert sorted(lines) == [f"{job} node{number}" for number in range(1, 5)]
-    wait_until(lambda: state(dev_cluster, job) == "COMPLETED", 10)
+    wait_until(lambda: state(dev_cluster, job) == "COMPLETED")
 
 
 def test_node_names_lead_to_this_machine(dev_cluster: Env) -> None:
@@ -64,17 +67,22 @@ def test_an_array_and_what_depends_on_it_run_in_order(dev_cluster: Env, tmp_path
 def test_a_job_whose_dependency_failed_is_cancelled(dev_cluster: Env, tmp_path: Path) -> None:
     failing = submit(dev_cluster, tmp_path, "exit 1")
     waiting = submit(dev_cluster, tmp_path, "true", f"--dependency=afterok:{failing}")
-    wait_until(lambda: state(dev_cluster, waiting).startswith("CANCELLED"), 20)
+    wait_until(lambda: state(dev_cluster, waiting).startswith("CANCELLED"))
     assert state(dev_cluster, failing) == "FAILED"
 
 
-def test_a_requeued_job_starts_again_and_counts_it(dev_cluster: Env, tmp_path: Path) -> None:
+def test_a_requeued_job_starts_again_and_counts_it(
+    dev_cluster: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", dev_cluster["SLURM_CONF"])
     script = 'echo ${SLURM_RESTART_COUNT:-0} >> starts; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
     job = submit(dev_cluster, tmp_path, script)
     starts = tmp_path / "starts"
-    wait_until(starts.exists, 20)
+    wait_until(starts.exists)
+    assert restarts()[job] == 0
     run(dev_cluster, "scontrol", "requeue", job)
-    wait_until(lambda: state(dev_cluster, job) == "COMPLETED", 60)
+    assert restarts()[job] == 1
+    wait_until(lambda: state(dev_cluster, job) == "COMPLETED")
     assert starts.read_text().split() == ["0", "1"]
 
 
@@ -99,11 +107,11 @@ def test_a_second_cluster_leaves_nothing_behind(dev_cluster: Env, tmp_path: Path
             assert export == f"export SLURM_CONF={folder}/slurm.conf"
             env["SLURM_CONF"] = f"{folder}/slurm.conf"
             submit(env, tmp_path, "touch started; sleep 300 & setsid sleep 300")
-            wait_until((tmp_path / "started").exists, 20)
+            wait_until((tmp_path / "started").exists)
             assert processes_of(folder)
         finally:
             run(env, DEV_CLUSTER, "down")
-        wait_until(lambda: not processes_of(folder), 5)
+        wait_until(lambda: not processes_of(folder), SOON)
         assert not folder.exists()
     assert f" {folder}\n" not in Path("/etc/hosts").read_text()
     assert lines_of_no_cluster() == hosts

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.cluster
 
@@ -16,7 +17,7 @@ def check(env: dict[str, str], runs: Path, *settings: str) -> tuple[int, dict[st
     command = [Path(sys.executable).parent / "sad-hpc", "doctor", "--cluster", "slurm", "--submit"]
     done = subprocess.run(
         [*command, "--runs", runs, *settings],
-        env=env, cwd=ROOT, capture_output=True, text=True, timeout=600,
+        env=env, cwd=ROOT, capture_output=True, text=True, timeout=HUNG,
     )  # fmt: skip
     lines = [
         line for line in done.stdout.splitlines() if line[:6] in ("ok    ", "miss  ", "skip  ")

@@ -15,6 +15,7 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
+from tests.patience import HUNG, SOON
 
 BIN = Path(sys.executable).parent
 
@@ -25,7 +26,7 @@ def mpi_collect(ranks: int, runs: Path, *overrides: str, **environment: str):
         [*map(str, command), "--runs", str(runs), *overrides],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HUNG,
         env=os.environ | environment,
     )
 
@@ -198,9 +199,9 @@ def test_a_block_of_years_is_left_soon_by_all_ranks(
         for worker in workers[first:] + workers[:first]:
             worker.send_signal(number)
             time.sleep(0.1)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=HUNG)
     except BaseException:
         process.terminate()
         raise
-    assert len(workers) == ranks and time.monotonic() - told < 5
+    assert len(workers) == ranks and time.monotonic() - told < SOON
     assert said in errors and "Traceback" not in errors and process.returncode != 0

@@ -163,7 +163,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
 @pytest.mark.parametrize(
     "name, change, words",
     [
-        ("labels/sad/actions", lambda a: a * 0 + 9, "labels/sad holds"),
+        ("labels/sad/actions", lambda a: a * 0 + 9, "holds numbers outside of 0 to 4"),
         ("labels/dpt/query_states", lambda a: a * 0 + 7, "labels/dpt holds"),
         ("labels/dpt_star/actions", lambda a: (a + 1) % 5, "not optimal"),
         ("tasks/index", lambda a: a * 0, "does not count"),
@@ -205,7 +205,7 @@ def test_three_labels_take_three_times_the_transitions(tiny_run: Run, run_of_thr
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("actions", lambda a: np.where(LAST, 9, a), "holds states or actions"),
+        ("actions", lambda a: np.where(LAST, 9, a), "holds numbers outside of"),
         ("query_states", lambda a: np.where(LAST[..., None], 7, a), "holds states or actions"),
         ("actions", lambda a: np.where(LAST, (a + 1) % 5, a), "not optimal"),
         ("actions", lambda a: a[:, :2], "actions has shape (100, 2) instead of (100, 3)"),

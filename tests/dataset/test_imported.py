@@ -101,6 +101,7 @@ def test_labels_are_of_the_tasks_that_were_logged(name: str, tmp_path: Path) -> 
         assert accuracy["sad"] > accuracy["dpt"] + 0.2
 
 
+@pytest.mark.slow
 def test_any_number_of_ranks_makes_the_same_files_of_imported_contexts(
     tiny_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,6 +39,16 @@ TASKS: dict[str, dict[str, Any]] = {
         "rewards": "sparse",
         "vary": {"desc": {"choice": [["SFF", "FHF", "FFG"], ["SHF", "FFF", "FFG"]]}},
     },
+    "keypad": {
+        "family": "gymnasium_table", "env": "tests.tasks.own_environments:Keypad-v0",
+        "states": [2], "horizon": 15, "rewards": "sparse", "make": {"buttons": 300},
+        "vary": {"code": {"choice": [280, 290]}},
+    },
+    "ring": {
+        "family": "gymnasium_table", "env": "tests.tasks.own_environments:Keypad-v0",
+        "states": [300], "horizon": 15, "rewards": "sparse", "make": {"buttons": 2, "doors": 300},
+        "vary": {"code": {"choice": [0, 1]}},
+    },
 }  # fmt: skip
 GROUPS = dict.fromkeys(("bandit", "pendulum", "cartpole"), "context")
 SPACES = {
@@ -48,6 +58,8 @@ SPACES = {
     "pendulum": (spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (1,))),
     "cartpole": (spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2)),
     "lake": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(4)),
+    "keypad": (spaces.Box(0, 1, (1,), np.uint8), spaces.Discrete(300)),
+    "ring": (spaces.Box(0, 299, (1,), np.int16), spaces.Discrete(2)),
 }
 
 

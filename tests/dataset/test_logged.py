@@ -1,13 +1,21 @@
 """What is wrong with logged episodes is said in a line, before anything is written."""
 
+import json
+import math
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sad_hpc.cli import main
 from sad_hpc.dataset.imported import import_contexts
@@ -142,3 +150,117 @@ def test_images_are_not_imported(tmp_path: Path) -> None:
     experiment = load_experiment(ROOT / "configs/miniworld.yaml")
     with pytest.raises(SadError, match=r"data.imported_contexts is for tabular"):
         import_contexts(tmp_path, experiment, tmp_path)
+
+
+Attack = Callable[[h5py.Group, Path], object]
+ATTACKS: dict[str, Attack] = {
+    "external storage": lambda group, secret: group.create_dataset(
+        "rewards", (5,), "f8", external=[(secret, 0, 40)]
+    ),
+    "external link": lambda group, secret: group.__setitem__(
+        "rewards", h5py.ExternalLink(secret, "x")
+    ),
+    "virtual": lambda group, secret: group.create_virtual_dataset("rewards", virtual(secret)),
+    "soft link": lambda group, _: group.__setitem__("rewards", h5py.SoftLink("/episode_1/rewards")),
+    "too large": lambda group, _: group.create_dataset("rewards", (10**13,), "f8", chunks=(100,)),
+    "link to a folder": lambda group, secret: group.__setitem__(
+        "more", h5py.ExternalLink(secret, "/")
+    ),
+}
+
+
+def virtual(secret: Path) -> h5py.VirtualLayout:
+    layout = h5py.VirtualLayout((5,), "f8")
+    layout[:] = h5py.VirtualSource(secret, "x", (5,))
+    return layout
+
+
+@pytest.mark.parametrize("attack", sorted(ATTACKS))
+def test_nothing_outside_of_a_dataset_is_read(attack: str, tmp_path: Path) -> None:
+    run = room_run(tmp_path)
+    source = logged(tmp_path / "minari", rooms(run))
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.zeros(5)
+    with h5py.File(source / "data/main_data.hdf5", "a") as file:
+        del file["episode_0/rewards"]
+        ATTACKS[attack](file["episode_0"], secret)
+    with pytest.raises(SadError, match=r"lies in another file|would take") as raised:
+        import_contexts(source, run.experiment, run.contexts)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json", "more"])
+def test_links_and_pipes_in_a_dataset_are_refused(name: str, tmp_path: Path) -> None:
+    run = room_run(tmp_path)
+    source = logged(tmp_path / "minari", rooms(run))
+    path = source / "data" / name
+    path.unlink(missing_ok=True)
+    (tmp_path / "secret").write_text("{}")
+    for make in (lambda: path.symlink_to(tmp_path / "secret"), lambda: os.mkfifo(path)):
+        make()
+        with pytest.raises(SadError, match="a link or a pipe"):
+            import_contexts(source, run.experiment, run.contexts)
+        path.unlink()
+
+
+def test_no_environment_of_a_stranger_is_made(tmp_path: Path) -> None:
+    run = room_run(tmp_path)
+    source = logged(tmp_path / "minari", rooms(run))
+    path = source / "data/metadata.json"
+    metadata = json.loads(path.read_text())
+    del metadata["action_space"]
+    touch = {"id": "X-v0", "entry_point": "pathlib:Path.touch", "kwargs": {}}
+    path.write_text(json.dumps(metadata | {"env_spec": json.dumps(touch)}))
+    with pytest.raises(SadError, match="has no spaces"):
+        import_contexts(source, run.experiment, run.contexts)
+
+
+JUNK = st.sampled_from([None, 0, -1, 10**30, math.nan, "", "x", [], {}, [[[]]], {"type": "Box"}])
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A run and a Minari dataset for it."""
+    folder = tmp_path_factory.mktemp("intact")
+    run = room_run(folder)
+    return run, logged(folder / "minari", rooms(run))
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_a_dataset_with_missing_or_wrong_parts_is_refused_in_a_line(
+    intact: tuple[Any, Path], data: st.DataObject
+) -> None:
+    run, source = intact
+    with tempfile.TemporaryDirectory() as name:
+        theirs = Path(shutil.copytree(source, Path(name) / "theirs"))
+        if data.draw(st.booleans()):
+            path = theirs / "data/metadata.json"
+            metadata = json.loads(path.read_text())
+            metadata[data.draw(st.sampled_from(sorted(metadata)))] = data.draw(JUNK)
+            path.write_text(json.dumps(metadata))
+        else:
+            with h5py.File(theirs / "data/main_data.hdf5", "a") as file:
+                spoil(file["episode_0"], data)
+        try:
+            import_contexts(theirs, run.experiment, Path(name) / "contexts")
+        except SadError as error:
+            assert "\n" not in str(error) and len(str(error)) < 1000
+
+
+def spoil(episode: h5py.Group, data: st.DataObject) -> None:
+    """Removes a part or an attribute of an episode, or replaces it."""
+    if data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(episode.attrs)))
+        del episode.attrs[name]
+        if data.draw(st.booleans()):
+            episode.attrs[name] = data.draw(st.sampled_from([0, "x", [1.5, 2], math.nan, b"\xff"]))
+        return
+    name = data.draw(st.sampled_from(sorted(episode)))
+    del episode[name]
+    values = [np.zeros(3), np.zeros((5, 2, 2)), "x", np.array(7), np.full(5, math.inf)]
+    if data.draw(st.booleans()):
+        episode[name] = values[data.draw(st.integers(0, len(values) - 1))]
+    elif data.draw(st.booleans()):
+        episode.create_group(name)

@@ -77,6 +77,7 @@ class Draws:
     """As much of a family as the contexts of the random tables need."""
 
     n_states, has_ends, reward_dtype = 6, True, np.float32
+    action_dtype = np.dtype(np.uint8)
     coordinates = np.arange(6, dtype=np.uint8)[:, None]
 
     class config:

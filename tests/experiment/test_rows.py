@@ -301,6 +301,7 @@ def table_of(folder: Path, *arguments: str) -> Path:
     return folder / "results" / name
 
 
+@pytest.mark.slow
 def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path):
     swept = table_of(tmp_path, grid({MANY: [1, 4]}, "SAD"))
     found = ResultsFolder(swept)

@@ -1,12 +1,15 @@
 """Where compiled kernels are kept."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numba
 import pytest
 
 from sad_hpc.kernels import compilation
+from tests.conftest import TINY
 
 
 @pytest.fixture
@@ -77,3 +80,16 @@ def test_a_compilation_is_announced_once_and_a_cached_kernel_is_not() -> None:
     with compilation.compilation_announced(said.append):
         assert kernels[0](1) == 1
     assert said == []
+
+
+def test_kernels_that_may_not_be_compiled_are_refused_in_a_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sad_hpc.cli", "collect", str(TINY)],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("sad-hpc: error: NUMBA_DISABLE_JIT is set")
+    assert len(done.stderr.splitlines()) == 1

@@ -26,6 +26,16 @@ def scripts(run: Run, cluster: str, overrides: list[str]) -> dict[str, str]:
     return {path.stem: path.read_text() for path in (run.path / "submit").glob("*.sh")}
 
 
+def test_the_script_of_the_tables_may_replace_others(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = load_cluster("local", [])
+    for replace in (False, True):
+        assert launch(run, Path("x.yaml"), [], Path("r"), local, True, False, replace=replace) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "sad-hpc" in line]
+        assert [line.endswith(" --replace") for line in lines] == [False] * 9 + [replace]
+
+
 def test_resources_and_dependencies(run: Run) -> None:
     overrides = ["partition=cpu", "account=lab", "collect.ranks=6", "collect.nodes=3", "mpi=pmix"]
     overrides += ["setup=[module load hdf5]", "hdf5_file_locking=false", "array_parallelism=2"]

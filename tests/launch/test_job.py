@@ -34,9 +34,10 @@ def stopped_job(run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch):
 
     def make(requeue: bool, handler: object = queue_again) -> StageJob:
         def stage(*arguments: object) -> None:
-            graph(run)[0].folder.prepare({})
-            graph(run)[0].folder.heartbeat(5, 10, "blocks")
-            raise Preempted("stopped", requeue)
+            folder = graph(run)[0].folder
+            with run.writing(folder, {}):
+                folder.heartbeat(5, 10, "blocks")
+                raise Preempted("stopped", requeue)
 
         monkeypatch.setattr("sad_hpc.launch.job._call_stage", stage)
         signal.signal(signal.SIGUSR2, handler)  # type: ignore[arg-type]
@@ -113,9 +114,7 @@ def test_a_job_waits_for_what_another_node_has_finished(
     """A network file system may show it late."""
     (collect,), step = steps_of(run, "collect"), steps_of(run, "pretrain")[0]
     begun: list[str] = []
-    monkeypatch.setattr(
-        "sad_hpc.launch.job._call_stage", lambda step, results: begun.append(step.title)
-    )
+    monkeypatch.setattr("sad_hpc.launch.job._call_stage", lambda step, *_: begun.append(step.title))
     job = StageJob.of(run, step, Path("results"))
     monkeypatch.setattr(files, "LATE_SECONDS", 0.5)
     with pytest.raises(SystemExit):

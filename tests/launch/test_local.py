@@ -1,9 +1,12 @@
 """The whole graph on this machine, with stand-ins for the stages."""
 
 import itertools
+import signal
+import socket
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -14,13 +17,17 @@ from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.local import LocalRunner, jobs_at_once
+from sad_hpc.launch.local import LocalRunner, RunningStep, jobs_at_once
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.launch.records import load_records
+from sad_hpc.launch.records import JobRecord, load_records
 from sad_hpc.launch.status import show_status
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
+from tests.patience import HUNG
+
+pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
 
@@ -146,7 +153,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     monkeypatch.setenv("STUB_KILLED", str(ranks - 1))
     started = time.monotonic()
     assert start(run, f"pretrain.ranks={ranks}") == 1
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < HUNG
     died = f"rank {ranks - 1} of {ranks} died of SIGKILL; out of memory?"
     assert died in capsys.readouterr().out
     assert show_status(run) == 1
@@ -186,6 +193,24 @@ def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     assert calls(run)[0] == "collect ranks=2 threads=1"
 
 
+def test_a_launch_that_is_interrupted_records_that(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.prepare(["test"])
+    step = steps_of(run, "collect")[0]
+    child = subprocess.Popen(["sleep", "600"])
+    job = types.SimpleNamespace(job_id=str(child.pid))
+    here = socket.gethostname()
+    record = JobRecord(job.job_id, "local", time.time(), str(run.path / "log"), here, 0)
+    runner = LocalRunner(run, load_cluster("local", []), run.path)
+    runner.running.append(RunningStep(step, job, record))
+    runner.end()
+    assert child.wait() == -signal.SIGKILL
+    assert show_status(run) == 1
+    shown = capsys.readouterr().out
+    assert "unfinished (its launch was interrupted)" in shown and "failed" not in shown
+
+
 def test_a_failing_rank_ends_the_others(
     run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +240,7 @@ def test_a_launch_that_nobody_listens_to_does_all_its_work(
     settings = "'rows=[SAD]' 'seeds=[0]' cluster.collect.ranks=1"
     folders = f"--runs {tmp_path} --results {tmp_path}/results"
     launch = f"{BIN}/sad-hpc launch {TINY} {settings} {folders}"
-    subprocess.run(["bash", "-c", f"set -o pipefail; {launch} {ending}"], timeout=120)
+    subprocess.run(["bash", "-c", f"set -o pipefail; {launch} {ending}"], timeout=HUNG)
     run = Run(load_experiment(TINY, ["rows=[SAD]", "seeds=[0]"]), tmp_path)
     assert [step.title for step in graph(run) if not step.complete] == []
     assert set(load_records(run)) == {step.title for step in graph(run)}

@@ -15,6 +15,7 @@ from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.memory import MemoryShare, memory_share
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -31,7 +32,7 @@ def share() -> Iterator[MemoryShare]:
         yield share
         for process in map(psutil.Process, share.members):
             process.kill()
-            process.wait(10)
+            process.wait(HUNG)
 
 
 def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
@@ -51,7 +52,7 @@ def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
             assert launcher.poll() is None
             time.sleep(0.01)
         share.exhaust()
-        said, _ = launcher.communicate(timeout=60)
+        said, _ = launcher.communicate(timeout=HUNG)
     finally:
         launcher.kill()
         launcher.wait()
@@ -59,7 +60,7 @@ def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
     assert "rank 0 of 1 died of SIGKILL; out of memory? Launch again" in said
     assert "evaluate not started, since pretrain" in said
     assert folders[0].done is None and checkpoints.exists()
-    again = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
     assert again.returncode == 0, again.stdout
     pretrain(calm, "SAD", 0)
     weights = [torch.load(f.path / "weights.pt", weights_only=True)["state"] for f in folders]

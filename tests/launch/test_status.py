@@ -23,6 +23,7 @@ from sad_hpc.storage.lock import held
 from sad_hpc.storage.progress import Progress, duration, progress_text
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of
+from tests.patience import HUNG
 
 
 def record(id: str, executor: str = "slurm", age: float = 500) -> JobRecord:
@@ -376,7 +377,7 @@ def test_waiting_bears_with_a_launch_that_is_submitting(
     sleep_with(lambda _: complete(*steps), monkeypatch)
     other = threading.Thread(target=submit)
     other.start()
-    assert holds.wait(60)
+    assert holds.wait(HUNG)
     assert wait_for_jobs(run, steps)
     other.join()
 

@@ -56,6 +56,15 @@ def test_jobs_are_pickled_with_the_resolved_experiment(run: Run, slurm: FakeSlur
     assert Path(job.runs).is_absolute() and Path(job.results).is_absolute()
 
 
+def test_the_job_of_the_tables_knows_what_it_may_replace(run: Run, slurm: FakeSlurm) -> None:
+    cluster = load_cluster("slurm", [])
+    for replace in (False, True):
+        launch(run, Path("x"), [], Path("results"), cluster, False, False, replace=replace)
+        (name,) = run.logs.glob("aggregate/*_submitted.pkl")
+        assert pickle.loads(name.read_bytes()).function.replace == replace
+        name.unlink()
+
+
 def test_queued_jobs_are_not_submitted_again(run: Run, slurm: FakeSlurm) -> None:
     submit(run)
     queue_everything(run, slurm)

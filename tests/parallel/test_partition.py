@@ -16,6 +16,7 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.network import INTERFACE, Network, joined
+from tests.patience import HUNG, SOON
 
 pytestmark = [pytest.mark.faults, pytest.mark.stress]  # minutes, on clocks
 
@@ -26,8 +27,6 @@ OVERRIDES = [
 SILENCE, RESENDS = 6, 4
 """Seconds of silence, and how often the kernel sends again before it gives up (6.2 s in all)."""
 BIN = Path(sys.executable).parent
-BOUND = 30
-"""Seconds, on a machine that may be busy with other things."""
 
 RANK = f"""
 import sys
@@ -93,7 +92,7 @@ def undisturbed(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = prepared(tiny_run, tmp_path_factory.mktemp("undisturbed"))
     command = [BIN / "mpiexec", "-n", "2", BIN / "sad-hpc", "pretrain", TINY, *OVERRIDES]
     command += ["--runs", run.runs]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=HUNG)
     return run
 
 
@@ -104,7 +103,7 @@ def wait_until_it_trains(run: Run, ranks: Ranks) -> None:
         time.sleep(0.02)
 
 
-def end_of(ranks: Ranks, code: int, seconds: float = BOUND) -> list[str]:
+def end_of(ranks: Ranks, code: int, seconds: float = SOON) -> list[str]:
     """What the ranks have said, in errors."""
     said = [rank.communicate(timeout=seconds)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [code] * len(ranks), said
@@ -133,7 +132,7 @@ def test_a_network_that_comes_back_in_time_and_a_late_rank_change_nothing(
     time.sleep(SILENCE + 2)
     ranks[0].send_signal(signal.SIGCONT)
     assert run.checkpoint("SAD", 0).done is None
-    end_of(ranks, 0, seconds=120)
+    end_of(ranks, 0, seconds=HUNG)
     assert_same(run, undisturbed)
 
 
@@ -167,5 +166,5 @@ def test_ranks_that_are_cut_off_end_and_the_next_launch_goes_on(
         assert last.startswith("sad-hpc: error: lost another rank (") and "launch again" in last
         assert "Connection timed out" in last and "Traceback" not in each
     assert run.checkpoint("SAD", 0).done is None
-    end_of(start(run), 0, seconds=120)
+    end_of(start(run), 0, seconds=HUNG)
     assert_same(run, undisturbed)

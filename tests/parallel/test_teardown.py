@@ -10,6 +10,9 @@ from submitit import LocalExecutor
 
 from sad_hpc.parallel.teardown import end_before_teardown
 from tests.conftest import TINY
+from tests.patience import HUNG
+
+pytestmark = pytest.mark.slow
 
 IN_A_GROUP = """
 import atexit, sys, threading, time, types
@@ -82,7 +85,7 @@ job.StageJob.of(run, graph(run)[0], Path({folder!r}))()
 
 def end_of(code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", IN_A_GROUP + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])

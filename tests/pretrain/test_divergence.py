@@ -24,6 +24,7 @@ from sad_hpc.pretrain.rank_sync import MOST_STEPS
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, with_data_of
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -52,13 +53,14 @@ def run(tiny_run: Run, tmp_path: Path) -> Run:
     return with_data_of(tiny_run, Run(tiny_run.experiment, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:
     stage = [BIN / "sad-hpc", "pretrain", TINY, "pretrain.learning_rate=1e6"]
     done = subprocess.run(
         [BIN / "mpiexec", "-n", "2", *stage, "--runs", run.runs, "--method", "SAD", "--seed", "0"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HUNG,
     )
     assert done.returncode != 0 and "Traceback" not in done.stderr
     steps = re.findall(r"diverged: at step (\d+) and a learning rate of 1e\+06", done.stderr)
@@ -87,6 +89,7 @@ def poisoned(number: int, what: str) -> Callable[..., Step]:
     return take_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["loss", "gradient", "weights"])
 def test_the_last_finite_checkpoint_stays(
     run: Run, what: str, monkeypatch: pytest.MonkeyPatch

@@ -1,12 +1,20 @@
+import shutil
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
 import torch
 
+from sad_hpc.aggregate.labels import label_table
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
+from sad_hpc.dataset.verify import verify
+from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.pretrain.examples import Examples, importance, return_to_go
 from sad_hpc.storage.run import Run
+from tests.dataset.test_dataset import list_again
 
 CPU = torch.device("cpu")
 
@@ -84,3 +92,28 @@ def test_the_return_to_go_ends_with_the_episode():
     rewards = np.array([[1, 2, 4, 8]], np.uint8)
     ends = np.array([[0, 1, 0, 0]], np.uint8)
     assert return_to_go(rewards, 0.5, ends).tolist() == [[2.0, 2.0, 8.0, 8.0]]
+
+
+WRONG_LABELS = {
+    "float64 numbers instead of integers": lambda labels: labels + 0.5,
+    "numbers outside of 0 to 4": lambda labels: labels + 5,
+    "has shape": lambda labels: labels[:, 0],
+}
+
+
+@pytest.mark.parametrize("words", sorted(WRONG_LABELS))
+def test_labels_that_are_no_actions_are_refused(tiny_run: Run, tmp_path: Path, words: str):
+    run = Run(tiny_run.experiment, tmp_path)
+    shutil.copytree(tiny_run.data().path, run.data().path)
+    dataset = run.data().path / "train"
+    with h5py.File(dataset / "shard-00002.h5", "r+") as file:
+        labels = file["labels/sad/actions"][()]
+        del file["labels/sad/actions"]
+        file["labels/sad/actions"] = WRONG_LABELS[words](labels)
+    list_again(dataset, 2)
+    with pytest.raises(DatasetError, match=f"shard-00002.h5: labels.*{words}") as raised:
+        Examples.load(run, "SAD", CPU)
+    assert "\n" not in str(raised.value)
+    assert any(words in fault for fault in verify(dataset).faults)
+    assert label_table(run)[1]
+    Examples.load(run, "DPT", CPU)

@@ -79,6 +79,7 @@ def test_dropout_drops_as_much_as_torch_does():
     assert 0.5 < means[0].std() / means[1].std() < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stateless", [False, True])
 @pytest.mark.parametrize("method, queries", [("SAD", 1), ("SAD", 3), ("AD", 1), ("DIT", 1)])
 def test_a_step_is_one_graph(method: str, queries: int, stateless: bool):

@@ -20,6 +20,7 @@ from sad_hpc.pretrain.trainer import learning_rate
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, with_data_of
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -36,7 +37,7 @@ def command(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> l
 
 def train(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> None:
     stage = command(run, *overrides, ranks=ranks, method=method)
-    done = subprocess.run(stage, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(stage, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
 
 
@@ -116,6 +117,7 @@ def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
     assert_same_losses(run, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_training_on_two_ranks_goes_on_with_any_other_number(make_run, alone: Run, ranks: int):
     """The global batch and the order of samples stay."""
@@ -134,6 +136,7 @@ def alone(make_run) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_two_ranks_train_like_one_without_dropout(make_run, alone: Run):
     together = make_run("model.dropout=0.0")
     train(together, "model.dropout=0.0", ranks=2)
@@ -143,6 +146,7 @@ def test_two_ranks_train_like_one_without_dropout(make_run, alone: Run):
     assert_same_losses(alone, together, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2])
 def test_sharded_optimizer_states_train_the_same_model(make_run, undisturbed: Run, stage: int):
     """ZeRO: one rank holds all shards, and rounds as without."""
@@ -190,11 +194,12 @@ def test_a_checkpoint_that_would_run_code_is_refused(
     torch.save({"module": Attack(tmp_path / "attacked")}, path)
     entries[0]["files"][name] = checksum(path.read_bytes())
     index.write_text(json.dumps(entries))
-    done = subprocess.run(command(run), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command(run), capture_output=True, text=True, timeout=HUNG)
     assert done.returncode != 0 and "more than tensors" in done.stderr, done.stderr
     assert not (tmp_path / "attacked").exists()
 
 
+@pytest.mark.slow
 def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
     run = make_run("pretrain.precision=bf16")
     train(run, "pretrain.precision=bf16")

@@ -17,6 +17,7 @@ from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.plan import batches, dependency, missing_steps
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -37,7 +38,7 @@ class Mail:
         self._boxes[dest].put(message)
 
     def recv(self, source: int | None = None) -> Any:
-        return self._boxes[self._rank].get(timeout=20)
+        return self._boxes[self._rank].get(timeout=HUNG)
 
     def iprobe(self) -> bool:
         return not self._boxes[self._rank].empty()

@@ -64,6 +64,7 @@ def test_collection_keeps_the_shards_that_fit_and_makes_the_others_later(
     assert Manifest.load(train).digest == Manifest.load(other).digest
 
 
+@pytest.mark.slow
 def test_training_keeps_its_last_checkpoint_and_goes_on_from_it(
     tiny_run: Run, small_disk: Disk, tmp_path: Path
 ) -> None:

@@ -28,6 +28,12 @@ def virtual(file: h5py.File) -> None:
             ),
             "would take",
         ),
+        (
+            lambda f: f.create_dataset(
+                "x", (1,), "u1", maxshape=(None,), chunks=(2**30,), compression="gzip"
+            ),
+            "would take",
+        ),
         (lambda f: f.create_dataset("x", (9,), "u1", external=[("other", 0, 9)]), "another file"),
         (virtual, "another file"),
         (lambda f: f.__setitem__("x", h5py.ExternalLink("other.h5", "x")), "another file"),

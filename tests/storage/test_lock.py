@@ -27,6 +27,7 @@ from sad_hpc.storage import lock as holder
 from sad_hpc.storage.lock import HEARTBEAT, held
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.faults
 
@@ -108,7 +109,7 @@ def test_a_job_that_was_queued_again_lets_its_earlier_start_end(
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     process = hold(tmp_path, 1.0)
     with held(tmp_path):
-        process.wait(timeout=5)
+        process.wait(timeout=HUNG)
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def beating(process: "subprocess.Popen[str]", folder: Path, ahead: float = 0) ->
         while process.poll() is None:
             (folder / HEARTBEAT).write_text("{}")
             os.utime(folder / HEARTBEAT, (time.time() + ahead,) * 2)
-            time.sleep(0.2)
+            time.sleep(0.1)
 
     ticks = threading.Thread(target=beat)
     ticks.start()
@@ -137,10 +138,10 @@ def test_an_earlier_start_that_shows_signs_of_life_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    monkeypatch.setattr(holder, "REQUEUED_SECONDS", 1.5)
-    process = hold(tmp_path, 4.0)
+    monkeypatch.setattr(holder, "REQUEUED_SECONDS", 2.5)
+    process = hold(tmp_path, 5.0)
     with beating(process, tmp_path), held(tmp_path):
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=HUNG) == 0
 
 
 def test_whoever_waits_can_be_stopped(

@@ -14,9 +14,11 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.files import read_json
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY, clockless_metrics, with_data_of
 from tests.disk import Disk, ext4
+from tests.patience import HUNG
 
 # Beside much other work a stage may end before the disk fails.
 pytestmark = [pytest.mark.faults, pytest.mark.stress]
@@ -71,7 +73,7 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
         # Whoever has written another one has given those before it to the disk.
         wait_for_more(process, folder, kept)
         disk.fail()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HUNG)
     finally:
         process.kill()
         process.wait()
@@ -80,12 +82,12 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
     assert line.startswith(f"sad-hpc: error: cannot write {disk.folder}/"), said
     # What was on its way to the disk has failed, and nothing more can be written.
     assert "Input/output error; " in line or "Read-only file system; " in line
-    assert "; the disk has had an error: " in line
+    assert "which has had an error, or" in line or "; mount its file system" in line
     assert folder.done is None
     disk.repair()
     assert saved(folder) >= kept, "what was finished was lost"
     process = begin(disk, folder.stage, overrides)
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=HUNG)
     assert process.returncode == 0, said
 
 

@@ -1,7 +1,9 @@
+import errno
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,21 @@ from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, ask
 from sad_hpc.launch.status import step_states
-from sad_hpc.storage.files import atomic_path, read_json, write_json
+from sad_hpc.storage import plain_json
+from sad_hpc.storage.files import (
+    atomic_path,
+    read_json,
+    read_whole,
+    sealed,
+    unsealed,
+    write_error,
+    write_json,
+)
 from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.provenance import PACKAGE, provenance
-from sad_hpc.storage.run import Run, StageFolder
+from sad_hpc.storage.run import Run
+from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY
 
 
@@ -54,13 +66,14 @@ def test_who_goes_on_with_an_output_by_other_versions_is_recorded(tmp_path: Path
     folder.prepare({})
     for commit in ("later", "later", "latest"):
         now = provenance() | {"commit": commit}
-        monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda now=now: now)
+        monkeypatch.setattr("sad_hpc.storage.stage_folder.provenance", lambda now=now: now)
         folder.prepare({})
     record = json.loads((folder.path / "provenance.json").read_text())
     assert record["commit"] == provenance()["commit"]
     assert [maker["commit"] for maker in record["resumed"]] == ["later", "latest"]
     folder.complete()
-    monkeypatch.setattr("sad_hpc.storage.run.provenance", lambda: now | {"commit": "reader"})
+    reader = now | {"commit": "reader"}
+    monkeypatch.setattr("sad_hpc.storage.stage_folder.provenance", lambda: reader)
     folder.prepare({})
     assert json.loads((folder.path / "provenance.json").read_text()) == record
 
@@ -171,3 +184,66 @@ def test_a_marker_says_nothing_if_its_outputs_are_no_table(tmp_path: Path):
     for marker in ([], {}, "x", {"outputs": []}, {"outputs": {"a": "b"}}):
         write_json(tmp_path / "done.json", marker)
         assert folder.done is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json", "metrics.jsonl"])
+def test_a_record_that_was_changed_after_its_stage_is_refused(tmp_path: Path, name: str):
+    folder = StageFolder("pretrain", tmp_path / "f")
+    folder.prepare({"seed": 0})
+    (folder.path / "metrics.jsonl").write_text('{"epoch": 1}\n')
+    folder.complete(records=["metrics.jsonl"])
+    folder.check_records()
+    with (folder.path / name).open("a") as file:
+        file.write("\n")
+    with pytest.raises(SadError, match=f"{name} was changed after its stage") as raised:
+        folder.check_records()
+    assert "\n" not in str(raised.value)
+    assert folder.done is not None
+    marker = unsealed(read_json(folder.path / "done.json"))
+    del marker["checksums"]  # as earlier versions have written it
+    write_json(folder.path / "done.json", sealed(marker))
+    folder.check_records()
+
+
+REMEDIES = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space",
+    errno.EFBIG: "raise the limit",
+    errno.EEXIST: "remove what has this name",
+    errno.EROFS: "mount its file system for writing",
+    errno.EIO: "check its disk",
+    errno.EACCES: "make its folder writable",
+}
+
+
+@pytest.mark.parametrize("number", [*REMEDIES, errno.EINVAL])
+def test_a_failed_write_is_advised_by_its_cause(number: int):
+    said = str(write_error(Path("runs/x"), OSError(number, os.strerror(number))))
+    assert said.startswith(f"cannot write runs/x: {os.strerror(number)}; ")
+    assert {words for words in REMEDIES.values() if words in said} == {
+        words for cause, words in REMEDIES.items() if cause == number
+    }
+    assert said.endswith("choose other folders (--runs, --results)")
+
+
+def test_a_file_in_the_place_of_a_folder_is_no_lack_of_space(tmp_path: Path):
+    (tmp_path / "f").write_text("")
+    with pytest.raises(SadError, match="File exists; remove what has this name"):
+        StageFolder("collect", tmp_path / "f").prepare({})
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], object]):
+    make(tmp_path / "x")
+    assert read_json(tmp_path / "x") is None
+    with pytest.raises(OSError):
+        read_whole(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"a":' * 10**5, '"\\u0000"', '"\\ud800"', "[" * 70 + "]" * 70, "\xff"]
+)
+def test_json_that_is_not_plain_is_refused(text: str):
+    with pytest.raises(ValueError):
+        plain_json.parse(text)
+    assert plain_json.parse("[" * 60 + "]" * 60)

@@ -15,9 +15,10 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY, clockless_metrics, with_data_of
+from tests.patience import HUNG
 from tests.preload import compiled
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 SAD_HPC = str(Path(sys.executable).parent / "sad-hpc")
 SOURCE = ROOT / "tests/shared_disk.c"
@@ -45,7 +46,7 @@ def test_the_pipeline_comes_to_the_same_tables(fault: str, tmp_path: Path, calm:
     results = tmp_path / "shared/results"
     command = [SAD_HPC, "launch", str(TINY), *OVERRIDES, "cluster.collect.ranks=2"]
     command += ["--runs", str(struck.runs), "--results", str(results)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stdout + done.stderr
     digests = [Manifest.load(run.data().path / "train").digest for run in (struck, calm)]
     assert digests[0] == digests[1]

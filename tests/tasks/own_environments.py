@@ -2,11 +2,15 @@
 
 import itertools
 import random
+import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.environments.family import GymnasiumConfig
 
 CLOCK = itertools.count()
 """What a hidden global counter counts."""
@@ -147,6 +151,31 @@ class Wide(Walk):
         return np.full(self.observation_space.shape, self.position, np.float32)
 
 
+class Sized(Walk):
+    """Sees and is paid numbers of any size, in float64."""
+
+    def __init__(self, size: float = 1.0, pay: float = 1.0) -> None:
+        self.size, self.pay = size, pay
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, self.pay * reward, *rest
+
+    def seen(self):
+        return np.array([self.size * self.position])
+
+
+class Table(gymnasium.Env):
+    """Two states, each of which leads to the other, for a pay."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, pay: float = 1.0) -> None:
+        self.P = {s: {a: [(1.0, 1 - s, pay * a, False)] for a in (0, 1)} for s in (0, 1)}
+        self.initial_state_distrib = np.array([1.0, 0.0])
+
+
 class Stuck(Walk):
     """Its third step has no end."""
 
@@ -165,6 +194,43 @@ class Chatty(Walk):
         return observation, -1.0, *rest
 
 
+def sized(**changes: Any) -> Any:
+    """The family of Sized, with another `task` section."""
+    task = {"env": f"{__name__}:Sized-v0", "horizon": 10}
+    task["attributes"] = {"luck": {"integers": [0, 9]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that float32 does not hold
+        return make_family(GymnasiumConfig(**(task | changes)))
+
+
+class Keypad(gymnasium.Env):
+    """Doors in a ring: the button of the code pays 1 and opens the next one, others pay nothing."""
+
+    def __init__(self, buttons: int = 300, doors: int = 2, code: int = 0) -> None:
+        self.observation_space = spaces.Box(0, doors, (1,), np.float32)
+        self.action_space = spaces.Discrete(buttons)
+        self.initial_state_distrib = np.eye(doors)[0]
+        self.buttons, self.doors, self.code = buttons, doors, code
+
+    @property
+    def P(self):
+        buttons = range(self.buttons)
+        return {door: {b: [self.outcome(door, b)] for b in buttons} for door in range(self.doors)}
+
+    def outcome(self, door, button):
+        opens = button == self.code
+        return 1.0, (door + opens) % self.doors, float(opens), False
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.door = 0
+        return np.array([self.door], np.float32), {}
+
+    def step(self, action):
+        _, self.door, reward, ended = self.outcome(self.door, int(action))
+        return np.array([self.door], np.float32), reward, ended, False, {}
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
@@ -175,7 +241,10 @@ for kind in (
     Unseeded,
     NotANumber,
     Wide,
+    Sized,
+    Table,
     Stuck,
     Chatty,
+    Keypad,
 ):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)

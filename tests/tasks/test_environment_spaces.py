@@ -93,6 +93,7 @@ def test_vectors_reach_from_bound_to_bound():
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "without bounds.*RescaleAction"),
         (spaces.Box(0, 9, (2,), np.int64), "only Discrete and Box"),
+        (spaces.Box(-1, 1, (0,)), "without a component"),
         (spaces.MultiDiscrete([2, 2]), "only Discrete and Box.*wrapper"),
     ],
 )
@@ -107,6 +108,7 @@ def test_other_actions_are_refused_with_a_way_out(space, text):
         (("CartPol-v1",), "no environment CartPol-v1; the nearest: CartPole-v1"),
         (("Quux-v0",), 'no environment Quux-v0: write "module:Id"'),
         (("no_such_module:Own-v0",), "cannot import no_such_module"),
+        ((".zoo:X",), r"task\.env=\.zoo:X: \.zoo is a relative import"),
         (("tests.tasks.own_environments:Wak-v0",), "the nearest: Walk-v0"),
         (("CartPole-v1", {"speed": 1}), "CartPole-v1 takes no argument speed$"),
         (("CartPole-v1", {"suton_reward": True}), "suton_reward; the nearest: sutton_barto_reward"),

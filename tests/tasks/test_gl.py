@@ -8,6 +8,7 @@ import pytest
 
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 from tests.gl import require_gl
+from tests.patience import HUNG
 
 NO_PACKAGE = "import sys; sys.modules['miniworld'] = None"
 NO_LIBRARY = """
@@ -36,7 +37,7 @@ for _ in range(2):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HUNG,
     )
 
 

@@ -6,10 +6,11 @@ import itertools
 import numpy as np
 import pytest
 
-from sad_hpc.distill.labels import NO_LABEL, LabelRule
+from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import sample_pose_actions
 from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.integers import labelled, no_labels
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import make_family
@@ -45,7 +46,7 @@ def test_labels_of_given_states_have_the_law_of_drawn_ones(stop_at_reward: bool)
     states = (np.arange(n) % family.n_states).astype(np.uint16)
     given = distill_labels(mdps, tasks, POLICY, rule, stream(1, 0, 0, "sad"), states.copy())
     assert (given.query_states == states).all()
-    known = given.actions != NO_LABEL
+    known = labelled(given.actions)
     assert 0.1 < known.mean() < 0.9
     for state in range(family.n_states):
         ours = given.actions[known & (states == state)]
@@ -66,7 +67,7 @@ def test_given_poses_cost_what_drawn_ones_do():
     before = poses.copy()
     given = distill_pose_labels(targets, policy, rule, stream(0, 0, 0, "sad"), poses)
     drawn = distill_pose_labels(targets, policy, rule, stream(1, 0, 0, "sad"))
-    known = given.actions != NO_LABEL
+    known = labelled(given.actions)
     assert (given.query_states == before).all() and 0.02 < known.mean() < 0.3
     assert drawn.transitions == pytest.approx(given.transitions / known.mean(), rel=0.05)
     shares = [np.bincount(each, minlength=4) / len(each)
@@ -111,8 +112,8 @@ def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(conf
 
 def test_two_that_never_agree_have_no_consensus():
     _, data = tiny()
-    nobody = np.full(4, NO_LABEL, np.uint8)
-    some = np.array([0, 1, 2, NO_LABEL], np.uint8)
+    nobody = no_labels(4, 5)
+    some = np.concatenate([np.arange(3, dtype=np.uint8), no_labels(1, 5)])
     rows = np.zeros((4, 1))
     assert Repeats(data, rows, rows, nobody, nobody, 1.0).consensus == 0
     assert Repeats(data, rows, rows, some, some, 1.0).consensus == 0.75

@@ -56,7 +56,7 @@ class EnvironmentSimulators(Simulators):
         self.observations = np.zeros((n, self._codec.size), np.float32)
         self.ended = np.zeros(n, np.bool_)
         self._seeds, self._steps = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self._row = 0
+        self._row: int | np.integer[Any] = 0
         self.start(np.arange(n), generator)
 
     @property
@@ -71,7 +71,7 @@ class EnvironmentSimulators(Simulators):
         with UserCode(self._doing):
             for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
                 self._seeds[row], self._steps[row], self.ended[row] = seed, 0, False
-                self._row = int(row)
+                self._row = row
                 try:
                     observation = self._simulators[row].reset(int(seed))
                     self._codec.write(observation, self.observations[row])
@@ -90,7 +90,7 @@ class EnvironmentSimulators(Simulators):
         self._steps[rows] += 1
         with UserCode(self._doing):
             for row in rows:
-                self._row = int(row)
+                self._row = row
                 try:
                     action = self.actions.taken(actions[row])
                     observation, reward, self.ended[row] = self._simulators[row].step(action)
@@ -117,7 +117,7 @@ class EnvironmentSimulators(Simulators):
         twin._simulators = []
         with UserCode(self._doing):
             for row, seed in zip(rows, generator.integers(SEEDS, size=len(rows)), strict=True):
-                self._row = int(row)
+                self._row = row
                 try:
                     twin._simulators.append(self._simulators[row].copied(int(seed)))
                 except FAILURES as error:

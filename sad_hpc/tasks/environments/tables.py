@@ -15,13 +15,14 @@ task:
 import functools
 import hashlib
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.integers import MOST_STATES, integer_dtype
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.simulator import environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
@@ -41,7 +42,7 @@ class GymnasiumTableConfig(EnvironmentConfig):
     """The `task` section."""
 
     family: Literal["gymnasium_table"] = "gymnasium_table"
-    states: list[int] = Field(min_length=1)
+    states: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     """Sizes of the coordinates that a state's number counts through, the last one fastest: these
     are what the model sees of a state."""
 
@@ -74,7 +75,14 @@ class GymnasiumTable(StochasticFamily):
                 f"task.states={config.states} counts {math.prod(config.states)} states, but "
                 f"{config.env} has {len(environment.P)}"
             )
-        self.coordinates = np.array(list(np.ndindex(*config.states)), np.uint8)
+        if len(environment.P) > MOST_STATES:
+            raise ConfigError(
+                f"{config.env} has {len(environment.P):,} states; family: gymnasium_table takes at "
+                f"most {MOST_STATES:,}"
+            )
+        self.coordinates = np.array(
+            list(np.ndindex(*config.states)), integer_dtype(max(config.states) - 1, "task.states:")
+        )
         self.state_center = tuple(((sizes - 1) / 2).tolist())
         self.state_scale = tuple((4 / np.maximum(sizes - 1, 1)).tolist())
         self.reward_dtype = np.uint8 if self.sparse_reward else np.float32

@@ -103,7 +103,7 @@ class Miniworld(TaskFamily):
             targets = np.repeat(_targets(parameters), poses.shape[1])
         except KeyError:
             return [f"tasks/parameters holds targets that {self.name} does not have"]
-        if (context["actions"] >= self.n_actions).any() or not np.isfinite(poses).all():
+        if not (self.has_actions(context["actions"]) and np.isfinite(poses).all()):
             return [f"{group} holds states or actions that {self.name} does not have"]
         moved, paid = step_poses(poses.reshape(-1, 3), context["actions"].ravel(), targets)
         faults = []

@@ -1,0 +1,84 @@
+"""Shapes, types and ranges of a dataset's columns, as its config decides them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.tasks.tabular import TabularFamily
+
+
+@dataclass(frozen=True)
+class Column:
+    """One dataset of a shard, whose first axis is the task."""
+
+    shape: tuple[int | None, ...]
+    """Of one task's part; None: any length."""
+    whole: bool = False
+    """Whether its dtype is an integer type."""
+    low: float = -np.inf
+    high: float = np.inf
+    """Smallest and largest value."""
+
+    def fault(self, array: NDArray[Any], rows: int) -> str | None:
+        """What is wrong with an array of so many tasks, in words; None: nothing."""
+        expected = (rows, *self.shape)
+        if len(array.shape) != len(expected) or any(
+            length not in (None, found) for found, length in zip(array.shape, expected, strict=True)
+        ):
+            shape = str(expected).replace("None", "any")
+            return f"has shape {array.shape} instead of {shape}"
+        if self.whole and array.dtype.kind not in "iu":
+            return f"holds {array.dtype} numbers instead of integers"
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return "holds numbers that are not finite"
+        bounded = np.isfinite([self.low, self.high]).any()
+        if bounded and array.size and not (self.low <= array.min() and array.max() <= self.high):
+            return f"holds numbers outside of {self.low:g} to {self.high:g}"
+        return None
+
+
+def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
+    """The columns of a dataset, by name."""
+    horizon, asked = family.config.horizon, data.queries_per_task
+    counted = isinstance(family, TabularFamily | BanditFamily)
+    state = Column((len(family.state_center),), whole=counted)
+    action = Column((), whole=True, low=0, high=family.n_actions - 1)
+    if family.components is not None:
+        action = Column((family.components,), low=-1, high=1)
+    reward = Column((), whole=np.issubdtype(family.reward_dtype, np.integer))
+    end = Column((), whole=True, low=0, high=1)
+    parts = {"states": state, "actions": action, "rewards": reward, "next_states": state}
+    parts |= {"ends": end} if family.has_ends else {}
+    labels = {"query_states": state, "actions": action}
+    if family.image_size is not None:
+        image = Column((family.image_size, family.image_size, 3), whole=True)
+        parts["images"] = labels["query_images"] = image
+    return {
+        "tasks/index": Column((), whole=True),
+        "tasks/parameters": Column((None,)),
+        **{f"{g}/{n}": _times(horizon, c) for g in family.context_groups for n, c in parts.items()},
+        **{
+            f"labels/{label}/{name}": _times(asked, column)
+            for label in family.label_groups
+            for name, column in labels.items()
+        },
+    }
+
+
+def faults(
+    arrays: Mapping[str, NDArray[Any]], rows: int, columns: Mapping[str, Column]
+) -> list[str]:
+    """What is wrong with arrays of so many tasks, in words; other names are passed over."""
+    found = {name: columns[name].fault(arrays[name], rows) for name in columns if name in arrays}
+    return [f"{name} {fault}" for name, fault in found.items() if fault is not None]
+
+
+def _times(length: int, column: Column) -> Column:
+    """A column that has `length` of another's entries in each task."""
+    return Column((length, *column.shape), column.whole, column.low, column.high)

@@ -1,0 +1,82 @@
+"""A Minari dataset's folder, checked before Minari reads it.
+
+It may be a stranger's: Minari follows links and external storage to any file of its reader, and
+makes the environment that the metadata name where they have no spaces.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import h5py
+from pydantic import Field
+
+from sad_hpc.dataset.interchange import minari_library
+from sad_hpc.errors import SadError
+from sad_hpc.storage.files import lies_in, parse_json, typed
+from sad_hpc.storage.hdf5 import check_inside
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What metadata.json must have."""
+
+    observation_space: str
+    action_space: str
+    data_format: str
+    total_episodes: Annotated[int, Field(ge=0, le=10**7)]
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Within this block an error of Minari's becomes one line that names the dataset.
+
+    Raises:
+        SadError: Minari could not read it.
+    """
+    try:
+        yield
+    except SadError:
+        raise
+    except Exception as error:  # Minari asserts, and its libraries raise what they like
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SadError(f"cannot read the Minari dataset at {path}: {reason:.300}") from error
+
+
+def opened(path: Path) -> Any:
+    """Return the Minari dataset in a folder, whose data all lie in it.
+
+    Raises:
+        SadError: there is no dataset, Minari is not installed, or a file leads out of the folder.
+        Exception: see `readable`.
+    """
+    minari, data = minari_library(), path / "data"
+    if not data.is_dir():
+        raise SadError(
+            f"no Minari dataset at {path}: give the folder of one, such as "
+            "my-datasets/darkroom-train-v0"
+        )
+    for folder, folders, files in os.walk(data):
+        for name in (*folders, *files):
+            _check_file(Path(folder) / name, path)
+    if typed(_Metadata, parse_json(data / "metadata.json")) is None:
+        raise SadError(f"{data / 'metadata.json'} has no spaces or no number of episodes")
+    return minari.MinariDataset(data)
+
+
+def _check_file(file: Path, dataset: Path) -> None:
+    """Refuses a file that leads out of its dataset, or is a pipe or a device."""
+    if not (file.is_file() or file.is_dir()) or not lies_in(file, dataset):
+        raise SadError(f"{file} is no file of this dataset, but a link or a pipe: remove it")
+    if file.suffix == ".hdf5":
+        try:
+            with h5py.File(file, "r") as content:
+                check_inside(content)
+        except (OSError, RuntimeError, TypeError, ValueError, KeyError) as error:
+            raise SadError(
+                f"cannot read the Minari dataset at {dataset}: {file}: "
+                f"{' '.join(str(error).split()):.300}"
+            ) from None

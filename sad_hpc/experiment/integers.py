@@ -1,0 +1,47 @@
+"""The integer types of actions and states: as small as their numbers allow.
+
+PyTorch has few operations for uint16, so int16 follows uint8.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.errors import ConfigError
+
+MOST_STATES = 2**16
+"""States of a table: kernels count them in uint16."""
+
+
+def integer_dtype(largest: int, what: str) -> np.dtype[Any]:
+    """The type of the integers 0..`largest`.
+
+    Raises:
+        ConfigError: int16 does not hold them; `what` begins the error.
+    """
+    for candidate in (np.uint8, np.int16):
+        if largest <= np.iinfo(candidate).max:
+            return np.dtype(candidate)
+    raise ConfigError(f"{what} more than {np.iinfo(np.int16).max:,} are not supported")
+
+
+def action_dtype(n_actions: int) -> np.dtype[Any]:
+    """The type of actions 0..n_actions - 1; its largest number is never an action.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    return integer_dtype(n_actions, f"{n_actions:,} actions:")
+
+
+def no_labels(count: int, n_actions: int) -> NDArray[Any]:
+    """(count,) action labels, none of which is known (see `labelled`)."""
+    dtype = action_dtype(n_actions)
+    return np.full(count, np.iinfo(dtype).max, dtype)
+
+
+def labelled(actions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which action labels are known."""
+    known: NDArray[np.bool_] = actions != np.iinfo(actions.dtype).max
+    return known

@@ -1,0 +1,87 @@
+"""The `config.json` of a shared policy's folder, checked before anything is built from it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model.context import Inputs
+from sad_hpc.storage.files import parse_json
+
+WEIGHTS, CARD = "model.safetensors", "config.json"
+"""Names in the folder."""
+
+Positive = Annotated[int, Field(ge=1, lt=2**31)]
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, protected_namespaces=())
+
+
+class InputsCard(_Strict):
+    """`Inputs` as JSON; models that see images are not shared."""
+
+    n_actions: Positive
+    horizon: Positive
+    state_center: list[FiniteFloat] = Field(min_length=1)
+    state_scale: list[Scale]
+    image_size: None = None
+    reward_scale: Scale = 1.0
+    stateless: bool = False
+    has_ends: bool = False
+    components: Positive | None = None
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "InputsCard":
+        if len(self.state_center) != len(self.state_scale):
+            raise ValueError("state_center and state_scale differ in length")
+        return self
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the model is built from."""
+        values: dict[str, Any] = self.model_dump()
+        for name in ("state_center", "state_scale"):
+            values[name] = tuple(values[name])
+        return Inputs(**values)
+
+
+class PolicyCard(_Strict):
+    """What `load_policy` needs of a card."""
+
+    library_name: Literal["sad_hpc"]
+    model: ModelConfig
+    inputs: InputsCard
+    longest_context: Positive
+    weights_checksum: str
+
+    @model_validator(mode="after")
+    def _check_context(self) -> "PolicyCard":
+        if self.longest_context > self.inputs.horizon:
+            raise ValueError("longest_context is above inputs.horizon")
+        return self
+
+
+def read_card(path: Path) -> tuple[PolicyCard, dict[str, Any]]:
+    """Return the card in a file, checked, and its whole content.
+
+    Raises:
+        SadError: the file is missing or is no card of sad_hpc.
+    """
+    try:
+        content = parse_json(path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+    else:
+        try:
+            return PolicyCard.model_validate(content), content
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    raise SadError(
+        f"{path.parent} holds no policy ({path.name}: {reason}); `sad-hpc export RUN --weights "
+        "FOLDER` makes one"
+    )

@@ -1,0 +1,184 @@
+"""One stage's output folder: its config, provenance, heartbeat and completion marker."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sad_hpc.errors import SadError
+from sad_hpc.experiment.config import differences
+from sad_hpc.storage.files import (
+    Moment,
+    checksum,
+    file_size,
+    read_json,
+    read_whole,
+    sealed,
+    typed,
+    unsealed,
+    write_error,
+    write_json,
+)
+from sad_hpc.storage.lock import HEARTBEAT
+from sad_hpc.storage.provenance import continued, provenance, read_record
+
+METRICS = "metrics.jsonl"
+"""Of a training, one line an epoch."""
+RECORDS = ("config.json", "provenance.json")
+"""Small files of every stage folder."""
+
+
+@dataclass(frozen=True)
+class _Heartbeat:
+    """progress.json."""
+
+    done: Annotated[float, Field(ge=0, le=1e15)]
+    total: Annotated[float, Field(ge=0, le=1e15)]
+    unit: str
+    time: Moment
+    host: str
+    pid: Annotated[int, Field(ge=0, lt=2**31)]
+    stopped: Moment = 0
+    """When a signal ended the work after it; 0 if none has."""
+    activity: str = ""
+    """What keeps the count where it is, such as `compiling`."""
+
+
+@dataclass(frozen=True)
+class _Marker:
+    """What every done.json says; stages add details."""
+
+    finished: Moment
+    outputs: dict[str, int | None]
+    """Bytes by file name."""
+    checksums: dict[str, str] = field(default_factory=dict)
+    """Of small files by name; absent in the markers of earlier versions."""
+    checksum: str = ""
+    """Of weights."""
+    ranks: Annotated[int, Field(ge=1)] | None = None
+    precision: str | None = None
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """The output folder of one stage."""
+
+    stage: str
+    path: Path
+
+    @property
+    def title(self) -> str:
+        """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
+        return f"{self.stage} {self.path.name}"
+
+    @property
+    def key(self) -> str:
+        """`pretrain/sad-seed0-0123456789ab`, in the provenance of tables."""
+        return f"{self.stage}/{self.path.name}"
+
+    def prepare(self, config: dict[str, Any]) -> None:
+        """Creates the folder, or checks that it was made by the same config.
+
+        Who goes on with an unfinished one by another commit or other versions is recorded, too.
+
+        Raises:
+            SadError: it holds the output of another config, or cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        stored = read_json(self.path / "config.json")
+        if stored is None:
+            write_json(self.path / "config.json", config)
+        elif changed := differences(stored, json.loads(json.dumps(config))):
+            raise SadError(
+                f"{self.path} holds the output of another config ({'; '.join(changed)}); "
+                "remove the folder or choose another --runs folder"
+            )
+        if self.done is None:
+            path = self.path / "provenance.json"
+            write_json(path, continued(read_record(path), provenance()))
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """What the completion marker says; None if there is none, it is damaged, or an output of
+        the stage is missing or has another size since."""
+        stored = typed(dict[str, Any], read_json(self.path / "done.json"))
+        try:
+            content = unsealed(stored or {})
+        except ValueError:
+            return None
+        marker = typed(_Marker, content)
+        if marker is None:
+            return None
+        sizes = marker.outputs.items()
+        intact = all(file_size(self.path / name) == size for name, size in sizes)
+        return content if intact else None
+
+    def complete(
+        self, outputs: Iterable[str] = (), records: Iterable[str] = (), **details: Any
+    ) -> None:
+        """Marks the stage as complete.
+
+        Args:
+            outputs: names of the files that others will read, relative to the folder.
+            records: names of small files whose checksums the marker shall have, beside those of
+                `config.json` and `provenance.json`; see `check_records`.
+            details: what else the marker shall say.
+        """
+        sizes = {name: file_size(self.path / name) for name in outputs}
+        contents = {name: self._content(name) for name in (*RECORDS, *records)}
+        checksums = {name: checksum(c) for name, c in contents.items() if c is not None}
+        marker = {"finished": time.time(), **details, "outputs": sizes, "checksums": checksums}
+        write_json(self.path / "done.json", sealed(marker))
+
+    def check_records(self) -> None:
+        """Checks the small files whose numbers reach tables and cards against the marker.
+
+        Raises:
+            SadError: one was changed after the stage was complete.
+        """
+        for name, expected in (self.done or {}).get("checksums", {}).items():
+            content = self._content(name)
+            if content is not None and checksum(content) != expected:
+                raise SadError(
+                    f"{self.path / name} was changed after its stage was complete: restore it, or "
+                    f"remove {self.path} and launch again"
+                )
+
+    def _content(self, name: str) -> bytes | None:
+        """A file's bytes; None if it cannot be read."""
+        try:
+            return read_whole(self.path / name)
+        except OSError:
+            return None
+
+    @property
+    def progress(self) -> dict[str, Any] | None:
+        """The last heartbeat: {done, total, unit, time, host, pid, stopped, activity}, or
+        None."""
+        beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
+        return None if beat is None else asdict(beat)
+
+    def progress_since(self, moment: float) -> dict[str, Any] | None:
+        """The last heartbeat, unless it is older: one of an earlier job, say."""
+        progress = self.progress
+        return progress if progress and progress["time"] >= moment else None
+
+    def heartbeat(self, done: float, total: float, unit: str, activity: str = "") -> None:
+        """Tells `sad-hpc status` how far the stage is."""
+        host, pid = socket.gethostname(), os.getpid()
+        beat = _Heartbeat(done, total, unit, time.time(), host, pid, activity=activity)
+        write_json(self.path / HEARTBEAT, asdict(beat))
+
+    def note_stop(self) -> None:
+        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
+        if beat := self.progress:
+            write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})
