@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from sad_hpc.aggregate.comparison_files import write_comparisons
 from sad_hpc.aggregate.copies import copy_results
@@ -27,6 +26,7 @@ from sad_hpc.aggregate.training_figure import draw_training
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_result
+from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import marked, training
 from sad_hpc.storage.files import atomic_path, file_size, write_json
 from sad_hpc.storage.run import Run
@@ -132,7 +132,7 @@ def _write_config(run: Run, folder: Path) -> None:
         for key in marked(type(run.experiment), training):
             del config[key]
     with atomic_path(folder / "config.yaml") as temporary:
-        temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        temporary.write_text(plain_yaml.written(config), encoding="utf-8")
 
 
 def _write_results(

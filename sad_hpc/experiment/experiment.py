@@ -1,7 +1,6 @@
 """An experiment: a whole config file, the rows of its tables, and the signature of each stage."""
 
 import functools
-import json
 import operator
 from typing import Any, Generic, TypeVar, cast
 
@@ -10,7 +9,6 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import (
     Section,
-    apply_overrides,
     build,
     marked,
     resolved,
@@ -18,10 +16,11 @@ from sad_hpc.experiment.config import (
     signature,
     training,
     transient,
+    with_values,
 )
 from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.rows import Variant, check_distinct, named_variant, sweep_variants
+from sad_hpc.experiment.rows import MAX_NAME, Variant, check_distinct, named_variant, sweep_variants
 from sad_hpc.experiment.sections import (
     DataConfig,
     DITConfig,
@@ -36,7 +35,7 @@ TaskT = TypeVar("TaskT", bound=TaskConfig)
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME)
     """Folder under runs/ and results/."""
     task: TaskT
     data: DataConfig
@@ -135,11 +134,11 @@ class Experiment(Section, Generic[TaskT]):
                 for key, value in variant.values.items()
                 if key.startswith("evaluate.")
             }
-            changed["evaluate"] = self.evaluate.model_copy(update=shown)
+            evaluate = {**self.evaluate.model_dump(), **shown}
+            changed["evaluate"] = build(EvaluateConfig, evaluate, f"{row}: evaluate")
             return self.model_copy(update={"pretrained": source, **changed}), method
         plain = self.model_dump(mode="json", exclude={"variants", "recipe", "sweep"})
-        overrides = [f"{key}={json.dumps(value)}" for key, value in variant.values.items()]
-        mapping = apply_overrides({**plain, "methods": [variant.method]}, overrides)
+        mapping = with_values({**plain, "methods": [variant.method]}, variant.values)
         return build(type(self), mapping, row), variant.method
 
     @property
