@@ -47,7 +47,7 @@ def test_what_is_written_is_read_back(value: dict[str, Any]) -> None:
 
 
 FRAGMENTS = st.sampled_from(
-    ["[", "{", "- ", "? ", ": ", "&a ", "*a", "!t ", "\n", "'", '"', "\\", "|\n", "%YAML 1.1\n", "#",
+    ["[", "{", "- ", "? ", ": ", "&a ", "*a", "!t ", "\n", "'", '"', "\\", "|\n", "%YAML 1.1\n",
      "---\n", "...\n", "]", "}", "\t", '"\\ud800"', '"\\UFFFFFFFF"', "1" * 5000, "<<"]
 )  # fmt: skip
 
