@@ -18,7 +18,6 @@ import pandas as pd
 
 from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.csv_table import write_table
-from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.block import Draw
@@ -31,7 +30,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily

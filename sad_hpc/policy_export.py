@@ -12,7 +12,6 @@ from typing import Any
 from safetensors.torch import save
 
 from sad_hpc.aggregate.markdown import markdown
-from sad_hpc.aggregate.origin import portable
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
@@ -20,7 +19,7 @@ from sad_hpc.policies import PARTS
 from sad_hpc.policy_card import CARD, WEIGHTS
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import METRICS, StageFolder
 from sad_hpc.tasks.base import make_family

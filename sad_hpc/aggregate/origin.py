@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from sad_hpc.storage.provenance import StageRecord, provenance, read_record
+from sad_hpc.storage.provenance import (
+    StageRecord,
+    portable,
+    provenance,
+    read_record,
+    without_folders,
+)
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 
@@ -42,7 +47,7 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     return {
         "experiment": run.experiment.name,
         "signature": run.experiment.aggregate_signature(),
-        "command": _without_folders(recorded.get("command") or []),
+        "command": without_folders(recorded.get("command") or []),
         "dataset_signature": ", ".join(own.data().path.name for own in run.with_datasets()),
         "seeds": run.experiment.seeds,
         "stages": stages | {"aggregate": portable(own)},
@@ -85,22 +90,6 @@ def training_ranks(provenances: dict[str, Any]) -> int | None:
         if title.startswith("pretrain/")
     }
     return found.pop() if len(found) == 1 else None
-
-
-def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A stage's provenance without the folders of the machine that it ran on."""
-    if record is None:
-        return None
-    portables: dict[str, Any] = {}
-    if "argv" in record:
-        portables["argv"] = _without_folders(record["argv"])
-    if record.get("resumed"):
-        portables["resumed"] = [portable(maker) for maker in record["resumed"]]
-    return record | portables
-
-
-def _without_folders(arguments: Sequence[str]) -> list[str]:
-    return [Path(word).name if Path(word).is_absolute() else word for word in arguments]
 
 
 def missing_notes(missing: Sequence[Element]) -> list[str]:

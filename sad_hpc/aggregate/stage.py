@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin
@@ -27,6 +26,7 @@ from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.errors import SadError
 from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
+from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import marked, training
 from sad_hpc.experiment.rows import grid_keys
 from sad_hpc.storage.files import atomic_path, write_json
@@ -138,7 +138,7 @@ def _write_config(run: Run, folder: Path) -> None:
         for key in marked(type(run.experiment), training):
             del config[key]
     with atomic_path(folder / CONFIG) as temporary:
-        temporary.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        temporary.write_text(plain_yaml.written(config), encoding="utf-8")
 
 
 def _experiment_results(

@@ -151,7 +151,7 @@ def distill_bandit_labels(
 
 
 @njit(cache=True, nogil=True)
-def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-def]
     for task in range(actions.shape[0]):
         if sigma > 0:
             noise = generator.standard_normal(actions.shape[1], np.float32)
@@ -164,7 +164,7 @@ def _pay(means, sigma, actions, generator, rewards):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _distill(  # type: ignore[no-untyped-def]
     means, sigma, policy, digits, trust_horizon, random_ties, state, generator, labels, stop
 ):
     policy_range = np.uint64(len(policy))

@@ -135,7 +135,7 @@ def optimal_labels(
 
 
 @njit(inline="always")
-def best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+def best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]
     """The action of the highest score: the lowest one, or any of them with equal chance."""
     best, equals = 0, 1
     for action in range(1, len(scores)):

@@ -77,7 +77,7 @@ def sample_pose_actions(
 
 
 @njit(cache=True, nogil=True)
-def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rollout(  # type: ignore[no-untyped-def]
     geometry, boxes, targets, policy, digits, fresh, stream, poses, actions, rewards, next_poses,
 ):  # fmt: skip
     policy_range = np.uint64(len(policy))

@@ -135,10 +135,10 @@ def keep_query(queries, label, query):  # type: ignore[no-untyped-def]
 
 @overload(rollout_order)
 def _rollout_order(world, episodes):  # type: ignore[no-untyped-def]
-    def tables(world, episodes):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def tables(world, episodes):  # type: ignore[no-untyped-def]
         return episodes, world.paid.shape[2], False
 
-    def rooms(world, episodes):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def rooms(world, episodes):  # type: ignore[no-untyped-def]
         return POSE_ACTIONS, episodes, True
 
     return rooms if world.instance_class is Rooms else tables
@@ -146,10 +146,10 @@ def _rollout_order(world, episodes):  # type: ignore[no-untyped-def]
 
 @overload(query_at)
 def _query_at(queries, label):  # type: ignore[no-untyped-def]
-    def number(queries, label):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def number(queries, label):  # type: ignore[no-untyped-def]
         return np.uint64(queries[label])
 
-    def pose(queries, label):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def pose(queries, label):  # type: ignore[no-untyped-def]
         return queries[label, 0], queries[label, 1], queries[label, 2]
 
     return number if queries.ndim == 1 else pose
@@ -157,17 +157,17 @@ def _query_at(queries, label):  # type: ignore[no-untyped-def]
 
 @overload(keep_query)
 def _keep_query(queries, label, query):  # type: ignore[no-untyped-def]
-    def number(queries, label, query):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def number(queries, label, query):  # type: ignore[no-untyped-def]
         queries[label] = query
 
-    def pose(queries, label, query):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def pose(queries, label, query):  # type: ignore[no-untyped-def]
         queries[label, 0], queries[label, 1], queries[label, 2] = query
 
     return number if queries.ndim == 1 else pose
 
 
 @njit(cache=True, nogil=True)
-def _distill(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _distill(  # type: ignore[no-untyped-def]
     world, task_of_label, policy, digits, discounts, episodes, stop_at_reward, best_episode,
     least_score, random_ties, stream, given, queries, labels, stop,
 ):  # fmt: skip

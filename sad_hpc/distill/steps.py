@@ -92,10 +92,10 @@ def draw_state(world, task, stream):  # type: ignore[no-untyped-def]
 
 @overload(find_task)
 def _find_task(world, number):  # type: ignore[no-untyped-def]
-    def table(world, number):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def table(world, number):  # type: ignore[no-untyped-def]
         return number
 
-    def room(world, number):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def room(world, number):  # type: ignore[no-untyped-def]
         return world.boxes[number, 0], world.boxes[number, 1]
 
     return room if world.instance_class is Rooms else table
@@ -103,11 +103,11 @@ def _find_task(world, number):  # type: ignore[no-untyped-def]
 
 @overload(take)
 def _take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
-    def certain(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def certain(world, task, state, action, stream):  # type: ignore[no-untyped-def]
         reward = world.paid[task, state, action]
         return np.uint64(world.following[task, state, action]), reward, False
 
-    def uncertain(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def uncertain(world, task, state, action, stream):  # type: ignore[no-untyped-def]
         j = 0
         if world.bounds[task, state, action, 0] < 1:
             number = next_double(stream)
@@ -116,7 +116,7 @@ def _take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
         after = np.uint64(world.following[task, state, action, j])
         return after, world.paid[task, state, action, j], world.ending[task, state, action, j]
 
-    def room(world, task, state, action, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def room(world, task, state, action, stream):  # type: ignore[no-untyped-def]
         box_x, box_z = task
         x, z, heading = moved(world.geometry, box_x, box_z, state[0], state[1], state[2], action)
         reward = np.float64(rewarded(world.geometry, box_x, box_z, x, z, heading))
@@ -127,10 +127,10 @@ def _take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
 
 @overload(begin)
 def _begin(starts, mdp, stream):  # type: ignore[no-untyped-def]
-    def certain(starts, mdp, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def certain(starts, mdp, stream):  # type: ignore[no-untyped-def]
         return np.uint64(starts)
 
-    def uncertain(starts, mdp, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def uncertain(starts, mdp, stream):  # type: ignore[no-untyped-def]
         number = next_double(stream)
         return np.uint64(np.searchsorted(starts[mdp], number, side="right"))
 
@@ -139,10 +139,10 @@ def _begin(starts, mdp, stream):  # type: ignore[no-untyped-def]
 
 @overload(can_be)
 def _can_be(tables, mdp, state):  # type: ignore[no-untyped-def]
-    def certain(tables, mdp, state):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def certain(tables, mdp, state):  # type: ignore[no-untyped-def]
         return True
 
-    def uncertain(tables, mdp, state):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def uncertain(tables, mdp, state):  # type: ignore[no-untyped-def]
         return tables.occupied[mdp, state]
 
     return {Certain: certain, Uncertain: uncertain}[tables.instance_class]
@@ -150,7 +150,7 @@ def _can_be(tables, mdp, state):  # type: ignore[no-untyped-def]
 
 @overload(draw_state)
 def _draw_state(world, task, stream):  # type: ignore[no-untyped-def]
-    def number(world, task, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def number(world, task, stream):  # type: ignore[no-untyped-def]
         n_states = np.uint64(world.paid.shape[1])
         threshold = rejection_threshold(n_states)
         while True:
@@ -158,7 +158,7 @@ def _draw_state(world, task, stream):  # type: ignore[no-untyped-def]
             if can_be(world, task, state):
                 return state
 
-    def pose(world, task, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+    def pose(world, task, stream):  # type: ignore[no-untyped-def]
         return random_pose(world.geometry, task[0], task[1], stream)
 
     return pose if world.instance_class is Rooms else number

@@ -5,10 +5,12 @@ they are declared: `transient()` ones cannot change a result (paths, logging, nu
 and stay out of the signature that names a stage's output folder.
 """
 
+import copy
 import difflib
 import functools
 import hashlib
 import json
+import math
 import shlex
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,12 +36,34 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _check_size(cls, value: Any) -> Any:
-        """Kernels and files count in 64 bits."""
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int) and abs(number) >= 2**63:
-                raise ValueError("is too large")
+    def _check_content(cls, value: Any) -> Any:
+        check_content(value)
         return value
+
+
+def check_content(value: Any, depth: int = 0) -> None:
+    """Check that JSON, and every process that reads it, keeps `value` unchanged.
+
+    Raises:
+        ValueError: a number in it is not finite or does not fit into 64 bits, a text is no Unicode,
+            a key is no text, or it is deeper than `plain_yaml.MAX_DEPTH`.
+    """
+    if depth > plain_yaml.MAX_DEPTH:
+        raise ValueError(f"is deeper than {plain_yaml.MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("has a key that is no text")
+        for part in (*value, *value.values()):
+            check_content(part, depth + 1)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            check_content(part, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"holds {value}: give a finite number")
+    elif isinstance(value, int) and abs(value) >= 2**63:  # kernels and files count in 64 bits
+        raise ValueError("is too large")
+    elif isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"holds {value!r}, which is no Unicode text")
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -85,10 +109,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, is not YAML, or holds no mapping.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"cannot read config {path}: it is not a regular file")
         with path.open(encoding="utf-8") as file:
-            content = plain_yaml.parse(file.read(plain_yaml.MAX_CHARACTERS + 1))
-    except OSError as error:
-        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+            text = file.read(plain_yaml.MAX_CHARACTERS + 1)
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: a NUL in the path, or bytes that are no UTF-8
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read config {str(path)!r}: {reason}") from error
+    try:
+        content = plain_yaml.parse(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
@@ -102,28 +134,38 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
     Raises:
         ConfigError: an override has no `=`, or goes through a key that holds no section.
     """
-    result = json.loads(json.dumps(mapping))
+    result = copy.deepcopy(mapping)
     for override in overrides:
         path, separator, text = override.partition("=")
-        keys = path.strip().split(".")
-        if not separator or not all(keys) or len(keys) > plain_yaml.MAX_DEPTH:
+        if not separator:
             raise ConfigError(f"override {override!r} is not of the form key.sub=value")
-        section = result
-        for key in keys[:-1]:
-            section = section.setdefault(key, {})
-            if not isinstance(section, dict):
-                raise ConfigError(f"override {override!r}: {key!r} is a value, not a section")
-        section[keys[-1]] = _read_value(override, text)
+        _set(result, path.strip(), _read_value(override, text), override)
     return result
 
 
-def updated(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of `mapping` with values set by dotted key."""
-    result = dict(mapping)
-    for key, value in settings.items():
-        first, _, rest = key.partition(".")
-        result[first] = updated(result.get(first) or {}, {rest: value}) if rest else value
+def with_values(mapping: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`mapping` with values set by dotted key.
+
+    Raises:
+        ConfigError: a key goes through another one that holds no section.
+    """
+    result = copy.deepcopy(mapping)
+    for path, value in values.items():
+        _set(result, path, value, path)
     return result
+
+
+def _set(mapping: dict[str, Any], path: str, value: Any, override: str) -> None:
+    """Sets the value at a dotted path; `override` is named in errors."""
+    keys = path.split(".")
+    if not all(keys) or len(keys) > plain_yaml.MAX_DEPTH:
+        raise ConfigError(f"override {override!r} is not of the form key.sub=value")
+    section = mapping
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"override {override!r}: {key!r} is a value, not a section")
+    section[keys[-1]] = value
 
 
 def _read_value(override: str, text: str) -> Any:
@@ -177,6 +219,9 @@ def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> s
         named = f"{prefix}{key}=" if not any("." in str(part) for part in first["loc"]) else ""
         return f"{key}: must be a list: write {shlex.quote(f'{named}[{value}]')}{more}"
     message = first["msg"].removeprefix("Value error, ")
+    for unit in ("minutes", "seconds"):  # a YAML 1.1 reader would have made a number of 10:00:00
+        if key.endswith(unit) and isinstance(first["input"], str):
+            message = f"must be a number of {unit}, such as 600"
     where = f"{key}: " if key else ""
     given = f", not {first['input']!r}" if isinstance(first["input"], str | int | float) else ""
     return f"{where}{message}{given}{more}"

@@ -16,11 +16,11 @@ from sad_hpc.experiment.config import (
     signature,
     training,
     transient,
-    updated,
+    with_values,
 )
 from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.rows import Row, RowConfig, rows_of
+from sad_hpc.experiment.rows import MAX_NAME, Row, RowConfig, rows_of
 from sad_hpc.experiment.sections import (
     DataConfig,
     DITConfig,
@@ -35,7 +35,7 @@ TaskT = TypeVar("TaskT", bound=TaskConfig)
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME)
     """Folder under runs/ and results/."""
     question: str = transient("")
     """The question that the experiment answers, in a sentence for its page and the index."""
@@ -118,10 +118,11 @@ class Experiment(Section, Generic[TaskT]):
                 for key, value in found.settings.items()
                 if key.startswith("evaluate.")
             }
-            changed["evaluate"] = self.evaluate.model_copy(update=shown)
+            evaluate = {**self.evaluate.model_dump(), **shown}
+            changed["evaluate"] = build(EvaluateConfig, evaluate, f"{row}: evaluate")
             return self.model_copy(update={"pretrained": source, **changed}), method
-        mapping = {**self.model_dump(exclude={"recipes"}), "rows": [found.method]}
-        return build(type(self), updated(mapping, found.settings), row), found.method
+        plain = {**self.model_dump(mode="json", exclude={"recipes"}), "rows": [found.method]}
+        return build(type(self), with_values(plain, found.settings), row), found.method
 
     @property
     def round_before(self) -> "Experiment[Any] | None":

@@ -10,6 +10,9 @@ from sad_hpc.experiment.config import apply_overrides, build, marked, read_yaml,
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig, family_class
 
+MAX_FILES = 32
+"""Config files that lead to one another by `base` and `pretrained`."""
+
 WHOLE = ("recipes", "pretrained")
 """What a file says of these replaces all that its base says."""
 
@@ -31,12 +34,17 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file and of those that it names; `readers` led to it.
 
     Raises:
-        ConfigError: a file cannot be read, or leads back to itself.
+        ConfigError: a file cannot be read, leads back to itself, or there are too many.
     """
-    readers = (*readers, path)
-    if path.resolve() in (each.resolve() for each in readers[:-1]):
-        raise ConfigError(f"config files that need each other: {' -> '.join(map(str, readers))}")
+    if len(readers) == MAX_FILES:
+        raise ConfigError(
+            f"{readers[0]}: more than {MAX_FILES} config files lead to one another by `base` and "
+            "`pretrained`; merge some of them"
+        )
     mapping = read_yaml(path)
+    readers = (*readers, path)
+    if any(path.samefile(each) for each in readers[:-1]):
+        raise ConfigError(f"config files that need each other: {' -> '.join(map(str, readers))}")
     if isinstance(mapping.get("pretrained"), str):
         mapping["pretrained"] = _read(path.parent / mapping["pretrained"], readers)
     base = mapping.pop("base", None)

@@ -1,20 +1,43 @@
 """YAML as a config needs it: plain values, no key twice, and nothing that grows as it is read."""
 
-import json
+import io
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
-MAX_CHARACTERS = 2**20
-"""For as much PyYAML takes seconds; the largest config here has a thousandth of it."""
+MAX_CHARACTERS = 2**18
+"""For as much ruamel.yaml takes seconds; the largest config here has a hundredth of it."""
 
 MAX_DEPTH = 32
 """Of sections and lists within each other."""
 
+MAX_DIGITS = 400
+"""Of a number."""
+
+INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)")
+WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+"""Plain scalars of YAML 1.2's core schema, as are the numbers above; all others are strings."""
+
 
 def parse(text: str) -> Any:
-    """The value that `text` says, as JSON has it: of its types, and with keys that are strings.
+    """Return the value of `text` by YAML 1.2's core schema, with keys as they are written.
 
     Raises:
         ValueError: it is no YAML, or has something that no config needs: an alias (whose expansion
@@ -23,58 +46,90 @@ def parse(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"more than {MAX_CHARACTERS:,} characters")
     try:
-        return json.loads(json.dumps(yaml.load(text, _Loader)))
-    except yaml.MarkedYAMLError as error:
+        return _Builder(YAML(typ="safe", pure=True).parse(io.StringIO(text))).document()
+    except MarkedYAMLError as error:
         reason = ", ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
         raise ValueError(f"line {mark.line + 1}: {reason}" if mark else reason) from None
-    except (yaml.YAMLError, ArithmeticError) as error:
+    except (YAMLError, ArithmeticError) as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-3 (no dot) as a string, 2024-01-01 as a date and << as a merge of sections;
-    nobody here means that."""
+def written(value: Mapping[str, Any]) -> str:
+    """Return the YAML text of `value`, which `parse` reads back unchanged."""
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.allow_unicode = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    text = io.StringIO()
+    writer.dump(value, text)
+    return text.getvalue()
 
-    yaml_implicit_resolvers = {
-        first: [entry for entry in entries if entry[0].rpartition(":")[2] not in
-                ("timestamp", "merge", "value")]
-        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }  # fmt: skip
 
-    _depth = 0
+class _Builder:
+    """Builds the value of a document from the events of its text."""
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def document(self) -> Any:
+        """Return the value of the only document; None if there is none."""
+        value = None
+        for number, event in enumerate(self._content()):
+            if number:
+                raise _refused("a second document (---) is not read here", event)
+            value = self._value(event, depth=0)
+        return value
+
+    def _content(self) -> Iterator[Any]:
+        """The events at which a document's value begins."""
+        values = (ScalarEvent, SequenceStartEvent, MappingStartEvent, AliasEvent)
+        return (event for event in self._events if isinstance(event, values))
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, AliasEvent):
             raise _refused("aliases (*) are not read here", event)
         if event.tag is not None:
             raise _refused("tags (!) are not read here", event)
-        if self._depth == MAX_DEPTH:
+        if depth == MAX_DEPTH:
             raise _refused(f"deeper than {MAX_DEPTH} levels", event)
-        self._depth += 1
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
+        if isinstance(event, SequenceStartEvent):
+            return [self._value(entry, depth + 1) for entry in self._until(SequenceEndEvent)]
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(depth)
+        return event.value if event.style else _plain(event)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise _refused("a key must be a word", key_node)
-            if key_node.value in seen:
-                raise _refused(f"key {key_node.value!r} is there twice", key_node)
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key in self._until(MappingEndEvent):
+            if not isinstance(key, ScalarEvent):
+                raise _refused("a key must be a word", key)
+            if key.tag is not None:
+                raise _refused("tags (!) are not read here", key)
+            if key.value in found:
+                raise _refused(f"key {key.value!r} is there twice", key)
+            found[key.value] = self._value(next(self._events), depth + 1)
+        return found
+
+    def _until(self, end: type[Any]) -> Iterator[Any]:
+        while not isinstance(event := next(self._events), end):
+            yield event
 
 
-def _refused(reason: str, place: Any) -> yaml.MarkedYAMLError:
-    """`place` is a node or an event."""
-    return yaml.MarkedYAMLError(problem=reason, problem_mark=place.start_mark)
+def _plain(event: ScalarEvent) -> Any:
+    """The value of a scalar without quotes."""
+    text = event.value
+    if text in WORDS:
+        return WORDS[text]
+    number = int if INTEGER.fullmatch(text) else float if FLOAT.fullmatch(text) else None
+    if number is None:
+        return text
+    if len(text) > MAX_DIGITS:
+        raise _refused(f"a number of more than {MAX_DIGITS} digits", event)
+    if number is int:
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf"))
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+def _refused(reason: str, event: Any) -> MarkedYAMLError:
+    return MarkedYAMLError(problem=reason, problem_mark=event.start_mark)

@@ -26,6 +26,9 @@ from sad_hpc.experiment.methods import METHODS
 MAX_ROWS = 10_000
 """Each is a training: more of them are a mistake."""
 
+MAX_NAME = 100
+"""Characters of an experiment's name, and of a row's: files are named after them."""
+
 NAME = re.compile(r"(?P<method>[^,+]+)(?P<recipe>\+?)(?:,(?P<words>[A-Za-z0-9 _.,*=()+-]+))?")
 """Of a row: a method, a plus where it has a recipe, and words that tell it from others."""
 
@@ -172,13 +175,18 @@ def slug(row: str) -> str:
 
 
 def check_distinct(rows: Sequence[str]) -> None:
-    """Check that names of rows differ as names of files.
+    """Check that names of rows differ as names of files, and are short enough for these.
 
     Raises:
-        ValueError: two of them do not.
+        ValueError: two of them do not, or one is too long.
     """
     seen: dict[str, str] = {}
     for row in rows:
+        if max(len(row), len(slug(row))) > MAX_NAME:
+            raise ValueError(
+                f"the name of row {row[:40] + '...'!r} has {len(row)} characters: use at most "
+                f"{MAX_NAME}"
+            )
         if slug(row) in seen:
             raise ValueError(f"rows {seen[slug(row)]!r} and {row!r} would have the same files")
         seen[slug(row)] = row

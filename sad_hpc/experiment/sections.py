@@ -157,7 +157,7 @@ class EvaluateConfig(Section):
     context: Literal["transitions", "episodes"] = row_setting("transitions")
     """What the offline contexts are: Algorithm 1's, or rollouts, on which AD and DIT are trained.
     Bandits have one kind only."""
-    temperature: float = row_setting(1.0, gt=0, later=True)
+    temperature: float = row_setting(1.0, ge=1e-3, le=1e3, later=True)
     """What the logits of an answer are divided by: below 1 online actions are drawn nearer to the
     likeliest one; the paper's are drawn at 1.  Offline the likeliest action stays the same."""
     greedy_after_reward: bool = row_setting(False, later=True)

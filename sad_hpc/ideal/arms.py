@@ -131,7 +131,7 @@ def score_density(
 
 
 @njit(cache=True, fastmath=True)
-def _highest(masses, below, chances):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _highest(masses, below, chances):  # type: ignore[no-untyped-def]
     """Fills (n, A): that an arm is at a point of the grid, and all others are below it."""
     arms, points = masses.shape[1:]
     for task in range(len(masses)):

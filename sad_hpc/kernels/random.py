@@ -52,7 +52,7 @@ def high_product(typing_context: Any, a: Any, b: Any) -> Any:
 
 
 @njit(inline="always")
-def next_word(state: NDArray[np.uint64]) -> np.uint64:  # pragma: no cover (compiled)
+def next_word(state: NDArray[np.uint64]) -> np.uint64:
     """The next 64 random bits of a stream."""
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
     total = s0 + s3
@@ -68,7 +68,7 @@ def next_word(state: NDArray[np.uint64]) -> np.uint64:  # pragma: no cover (comp
 
 
 @njit(inline="always")
-def next_double(state: NDArray[np.uint64]) -> np.float64:  # pragma: no cover (compiled)
+def next_double(state: NDArray[np.uint64]) -> np.float64:
     """Uniform over the multiples of 2^-53 in [0, 1)."""
     return np.float64(next_word(state) >> np.uint64(11)) * 2.0**-53
 
@@ -76,7 +76,7 @@ def next_double(state: NDArray[np.uint64]) -> np.float64:  # pragma: no cover (c
 @njit(inline="always")
 def digits_word(
     state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64
-) -> np.uint64:  # pragma: no cover (compiled)
+) -> np.uint64:
     """A word whose mixed-radix digits (ranges of that product) are unbiased."""
     word = next_word(state)
     while word * product < threshold:
@@ -85,7 +85,7 @@ def digits_word(
 
 
 @njit(inline="always")
-def digits_product(base: int, digits: int) -> np.uint64:  # pragma: no cover (compiled)
+def digits_product(base: int, digits: int) -> np.uint64:
     """base^digits: the product of the ranges of a word's digits."""
     product = np.uint64(1)
     for _ in range(digits):
@@ -94,7 +94,7 @@ def digits_product(base: int, digits: int) -> np.uint64:  # pragma: no cover (co
 
 
 @njit(inline="always")
-def rejection_threshold(product: np.uint64) -> np.uint64:  # pragma: no cover (compiled)
+def rejection_threshold(product: np.uint64) -> np.uint64:
     """2^64 mod product."""
     return (np.uint64(0) - product) % product
 

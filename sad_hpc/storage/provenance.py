@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,20 @@ def version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A stage's provenance without the folders of the machine that it ran on."""
+    if record is None:
+        return None
+    portables: dict[str, Any] = {}
+    if "argv" in record:
+        portables["argv"] = without_folders(record["argv"])
+    if record.get("resumed"):
+        portables["resumed"] = [portable(maker) for maker in record["resumed"]]
+    return record | portables
+
+
+def without_folders(arguments: Sequence[str]) -> list[str]:
+    """Command-line words in which absolute paths have lost their folders."""
+    return [Path(word).name if Path(word).is_absolute() else word for word in arguments]

@@ -6,10 +6,9 @@ from typing import Any
 import pandas as pd
 
 from sad_hpc.aggregate.csv_table import write_table
-from sad_hpc.aggregate.origin import portable
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.base import make_family
 from sad_hpc.theory.choose import candidates, choose
 

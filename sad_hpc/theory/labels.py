@@ -16,11 +16,10 @@ from scipy.sparse.csgraph import shortest_path
 
 from sad_hpc.aggregate.canvas import drawing, verbatim
 from sad_hpc.aggregate.csv_table import write_table
-from sad_hpc.aggregate.origin import portable
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import TabularMDPs

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.markdown import markdown_table
-from sad_hpc.aggregate.origin import portable
 from sad_hpc.storage.files import atomic_path, write_json
-from sad_hpc.storage.provenance import provenance
+from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.q_tables import QTables, optimal_q, policy_q
 from sad_hpc.theory.bellman import agreement, line_world
 

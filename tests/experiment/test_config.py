@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -7,7 +8,6 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
-import yaml
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import families
@@ -15,6 +15,7 @@ from sad_hpc.experiment.config import apply_overrides, differences, read_yaml, s
 from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY, committed
@@ -230,9 +231,10 @@ DEEP = 5000 * "["
         ("a: !!set {b, c}\n", "line 1: tags"),
         ("a: !!int x\n", "line 1: tags"),
         ("[a]: 1\n", "line 1: a key must be a word"),
+        ("a: 1\n---\na: 2\n", "line 3: a second document"),
         (f"a: {DEEP}", "line 1: deeper than"),
-        ("a: 0x_\n", "base 16"),
         (f"a: 0x{4000 * 'f'}\n", "digits"),
+        (f"a: {4000 * '1'}\n", "digits"),
         (f"a: {10**6 * 'long '}", "characters"),
     ],
     ids=lambda text: text[:20],
@@ -250,7 +252,7 @@ def test_what_no_config_needs_is_refused_in_a_file_and_in_an_override(
 
 
 def test_a_required_key_is_named():
-    mapping = yaml.safe_load(TINY.read_text())
+    mapping = read_yaml(TINY)
     del mapping["data"]["trust_horizon"]
     with pytest.raises(ConfigError, match=r"data\.trust_horizon.*missing"):
         parse_experiment(mapping, "x")
@@ -343,3 +345,108 @@ def test_configs_beside_results_can_be_launched_again(path: Path, monkeypatch):
         ]
     monkeypatch.setattr(families, "_families", lambda: EntryPoints(known))
     assert load_experiment(path).name == path.parent.name
+
+
+def test_a_duration_that_is_no_number_says_its_unit():
+    with pytest.raises(
+        ConfigError, match=r"pretrain\.minutes: must be a number of minutes.*'10:00"
+    ):
+        load_cluster("local", ["pretrain.minutes=10:00:00"])
+    with pytest.raises(ConfigError, match=r"pretrain\.log_seconds: must be a number of seconds"):
+        load_experiment(TINY, ["pretrain.log_seconds=0:10"])
+
+
+WALK = """
+name: walk
+task: {family: gymnasium, env: CartPole-v1, horizon: 10, attributes: {gravity: {uniform: [5, 9]}}}
+data: {tasks: 20, trust_horizon: 3}
+rows: [SAD]
+pretrain: {epochs: 1, batch_size: 4, holdout_tasks: 4}
+evaluate: {tasks: 2}
+"""
+
+
+@pytest.mark.parametrize("where", ["make", "attributes"])
+@pytest.mark.parametrize("number", [".inf", "-.inf", ".nan", str(2**64), r'"\ud800"'])
+def test_what_json_does_not_keep_is_refused(where: str, number: str, tmp_path: Path):
+    path = written(tmp_path, "walk.yaml", WALK)
+    value = f"{{x: [{number}]}}" if where == "make" else f"{{x: {{choice: [1, [{number}]]}}}}"
+    with pytest.raises(ConfigError, match=rf"task\.{where}.*(finite|large|Unicode)") as error:
+        load_experiment(path, [f"task.{where}={value}"])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("task.attributes={x: {uniform: [-1e308, 1e308]}}", "smaller magnitude"),
+        ("task.attributes={x: {normal: [0, 1e305]}}", "smaller magnitude"),
+        ("task.attributes={x: {integers: [0, 9007199254740993]}}", "smaller magnitude"),
+        ("task.attributes={x: {choice: [1, 1.0]}}", "differ from one another"),
+        ("task.attributes={x: {choice: [[1, 2], [1.0, 2]]}}", "differ from one another"),
+    ],
+)
+def test_laws_whose_tasks_are_no_numbers_or_the_same_are_refused(
+    override: str, said: str, tmp_path: Path
+):
+    path = written(tmp_path, "walk.yaml", WALK)
+    with pytest.raises(ConfigError, match=said):
+        load_experiment(path, [override])
+
+
+@pytest.mark.parametrize("key", ["make={gravity: 1}", "attributes={gravity: {uniform: [0, 1]}}"])
+def test_a_parameter_has_one_place(key: str, tmp_path: Path):
+    path = written(tmp_path, "walk.yaml", WALK)
+    with pytest.raises(
+        ConfigError, match=rf"task\.vary and task\.{key.split('=')[0]} both have gra"
+    ):
+        load_experiment(
+            path, ["task.attributes={}", f"task.{key}", "task.vary={gravity: {uniform: [0, 1]}}"]
+        )
+
+
+@pytest.mark.parametrize("temperature", ["1e-40", "1e-4", "1e4", "1e300", "0"])
+@pytest.mark.parametrize("config", ["tests/configs/tiny.yaml", "configs/bernoulli_bandit.yaml"])
+def test_a_temperature_that_float32_does_not_bear_is_refused(temperature: str, config: str):
+    with pytest.raises(
+        ConfigError, match=r"temperature: Input should be (greater|less) than or eq"
+    ):
+        load_experiment(ROOT / config, [f"evaluate.temperature={temperature}"])
+    settings = f"{{evaluate.temperature: {temperature}}}"
+    key = "pretrained.rows" if "bernoulli" in config else "rows"
+    with pytest.raises(
+        ConfigError, match=r"temperature: Input should be (greater|less) than or eq"
+    ):
+        load_experiment(ROOT / config, [f"{key}=[SAD, {{name: 'SAD, other', method: SAD, set: {settings}}}]"])
+
+
+def test_names_that_no_file_can_have_are_refused():
+    long = 300 * "x"
+    with pytest.raises(ConfigError, match=r"name.*at most 100 characters"):
+        load_experiment(TINY, [f"name={long}"])
+    with pytest.raises(ConfigError, match=r"name of row 'SAD, xx.*has 305 characters.*at most 100"):
+        row = f"{{name: 'SAD, {long}', method: SAD, set: {{model.heads: 1}}}}"
+        load_experiment(TINY, [f"rows=[SAD, {row}]"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "NUL", "folder", "not text", "long", "chain"])
+def test_a_base_that_cannot_be_read_is_one_line(kind: str, tmp_path: Path):
+    base, said = tmp_path / "base.yaml", "cannot read config"
+    name = {"NUL": '"a\\0b.yaml"', "long": 300 * "x"}.get(kind, base.name)
+    if kind == "pipe":
+        os.mkfifo(base)
+    elif kind == "loop":
+        base.symlink_to(base)
+    elif kind == "folder":
+        base.mkdir()
+    elif kind == "not text":
+        base.write_bytes(b"\xff\xfe")
+    elif kind == "chain":
+        said = "more than 32 config files"
+        base.write_text("base: 0.yaml\n")
+        for number in range(1200):
+            written(tmp_path, f"{number}.yaml", f"base: {number + 1}.yaml\n")
+    path = written(tmp_path, "x.yaml", f"base: {name}\n")
+    with pytest.raises(ConfigError, match=said) as error:
+        load_experiment(path)
+    assert "\n" not in str(error.value) and "\0" not in str(error.value)

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from sad_hpc.cli import main
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import apply_overrides
+from sad_hpc.experiment.config import apply_overrides, read_yaml
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.plan import batches, dependency
@@ -73,7 +72,7 @@ def test_what_does_not_fit_is_named(override: str, named: str):
 
 @pytest.mark.parametrize("override", ["task.split_seed=1", "task.train_goals=7"])
 def test_other_training_tasks_of_the_same_family_are_refused(override: str):
-    darkroom = yaml.safe_load((CONFIGS / "tiny.yaml").read_text())
+    darkroom = read_yaml(CONFIGS / "tiny.yaml")
     other = {key: darkroom[key] for key in ("task", "data", "evaluate")}
     other |= {"name": "again", "pretrained": darkroom}
     assert parse_experiment(other, "x").source.name == "tiny"

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sad_hpc.errors import ConfigError
+from sad_hpc.experiment import plain_yaml
+from sad_hpc.experiment.config import read_yaml
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.launch.cluster import (
     ELSEWHERE,
@@ -28,7 +29,7 @@ from tests.conftest import TINY
 
 pytestmark = pytest.mark.faults
 
-TREE = yaml.safe_load(TINY.read_text())
+TREE = read_yaml(TINY)
 SECTIONS = [name for name in TREE if isinstance(TREE[name], dict)]
 KEYS = [f"{name}.{key}" for name in SECTIONS for key in TREE[name]] + ["name", "rows", "seeds"]
 VALUES = st.recursive(
@@ -55,7 +56,7 @@ VALUES = st.recursive(
 def test_a_config_that_is_written_and_read_is_the_same(values: dict[str, Any]) -> None:
     experiment = load_experiment(TINY, [f"{key}={value!r}" for key, value in values.items()])
     dumped = experiment.model_dump(mode="json")
-    again = parse_experiment(yaml.safe_load(yaml.safe_dump(dumped)), "again")
+    again = parse_experiment(plain_yaml.parse(plain_yaml.written(dumped)), "again")
     assert again == experiment
     assert again.evaluate_signature("SAD", 0) == experiment.evaluate_signature("SAD", 0)
     assert dumped["pretrain"]["learning_rate"] == values["pretrain.learning_rate"]
@@ -64,7 +65,7 @@ def test_a_config_that_is_written_and_read_is_the_same(values: dict[str, Any]) -
 
 @given(st.sampled_from(KEYS), VALUES)
 def test_any_value_is_taken_as_it_is_or_refused_in_one_line(key: str, value: Any) -> None:
-    tree = yaml.safe_load(TINY.read_text())
+    tree = read_yaml(TINY)
     section, _, name = key.rpartition(".")
     (tree[section] if section else tree)[name] = value
     try:
@@ -80,6 +81,35 @@ def test_any_value_is_taken_as_it_is_or_refused_in_one_line(key: str, value: Any
 def test_any_override_is_taken_or_refused_in_one_line(text: str) -> None:
     try:
         load_experiment(TINY, [text])
+    except ConfigError as error:
+        assert "\n" not in str(error)
+
+
+FRAGMENTS = st.sampled_from(
+    ["[", "{", "- ", "? ", ": ", "&a ", "*a", "!t ", "\n", "'", '"', "\\", "|\n", "#", "]", "}",
+     "---\n", '"\\ud800"', ".inf", "1" * 500, "1e999", "<<", "base", "pretrained", "task", "\0"]
+)  # fmt: skip
+TEXTS = st.lists(FRAGMENTS | st.sampled_from(SECTIONS) | st.text(max_size=4), max_size=30).map(
+    "".join
+)
+
+
+@given(st.sampled_from([*KEYS, *SECTIONS, "recipes", "pretrained"]), TEXTS)
+def test_any_text_of_a_key_is_taken_or_refused_in_one_line(key: str, text: str) -> None:
+    try:
+        load_experiment(TINY, [f"{key}={text}"])
+    except ConfigError as error:
+        assert "\n" not in str(error).replace(text, "")
+
+
+@given(TEXTS, st.booleans())
+def test_any_file_is_taken_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str, alone: bool
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "x.yaml"
+    path.write_bytes((text if alone else TINY.read_text() + text).encode())
+    try:
+        load_experiment(path)
     except ConfigError as error:
         assert "\n" not in str(error)
 
@@ -135,7 +165,7 @@ def test_a_value_without_brackets_is_shown_with_them(key: str, text: str) -> Non
     (override,) = shlex.split(advice)
     written, _, value = override.partition("=")
     assert written == prefix + key
-    assert isinstance(yaml.safe_load(value), list)
+    assert isinstance(plain_yaml.parse(value), list)
     try:
         load(source, [override.removeprefix(prefix)])
     except ConfigError as error:

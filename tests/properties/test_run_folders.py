@@ -33,7 +33,7 @@ from tests.conftest import TINY
 
 pytestmark = pytest.mark.faults
 
-OVERRIDES = ["methods=[SAD]", "seeds=[0]", "pretrain.kernel=torch"]
+OVERRIDES = ["rows=[SAD]", "seeds=[0]", "pretrain.kernel=torch"]
 
 
 @pytest.fixture(scope="module")

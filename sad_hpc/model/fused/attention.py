@@ -67,7 +67,7 @@ class Head(NamedTuple):
 
 
 @njit(**INNER)
-def transposed(m, rows, width, source, source_row, target, target_row):  # type: ignore[no-untyped-def]  # pragma: no cover
+def transposed(m, rows, width, source, source_row, target, target_row):  # type: ignore[no-untyped-def]
     """memory[target + j target_row + i] = memory[source + i source_row + j], all i < rows.
 
     Whole vectors: up to 15 rows more are read and written.
@@ -79,7 +79,7 @@ def transposed(m, rows, width, source, source_row, target, target_row):  # type:
 
 
 @njit(**INNER)
-def dot(m, a, b, width):  # type: ignore[no-untyped-def]  # pragma: no cover
+def dot(m, a, b, width):  # type: ignore[no-untyped-def]
     """The inner product of two rows."""
     result = splat(_ZERO)
     for j in range(0, width, 16):
@@ -88,7 +88,7 @@ def dot(m, a, b, width):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def bounds(limits, first, last):  # type: ignore[no-untyped-def]  # pragma: no cover
+def bounds(limits, first, last):  # type: ignore[no-untyped-def]
     """The smallest and the largest limit of rows first .. last - 1."""
     low, top = limits[first], limits[first]
     for i in range(first + 1, last):
@@ -97,7 +97,7 @@ def bounds(limits, first, last):  # type: ignore[no-untyped-def]  # pragma: no c
 
 
 @njit(**INNER)
-def attend(m, q, head, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
+def attend(m, q, head, limits):  # type: ignore[no-untyped-def]
     """What rows head.first .. head.length - 1 mix.
 
     Args:
@@ -127,7 +127,7 @@ def attend(m, q, head, limits):  # type: ignore[no-untyped-def]  # pragma: no co
 
 
 @njit(**INNER)
-def _softmax(m, head, lane, s, low, top):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _softmax(m, head, lane, s, low, top):  # type: ignore[no-untyped-def]
     """Scores of 16 rows -> 2^(score - largest); those of what they do not see -> 0."""
     limit, own = load(m, head.limits + lane), load(m, head.own + lane)
     best = own
@@ -152,7 +152,7 @@ def _softmax(m, head, lane, s, low, top):  # type: ignore[no-untyped-def]  # pra
 
 
 @njit(**INNER)
-def _mix(m, q, head, i, value, others):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _mix(m, q, head, i, value, others):  # type: ignore[no-untyped-def]
     """Row i of the result: what it mixes of `others`, if of any, and a query's own value."""
     share, own, row = q[head.shares + i], q[head.own + i], head.out + i * (head.row // 3)
     for j in range(0, head.width, 16):

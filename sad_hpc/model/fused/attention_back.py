@@ -32,7 +32,7 @@ class Slopes(NamedTuple):
 
 
 @njit(**INNER)
-def attend_back(m, q, head, limits, slopes):  # type: ignore[no-untyped-def]  # pragma: no cover
+def attend_back(m, q, head, limits, slopes):  # type: ignore[no-untyped-def]
     """Adds the gradients of a head's queries, keys and values; see `attend` and `Slopes`."""
     first, d, third = head.first, head.width, head.row // 3
     start = slopes.out + first * third
@@ -49,7 +49,7 @@ def attend_back(m, q, head, limits, slopes):  # type: ignore[no-untyped-def]  # 
 
 
 @njit(**INNER)
-def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-untyped-def]
     """What rows i .. i + rows - 1 and transitions k .. k + keys - 1 owe to each other."""
     d, row, third, s, ds = head.width, head.row, head.row // 3, head.scores, slopes.scores
     query, out = head.query + i * row, slopes.out + i * third
@@ -65,7 +65,7 @@ def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-unty
 
 
 @njit(**INNER)
-def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-def]
     """Scores -> probabilities, and the gradients of those -> gradients of scores."""
     limit, delta = load(m, head.limits + i), load(m, slopes.deltas + i)
     best, share = load(m, head.highs + i), load(m, head.shares + i)
@@ -80,7 +80,7 @@ def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-d
 
 
 @njit(**INNER)
-def _itself(m, q, head, slopes, i):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _itself(m, q, head, slopes, i):  # type: ignore[no-untyped-def]
     """What the query in row i owes to seeing itself."""
     third, at = head.row // 3, i * head.row
     d_out, query = slopes.out + i * third, head.query + at

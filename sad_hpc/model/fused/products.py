@@ -21,7 +21,7 @@ INNER: dict[str, Any] = {
 
 
 @njit(**INNER)
-def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_row, c, c_row):  # type: ignore[no-untyped-def]  # pragma: no cover
+def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_row, c, c_row):  # type: ignore[no-untyped-def]
     """c[i, j] = start[i, j] + sum over k of a[i, k] b[k, j]; `columns` is a multiple of 16.
 
     m is the memory's address, a, b, start and c are offsets in it; a[i, k] is at

@@ -31,7 +31,7 @@ _LARGE = np.float32(100)
 
 
 @njit(**INNER)
-def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]  # pragma: no cover
+def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]
     """Rows of mean 0 and variance 1, and the scales that make them so."""
     share = _ONE / np.float32(width)
     for t in range(rows):
@@ -51,7 +51,7 @@ def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]  # 
 
 
 @njit(**INNER)
-def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-untyped-def]  # pragma: no cover
+def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-untyped-def]
     """Adds the gradient of a norm's input to that at `d_x`."""
     share = _ONE / np.float32(width)
     for t in range(rows):
@@ -68,7 +68,7 @@ def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-un
 
 
 @njit(**INNER)
-def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]  # pragma: no cover
+def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]
     """GPT-2's GELU (by tanh) of `size` numbers in place, and its derivatives."""
     for i in range(0, size, 16):
         u = load(m, x + i)
@@ -83,7 +83,7 @@ def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out):  # type: ignore[no-untyped-def]
     """out = base + factor x dropped(x), for rows first .. first + rows - 1 of `width` numbers.
 
     Args:
@@ -123,7 +123,7 @@ def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out)
 
 
 @njit(**INNER)
-def add_rows(m, rows, width, x, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+def add_rows(m, rows, width, x, out):  # type: ignore[no-untyped-def]
     """out[j] += the sum of x[i, j] over rows."""
     for j in range(0, width, 16):
         mass, other = load(m, out + j), splat(_ZERO)
@@ -138,7 +138,7 @@ def add_rows(m, rows, width, x, out):  # type: ignore[no-untyped-def]  # pragma:
 
 
 @njit(**INNER)
-def times(m, size, x, factors):  # type: ignore[no-untyped-def]  # pragma: no cover
+def times(m, size, x, factors):  # type: ignore[no-untyped-def]
     """x[i] *= factors[i], for `size` numbers."""
     for i in range(0, size, 16):
         store(m, x + i, load(m, x + i) * load(m, factors + i))

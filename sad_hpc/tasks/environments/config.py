@@ -43,10 +43,13 @@ class EnvironmentConfig(TaskConfig):
         """Of all that differs.
 
         Raises:
-            ConfigError: nothing does, a name is in both lists, or the splits would share tasks.
+            ConfigError: nothing does, a name is in two places, or the splits would share tasks.
         """
-        if both := set(self.vary) & set(self.attributes):
-            raise ConfigError(f"task.vary and task.attributes both have {', '.join(sorted(both))}")
+        for key, others in (("attributes", self.attributes), ("make", self.make)):
+            if both := sorted(self.vary.keys() & others.keys()):
+                raise ConfigError(
+                    f"task.vary and task.{key} both have {', '.join(both)}: leave each in one"
+                )
         return Laws({**self.vary, **self.attributes}, self.test_share, self.split_seed)
 
     def task(self, row: NDArray[np.float64]) -> EnvironmentTask:

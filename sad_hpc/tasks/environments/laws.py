@@ -20,6 +20,24 @@ DEALT = 2**20
 """Up to so many distinct tasks are dealt exactly; of more, each is by a hash of its own."""
 
 
+LARGEST_INTEGER = 2**53
+"""Of `integers`: parameters of tasks are stored in float64, which holds smaller ones exactly."""
+
+LARGEST = 1e300
+"""Of `uniform` and `normal`: draws, and differences of two numbers, stay finite."""
+
+
+def _told_apart(value: Any) -> str:
+    """A text that is the same for equal values, such as 1 and 1.0."""
+    if isinstance(value, dict):
+        return repr({key: _told_apart(part) for key, part in sorted(value.items())})
+    if isinstance(value, list):
+        return repr([_told_apart(part) for part in value])
+    if isinstance(value, float) and value.is_integer():
+        return repr(int(value))
+    return repr(value)
+
+
 class Range(Section):
     """One law of one parameter; exactly one of its keys is given."""
 
@@ -39,10 +57,12 @@ class Range(Section):
             raise ValueError(f"needs exactly one of {', '.join(Range.model_fields)}")
         numbers = getattr(self, given[0])
         if given[0] == "choice":
-            if not numbers or len({repr(value) for value in numbers}) < len(numbers):
+            if not numbers or len(set(map(_told_apart, numbers))) < len(numbers):
                 raise ValueError("choice needs values that differ from one another")
         elif len(numbers) != 2:
             raise ValueError(f"{given[0]} needs two numbers, not {numbers}")
+        elif max(map(abs, numbers)) > (LARGEST_INTEGER if given[0] == "integers" else LARGEST):
+            raise ValueError(f"{given[0]} needs numbers of a smaller magnitude, not {numbers}")
         elif given[0] == "normal":
             if numbers[1] <= 0:
                 raise ValueError(f"normal needs a standard deviation above 0, not {numbers[1]}")
@@ -113,7 +133,7 @@ class Law(Range):
         if self.test is None:
             return False
         if self.choice is not None and self.test.choice is not None:
-            return not {repr(v) for v in self.choice} & {repr(v) for v in self.test.choice}
+            return set(map(_told_apart, self.choice)).isdisjoint(map(_told_apart, self.test.choice))
         if self.integers is not None and self.test.integers is not None:
             low, high = self.integers
             return high < self.test.integers[0] or self.test.integers[1] < low

@@ -38,7 +38,7 @@ def step_poses(
 
 
 @njit(inline="always")
-def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]  # pragma: no cover
+def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]
     """Whether the target is near and faced."""
     dx, dz = box_x - x, box_z - z
     distance = math.sqrt(dx * dx + dz * dz)
@@ -49,7 +49,7 @@ def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-
 
 
 @njit(inline="always")
-def is_free(geometry, box_x, box_z, x, z):  # type: ignore[no-untyped-def]  # pragma: no cover
+def is_free(geometry, box_x, box_z, x, z):  # type: ignore[no-untyped-def]
     """Whether the agent's circle, there, is clear of the walls and of the target."""
     low, high = geometry.margin, geometry.size
     # size - x < margin, as miniworld has it, is not x > size - margin in the last bit.
@@ -60,7 +60,7 @@ def is_free(geometry, box_x, box_z, x, z):  # type: ignore[no-untyped-def]  # pr
 
 
 @njit(inline="always")
-def moved(geometry, box_x, box_z, x, z, heading, action):  # type: ignore[no-untyped-def]  # pragma: no cover
+def moved(geometry, box_x, box_z, x, z, heading, action):  # type: ignore[no-untyped-def]
     """The next pose; see `TURN_LEFT` and the others for actions."""
     if action == 0:
         heading += geometry.turn
@@ -75,7 +75,7 @@ def moved(geometry, box_x, box_z, x, z, heading, action):  # type: ignore[no-unt
 
 
 @njit(inline="always")
-def random_pose(geometry, box_x, box_z, stream):  # type: ignore[no-untyped-def]  # pragma: no cover
+def random_pose(geometry, box_x, box_z, stream):  # type: ignore[no-untyped-def]
     """Uniform over all that the agent can take up."""
     width = geometry.size - 2 * geometry.margin
     while True:
@@ -86,7 +86,7 @@ def random_pose(geometry, box_x, box_z, stream):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _step(geometry, boxes, poses, actions, targets, next_poses, rewards):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _step(geometry, boxes, poses, actions, targets, next_poses, rewards):  # type: ignore[no-untyped-def]
     for i in range(len(poses)):
         box_x, box_z = boxes[targets[i], 0], boxes[targets[i], 1]
         x, z, heading = moved(

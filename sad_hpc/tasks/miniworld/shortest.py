@@ -63,7 +63,7 @@ def _run(
 
 
 @njit(inline="always")
-def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]
     """A lower bound of D."""
     dx, dz = box_x - x, box_z - z
     distance = math.sqrt(dx * dx + dz * dz)
@@ -87,7 +87,7 @@ def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _reachable(geometry, box_x, box_z, start_x, start_z, start_heading, limit):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _reachable(geometry, box_x, box_z, start_x, start_z, start_heading, limit):  # type: ignore[no-untyped-def]
     """Whether D <= limit; depth first, on a stack of its own."""
     xs, zs, headings = np.empty(MAX_STEPS + 1), np.empty(MAX_STEPS + 1), np.empty(MAX_STEPS + 1)
     # The next action to try at each depth, and the one that led there.
@@ -125,7 +125,7 @@ def _reachable(geometry, box_x, box_z, start_x, start_z, start_heading, limit): 
 
 
 @njit(cache=True, nogil=True)
-def _search(geometry, boxes, poses, targets, all_actions, steps, optimal):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _search(geometry, boxes, poses, targets, all_actions, steps, optimal):  # type: ignore[no-untyped-def]
     for i in range(len(poses)):
         box_x, box_z = boxes[targets[i], 0], boxes[targets[i], 1]
         x, z, heading = poses[i, 0], poses[i, 1], poses[i, 2]
