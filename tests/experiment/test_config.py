@@ -417,7 +417,8 @@ def test_a_temperature_that_float32_does_not_bear_is_refused(temperature: str, c
     with pytest.raises(
         ConfigError, match=r"temperature: Input should be (greater|less) than or eq"
     ):
-        load_experiment(ROOT / config, [f"{key}=[SAD, {{name: 'SAD, other', method: SAD, set: {settings}}}]"])
+        row = f"{{name: 'SAD, other', method: SAD, set: {settings}}}"
+        load_experiment(ROOT / config, [f"{key}=[SAD, {row}]"])
 
 
 def test_names_that_no_file_can_have_are_refused():
