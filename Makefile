@@ -17,9 +17,9 @@ TORCH ?= torch $(shell nvidia-smi -L >/dev/null 2>&1 \
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
-# Quick tests, in at most five minutes on two cores.
+# Quick tests by two workers, in at most five minutes on two cores.
 test: .venv/installed-test
-	$(PYTEST) -m "not slow and not cluster and not stress"
+	$(PYTEST) -m "not slow and not cluster and not stress" --numprocesses 2 --dist loadfile
 	@echo "Left out: slow tests (make test-slow), tests on a Slurm (make test-cluster), make stress"
 
 test-slow: .venv/installed-test

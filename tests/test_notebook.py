@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.patience import HUNG
+
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "own_environment.ipynb"
 SMALL = {"TASKS": 120, "EPOCHS": 1, "TEST_TASKS": 3, "ONLINE_EPISODES": 10}
 
@@ -29,7 +31,7 @@ def test_the_notebook_ends_with_a_picture(
     (parameters,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
     assert re.findall(r"^(\w+) = \d+$", parameters.source, re.MULTILINE) == list(SMALL)
     parameters.source = "\n".join(f"{name} = {value}" for name, value in SMALL.items())
-    client = NotebookClient(notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(notebook, timeout=HUNG, resources={"metadata": {"path": str(tmp_path)}})
     try:
         client.execute()
     finally:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
 
 from sad_hpc.errors import ERROR_PREFIX
 from sad_hpc.parallel.ranks import LAST_WORDS_SECONDS
+from sad_hpc.parallel.submitit_private import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
 
 LOOK_SECONDS = 0.1
 

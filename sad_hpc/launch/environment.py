@@ -4,10 +4,9 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from submitit.helpers import clean_env
-
 from sad_hpc.launch.cluster import ELSEWHERE, OWNED, ClusterConfig
 from sad_hpc.launch.srun import rank_environment
+from sad_hpc.parallel.submitit_private import clean_env
 
 MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
 GPUS = {"gpus", "gpus-per-node", "gpus-per-task", "gres"}

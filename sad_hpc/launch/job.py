@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from submitit import JobEnvironment
-from submitit.core.utils import UncompletedJobError
-from submitit.helpers import DelayedSubmission
 
 from sad_hpc.errors import ERROR_PREFIX, SadError, printable
 from sad_hpc.experiment.load import parse_experiment
@@ -23,14 +21,12 @@ from sad_hpc.launch.slurm import has_ended_badly, lets_this_job_run
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step, world
+from sad_hpc.parallel.submitit_private import PROGRAM, DelayedSubmission, UncompletedJobError
 from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.storage.run import Run
 
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
-
-SUBMITIT = "submitit.core._submit"
-"""The program that a job runs."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +219,7 @@ def _call_stage(step: Step, results: Path, replace: bool) -> None:
 def _end_before_teardown(code: Any) -> None:
     # A process that submitit started ends with the job; a test, or a notebook, goes on.
     program = getattr(sys.modules["__main__"], "__spec__", None)
-    if program is not None and program.name == SUBMITIT and isinstance(code, int):
+    if program is not None and program.name == PROGRAM and isinstance(code, int):
         # There is nothing left to be queued again, and submitit's handler would change the code.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)

@@ -17,8 +17,6 @@ from types import FrameType
 
 import psutil
 from submitit import JobEnvironment
-from submitit.core.utils import JobPaths
-from submitit.helpers import DelayedSubmission
 
 from sad_hpc.errors import ERROR_PREFIX
 from sad_hpc.launch.controller import STOPPED, cause_of_death
@@ -28,6 +26,7 @@ from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import meeting_port
 from sad_hpc.parallel.signals import handled
+from sad_hpc.parallel.submitit_private import DelayedSubmission, JobPaths
 from sad_hpc.storage.files import keep_others_from_writing
 
 

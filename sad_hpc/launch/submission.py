@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-
 from sad_hpc.errors import SadError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
@@ -20,6 +18,7 @@ from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
 from sad_hpc.launch.status import BLOCKED_ADVICE
+from sad_hpc.parallel.submitit_private import FailedJobError, FailedSubmissionError
 from sad_hpc.storage.run import Run
 
 REFUSED = (

@@ -212,7 +212,7 @@ def _meeting_place() -> tuple[str, int]:
     """The first node, and a port that differs between its jobs: all ranks can derive them."""
     host, job = "127.0.0.1", os.environ.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getppid())
     if "SLURM_STEP_NUM_TASKS" in os.environ:
-        from submitit.slurm.slurm import SlurmJobEnvironment
+        from sad_hpc.parallel.submitit_private import SlurmJobEnvironment
 
         host, job = SlurmJobEnvironment().hostnames[0], os.environ["SLURM_JOB_ID"]
     return host, meeting_port(job)

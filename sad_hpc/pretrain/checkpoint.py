@@ -20,6 +20,7 @@ from pydantic import Field
 
 from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.model.finite import all_finite
+from sad_hpc.pretrain.deepspeed_private import checkpoint_types
 from sad_hpc.pretrain.engine import on_first_rank, precision_of
 from sad_hpc.storage.files import checksum as file_checksum
 from sad_hpc.storage.files import read_json, synced_bytes, typed, write_error, write_json
@@ -33,20 +34,9 @@ KEPT = 2
 @contextmanager
 def _no_code_in_pickles() -> Iterator[None]:
     """DeepSpeed loads whole pickles; within this block torch refuses what is not known as data."""
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-    def member(kind: Any, name: str) -> ZeroStageEnum:
-        if kind is not ZeroStageEnum:
-            raise UnpicklingError(f"{name} of {kind}")
-        return ZeroStageEnum[name]
-
-    # Some versions of Python write a member of an enumeration as getattr(class, name).
-    data = [LossScaler, ZeroStageEnum, fragment_address, (member, "builtins.getattr")]
     os.environ[WEIGHTS_ONLY] = "1"
     try:
-        with torch.serialization.safe_globals(data):
+        with torch.serialization.safe_globals(checkpoint_types()):
             yield
     finally:
         del os.environ[WEIGHTS_ONLY]

@@ -16,6 +16,9 @@ from sad_hpc.parallel.connections import probe_connections
 from sad_hpc.parallel.meeting import MEETING, meet
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
+from sad_hpc.parallel.torch_private import set_group_timeout
+from sad_hpc.pretrain.clipping import deepspeed_limit
+from sad_hpc.pretrain.deepspeed_private import disable_allreduce, disable_compiled_ops
 from sad_hpc.pretrain.learner import Learner
 
 T = TypeVar("T")
@@ -29,14 +32,12 @@ silence."""
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
     """DeepSpeed's own dictionary; the experiment's config is the only source."""
     bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
-    # Of plain gradients every rank knows the norm once they are summed, and `take_step` clips;
-    # DeepSpeed would ask all ranks for it once more.
-    plain = not bf16 and config.zero_stage == 0
+    clipping = deepspeed_limit(config.gradient_clipping, config.zero_stage, bf16)
     return {
         "train_batch_size": config.batch_size,
         "train_micro_batch_size_per_gpu": config.batch_size // world_size,
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": 0.0 if plain else config.gradient_clipping,
+        "gradient_clipping": clipping,
         "zero_optimization": {"stage": config.zero_stage},
         "bf16": {"enabled": bf16},
         "steps_per_print": 10**12,
@@ -63,10 +64,7 @@ def join_process_group(process: Process) -> None:
     import deepspeed  # takes seconds
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    # The optional shared-memory all-reduce is compiled at the first start (45 s, needs a C++
-    # compiler); for a model this small gloo is as fast.  Nothing else is looked up here, and asking
-    # DeepSpeed for the whole list would compile probes, whose linker complains into our logs.
-    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
+    disable_compiled_ops()
     if on_gpu:
         if process.local_rank >= torch.cuda.device_count():
             raise SadError(
@@ -96,8 +94,7 @@ def _make_process_group(backend: str, process: Process) -> None:
             ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
         ) from error
     probe_connections()
-    # torch has no public name for it.
-    dist.distributed_c10d._set_pg_timeout(PATIENCE)
+    set_group_timeout(PATIENCE)
 
 
 def on_first_rank(work: Callable[[], T]) -> T:
@@ -137,7 +134,7 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
     )
     probe_connections()  # of the group that DeepSpeed has made, too
     if config.zero_stage == 0 and process.world_size == 1:
-        engine.enable_backward_allreduce = False  # gloo's thread would sum one rank's gradients
+        disable_allreduce(engine)  # gloo's thread would sum one rank's gradients
     return engine
 
 

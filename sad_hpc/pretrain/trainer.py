@@ -19,6 +19,7 @@ from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.pretrain.checkpoint import Checkpoints
+from sad_hpc.pretrain.clipping import clip_and_step
 from sad_hpc.pretrain.engine import precision_of
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.holdout import Holdout
@@ -43,7 +44,7 @@ def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Ten
         engine: of DeepSpeed.
         batch: to learn from.
         rate: of learning.
-        limit: of the gradient's norm, unless DeepSpeed clips it; 0: none.
+        limit: largest norm of the gradient; 0: no clipping.
 
     Returns:
         its loss, and the norm of all ranks' mean gradient before it was clipped.
@@ -52,15 +53,7 @@ def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Ten
     engine.backward(loss)
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
-    gradient = engine.module.flat.grad
-    if gradient is None:  # ZeRO has taken it, and says its norm
-        engine.step()
-        norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
-    else:
-        norm = gradient.norm()
-        if limit > 0 and engine.gradient_clipping() == 0:
-            gradient.mul_((limit / (norm + 1e-6)).clamp(max=1))
-        engine.step()
+    norm = clip_and_step(engine, limit)
     return loss.detach(), norm.detach().to(loss.device)
 
 

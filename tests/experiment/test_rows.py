@@ -308,7 +308,7 @@ def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path)
     points = sweep_table(found.results.rows.values(), [MANY], found.summary).set_index(MANY)
     assert list(points.index) == [1, 4] and (points["method"] == "SAD").all()
     assert (swept / "sweep.png").stat().st_size > 10_000
-    assert "SAD, N_ep = 4" in (swept / "README.md").read_text()
+    assert r"SAD, N\_ep = 4" in (swept / "README.md").read_text()
     for episodes in (1, 4):
         alone = table_of(tmp_path, f"{MANY}={episodes}", f"name=alone{episodes}")
         summary = pd.read_csv(alone / "summary.csv").set_index(["row", "mode", "subset"])

@@ -52,7 +52,7 @@ atexit.register(last_collective_call)
 atexit.register(print, "exit functions ran")
 """
 AS_SUBMITIT = """
-sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.SUBMITIT)
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.PROGRAM)
 """
 COMMAND = """
 def main():

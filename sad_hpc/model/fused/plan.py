@@ -61,15 +61,15 @@ class Shape:
     stateless: bool
 
 
-class Plan(NamedTuple):
-    """Sizes and offsets, in floats; a tuple, as Numba can read."""
+class Sizes(NamedTuple):
+    """Sizes of the model and of its sequences."""
 
     layers: int
     heads: int
     e: int
     """E: embedding."""
     d: int
-    """D: head width as weights have it."""
+    """D: head width of the model's weights."""
     d_pad: int
     """D rounded up to a multiple of 16."""
     actions: int
@@ -86,19 +86,39 @@ class Plan(NamedTuple):
     lanes: int
     """See `attention.Head`."""
     stateless: bool
-    zero: int
+
+
+class WeightOffsets(NamedTuple):
+    """Offsets of the folded weights."""
+
     embed_t: int
     embed: int
     positions: int
     head_t: int
     head: int
     head_bias: int
-    first_gradient: int
-    g_embed_t: int
-    g_positions: int
-    g_head: int
-    g_head_bias: int
-    last_gradient: int
+    layers: Table
+    """(layers, 12): offsets of WEIGHTS."""
+
+
+class GradientOffsets(NamedTuple):
+    """Offsets of the gradients of folded weights."""
+
+    first: int
+    """Start of all gradients."""
+    last: int
+    """End of all gradients."""
+    embed_t: int
+    positions: int
+    head: int
+    head_bias: int
+    layers: Table
+    """(layers, 8): offsets of GRADIENTS."""
+
+
+class WorkOffsets(NamedTuple):
+    """Offsets of a sequence's tokens, activations and their gradients."""
+
     x: int
     d_x: int
     d_y: int
@@ -115,14 +135,21 @@ class Plan(NamedTuple):
     deltas: int
     tokens: int
     d_tokens: int
-    weights: Table
-    """(layers, 12): offsets of WEIGHTS"""
-    gradients: Table
-    """(layers, 8): of GRADIENTS"""
     saved: Table
-    """(layers, 12): of SAVED"""
+    """(layers, 12): offsets of SAVED, which the backward pass reads."""
+
+
+class Plan(NamedTuple):
+    """Sizes, and offsets into the kernel's memory in floats; named tuples, which Numba can read."""
+
+    sizes: Sizes
+    weights: WeightOffsets
+    gradients: GradientOffsets
+    work: WorkOffsets
+    zero: int
+    """Offset of floats that stay 0."""
     size: int
-    """Floats in all."""
+    """Floats of the whole memory."""
 
 
 class _Allocator:
@@ -135,6 +162,10 @@ class _Allocator:
         """The offset of `size` floats."""
         self.size, offset = self.size + up_to(size), self.size
         return offset
+
+    def take_all(self, sizes: dict[str, int]) -> dict[str, int]:
+        """The offsets of such pieces, by name."""
+        return {name: self.take(size) for name, size in sizes.items()}
 
     def tables(self, layers: int, names: list[str], sizes: dict[str, int]) -> Table:
         """Offsets of such pieces for each layer."""
@@ -150,44 +181,41 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
     # Transposes read and write whole vectors of rows.
     rows, lanes = up_to(length) + 16, up_to(length) + SIDE
     allocator = _Allocator()
-    offsets = {"zero": allocator.take(max(4 * e, 3 * width, SIDE, actions, token))}
+    zero = allocator.take(max(4 * e, 3 * width, SIDE, actions, token))
     weights = allocator.tables(shape.layers, WEIGHTS, {
         "qkv_t": 3 * e * width, "qkv": 3 * e * width, "qkv_bias": 3 * width,
         "out_t": e * width, "out": e * width, "out_bias": e,
         "up_t": e * hidden, "up": e * hidden, "up_bias": hidden,
         "down_t": e * hidden, "down": e * hidden, "down_bias": e,
     })  # fmt: skip
-    for name, size in {
+    other_weights = allocator.take_all({
         "embed_t": shape.token_width * e, "embed": e * token, "positions": (shape.horizon + 1) * e,
         "head_t": e * actions, "head": actions * e, "head_bias": actions,
-    }.items():  # fmt: skip
-        offsets[name] = allocator.take(size)
-    offsets["first_gradient"] = allocator.size
+    })  # fmt: skip
+    first_gradient = allocator.size
     gradients = allocator.tables(shape.layers, GRADIENTS, {
         "qkv": 3 * e * width, "qkv_bias": 3 * width, "out_t": e * width, "out_bias": e,
         "up": e * hidden, "up_bias": hidden, "down_t": e * hidden, "down_bias": e,
     })  # fmt: skip
-    for name, size in {
-        "g_embed_t": shape.token_width * e, "g_positions": (shape.horizon + 1) * e,
-        "g_head": actions * e, "g_head_bias": actions,
-    }.items():  # fmt: skip
-        offsets[name] = allocator.take(size)
-    offsets["last_gradient"] = allocator.size
+    other_gradients = allocator.take_all({
+        "embed_t": shape.token_width * e, "positions": (shape.horizon + 1) * e,
+        "head": actions * e, "head_bias": actions,
+    })  # fmt: skip
+    last_gradient = allocator.size
     saved = allocator.tables(shape.layers, SAVED, {
         "norm_1": rows * e, "scale_1": rows, "qkv": 3 * rows * width,
         "across": width * lanes, "highs": shape.heads * lanes,
         "shares": shape.heads * lanes, "own": shape.heads * lanes, "mixed": rows * width,
         "norm_2": rows * e, "scale_2": rows, "hidden": rows * hidden, "slopes": rows * hidden,
     })  # fmt: skip
-    for name, size in {
+    work = allocator.take_all({
         "x": rows * e, "d_x": rows * e, "d_y": rows * e, "big": rows * max(hidden, 3 * width),
         "d_mixed": rows * width, "norm": rows * e, "scale": rows, "logits": rows * actions,
         "limits": lanes, "scores": SIDE * max(KEYS, transitions), "d_scores": SIDE * KEYS,
         "d_across": d * lanes, "deltas": lanes,
         "tokens": rows * shape.token_width, "d_tokens": rows * token,
-    }.items():  # fmt: skip
-        offsets[name] = allocator.take(size)
-    return Plan(
+    })  # fmt: skip
+    sizes = Sizes(
         layers=shape.layers,
         heads=shape.heads,
         e=e,
@@ -202,9 +230,12 @@ def plan(shape: Shape, transitions: int, queries: int) -> Plan:
         length=length,
         lanes=lanes,
         stateless=shape.stateless,
-        weights=weights,
-        gradients=gradients,
-        saved=saved,
-        size=allocator.size,
-        **offsets,
+    )
+    return Plan(
+        sizes,
+        WeightOffsets(**other_weights, layers=weights),
+        GradientOffsets(first_gradient, last_gradient, **other_gradients, layers=gradients),
+        WorkOffsets(**work, saved=saved),
+        zero,
+        allocator.size,
     )

@@ -21,18 +21,20 @@ _ZERO, _ONE, _PER_LOG_2 = np.float32(0), np.float32(1), np.float32(1 / math.log(
 @njit(**INNER)
 def _first_answer(plan, layer):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The first row that this block has to bring to its end."""
-    return plan.transitions if layer + 1 == plan.layers and not plan.stateless else 0
+    sizes = plan.sizes
+    return sizes.transitions if layer + 1 == sizes.layers and not sizes.stateless else 0
 
 
 @njit(**INNER)
 def _head(plan, layer, h):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Where head h of a layer reads and writes."""
-    qkv, across, highs, shares, own, mixed = plan.saved[layer, 2:8]
-    d, lanes = plan.d_pad, h * plan.lanes
+    sizes, work = plan.sizes, plan.work
+    qkv, across, highs, shares, own, mixed = work.saved[layer, 2:8]
+    d, lanes = sizes.d_pad, h * sizes.lanes
     return Head(
-        plan.transitions, plan.length, _first_answer(plan, layer), d, 3 * plan.heads * d,
-        plan.lanes, qkv + h * d, mixed + h * d, across + d * lanes, plan.limits,
-        highs + lanes, shares + lanes, own + lanes, plan.scores, plan.zero,
+        sizes.transitions, sizes.length, _first_answer(plan, layer), d, 3 * sizes.heads * d,
+        sizes.lanes, qkv + h * d, mixed + h * d, across + d * lanes, work.limits,
+        highs + lanes, shares + lanes, own + lanes, work.scores, plan.zero,
     )  # fmt: skip
 
 
@@ -54,79 +56,47 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
         threshold: of 2^16: how many are dropped.
         keep: 2^16 / (2^16 - threshold); folded into the weights but for the first dropout.
     """
-    e, d, t, length = plan.e, plan.d_pad, plan.transitions, plan.length
-    width = plan.heads * d
-    wide, x = 3 * width, plan.x
+    sizes, weights, work = plan.sizes, plan.weights, plan.work
+    e, d, t, length = sizes.e, sizes.d_pad, sizes.transitions, sizes.length
+    width = sizes.heads * d
+    wide, x = 3 * width, work.x
     product(
-        m,
-        t,
-        e,
-        plan.token,
-        plan.tokens,
-        plan.token,
-        1,
-        plan.embed_t,
-        e,
-        plan.positions + e,
-        e,
-        x,
-        e,
-    )
+        m, t, e, sizes.token, work.tokens, sizes.token, 1, weights.embed_t, e,
+        weights.positions + e, e, x, e,
+    )  # fmt: skip
     product(
-        m,
-        length - t,
-        e,
-        plan.token,
-        plan.tokens + t * plan.token,
-        plan.token,
-        1,
-        plan.embed_t,
-        e,
-        plan.positions,
-        0,
-        x + t * e,
-        e,
-    )
+        m, length - t, e, sizes.token, work.tokens + t * sizes.token, sizes.token, 1,
+        weights.embed_t, e, weights.positions, 0, x + t * e, e,
+    )  # fmt: skip
     if threshold:
         dropout(m, 0, length, e, 0, keys, threshold, x, -1, keep, x)
-    for layer in range(plan.layers):
-        norm_1, scale_1, qkv = plan.saved[layer, :3]
-        mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer, 7:]
-        qkv_t, _, qkv_b, out_t, _, out_b, up_t, _, up_b, down_t, _, down_b = plan.weights[layer]
+    for layer in range(sizes.layers):
+        norm_1, scale_1, qkv = work.saved[layer, :3]
+        mixed, norm_2, scale_2, hidden, slopes = work.saved[layer, 7:]
+        qkv_t, _, qkv_b, out_t, _, out_b, up_t, _, up_b, down_t, _, down_b = weights.layers[layer]
         first = _first_answer(plan, layer)
         rows, at = length - first, x + first * e
         norm(m, q, length, e, x, norm_1, scale_1)
         product(m, length, wide, e, norm_1, e, 1, qkv_t, wide, qkv_b, 0, qkv, wide)
-        for h in range(plan.heads):
+        for h in range(sizes.heads):
             attend(m, q, _head(plan, layer, h), limits)
-        product(m, rows, e, width, mixed + first * width, width, 1, out_t, e, out_b, 0, plan.d_y, e)
+        product(m, rows, e, width, mixed + first * width, width, 1, out_t, e, out_b, 0, work.d_y, e)
         dropout(
-            m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at
+            m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, work.d_y, at, _ONE, at
         )
         norm(m, q, rows, e, at, norm_2, scale_2)
         product(m, rows, 4 * e, e, norm_2, e, 1, up_t, 4 * e, up_b, 0, hidden, 4 * e)
         gelu(m, rows * 4 * e, hidden, slopes)
-        product(m, rows, e, 4 * e, hidden, 4 * e, 1, down_t, e, down_b, 0, plan.d_y, e)
+        product(m, rows, e, 4 * e, hidden, 4 * e, 1, down_t, e, down_b, 0, work.d_y, e)
         dropout(
-            m, first, rows, e, (2 + 2 * layer) * length, keys, threshold, plan.d_y, at, _ONE, at
+            m, first, rows, e, (2 + 2 * layer) * length, keys, threshold, work.d_y, at, _ONE, at
         )
-    first, pad = _first_answer(plan, plan.layers - 1), plan.actions_pad
-    norm(m, q, length - first, e, x + first * e, plan.norm, plan.scale)
+    first, pad = _first_answer(plan, sizes.layers - 1), sizes.actions_pad
+    norm(m, q, length - first, e, x + first * e, work.norm, work.scale)
     product(
-        m,
-        length - first,
-        pad,
-        e,
-        plan.norm,
-        e,
-        1,
-        plan.head_t,
-        pad,
-        plan.head_bias,
-        0,
-        plan.logits,
-        pad,
-    )
+        m, length - first, pad, e, work.norm, e, 1, weights.head_t, pad, weights.head_bias, 0,
+        work.logits, pad,
+    )  # fmt: skip
 
 
 @njit(**INNER)
@@ -135,12 +105,13 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]  #
 
     Labels and weights are in the order of answers: where transitions answer, the query comes first.
     """
-    result, pad = 0.0, plan.actions_pad
+    sizes, work = plan.sizes, plan.work
+    result, pad = 0.0, sizes.actions_pad
     for j in range(len(labels)):
         row = j
-        if plan.stateless:
-            row = j - 1 if j else plan.transitions
-        at = plan.logits + row * pad
+        if sizes.stateless:
+            row = j - 1 if j else sizes.transitions
+        at = work.logits + row * pad
         best = load(m, at)
         for n in range(16, pad, 16):
             best = larger(best, load(m, at + n))
@@ -165,22 +136,25 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
         m, q, plan, limits, keys, threshold, keep: as there.
         with_tokens: make the gradients of tokens, too.
     """
-    e, d, length = plan.e, plan.d_pad, plan.length
-    width, zero = plan.heads * d, plan.zero
-    wide, d_x, d_y, big, pad = 3 * width, plan.d_x, plan.d_y, plan.big, plan.actions_pad
-    first = _first_answer(plan, plan.layers - 1)
+    sizes, weights, gradients, work = plan.sizes, plan.weights, plan.gradients, plan.work
+    e, d, length = sizes.e, sizes.d_pad, sizes.length
+    width, zero = sizes.heads * d, plan.zero
+    wide, d_x, d_y, big, pad = 3 * width, work.d_x, work.d_y, work.big, sizes.actions_pad
+    first = _first_answer(plan, sizes.layers - 1)
     rows = length - first
-    product(m, pad, e, rows, plan.logits, 1, pad, plan.norm, e, plan.g_head, e, plan.g_head, e)
-    add_rows(m, rows, pad, plan.logits, plan.g_head_bias)
-    product(m, rows, e, pad, plan.logits, pad, 1, plan.head, e, zero, 0, d_y, e)
+    product(
+        m, pad, e, rows, work.logits, 1, pad, work.norm, e, gradients.head, e, gradients.head, e
+    )
+    add_rows(m, rows, pad, work.logits, gradients.head_bias)
+    product(m, rows, e, pad, work.logits, pad, 1, weights.head, e, zero, 0, d_y, e)
     _clear(m, d_x, length * e)
-    norm_back(m, q, rows, e, d_y, plan.norm, plan.scale, d_x + first * e)
-    for back in range(plan.layers):
-        layer = plan.layers - 1 - back
-        norm_1, scale_1, _ = plan.saved[layer, :3]
-        mixed, norm_2, scale_2, hidden, slopes = plan.saved[layer, 7:]
-        _, w_qkv, _, _, w_out, _, _, w_up, _, _, w_down, _ = plan.weights[layer]
-        g_qkv, g_qkv_b, g_out_t, g_out_b, g_up, g_up_b, g_down_t, g_down_b = plan.gradients[layer]
+    norm_back(m, q, rows, e, d_y, work.norm, work.scale, d_x + first * e)
+    for back in range(sizes.layers):
+        layer = sizes.layers - 1 - back
+        norm_1, scale_1, _ = work.saved[layer, :3]
+        mixed, norm_2, scale_2, hidden, slopes = work.saved[layer, 7:]
+        _, w_qkv, _, _, w_out, _, _, w_up, _, _, w_down, _ = weights.layers[layer]
+        g_qkv, g_qkv_b, g_out_t, g_out_b, g_up, g_up_b, g_down_t, g_down_b = gradients.layers[layer]
         first = _first_answer(plan, layer)
         rows, at = length - first, d_x + first * e
         dropout(m, first, rows, e, (2 + 2 * layer) * length, keys, threshold, at, -1, _ONE, d_y)
@@ -195,11 +169,11 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
         dropout(m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, at, -1, _ONE, d_y)
         add_rows(m, rows, e, d_y, g_out_b)
         product(m, width, e, rows, mixed + first * width, 1, width, d_y, e, g_out_t, e, g_out_t, e)
-        d_mixed = plan.d_mixed
+        d_mixed = work.d_mixed
         product(m, rows, width, e, d_y, e, 1, w_out, width, zero, 0, d_mixed + first * width, width)
         _clear(m, big, length * wide)
-        for h in range(plan.heads):
-            to = Slopes(d_mixed + h * d, big + h * d, plan.d_across, plan.deltas, plan.d_scores)
+        for h in range(sizes.heads):
+            to = Slopes(d_mixed + h * d, big + h * d, work.d_across, work.deltas, work.d_scores)
             attend_back(m, q, _head(plan, layer, h), limits, to)
         add_rows(m, length, wide, big, g_qkv_b)
         product(m, wide, e, length, big, 1, wide, norm_1, e, g_qkv, e, g_qkv, e)
@@ -210,40 +184,19 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
 
 @njit(**INNER)
 def _embed_back(m, q, plan, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
-    e, t, length, d_y = plan.e, plan.transitions, plan.length, plan.d_y
-    dropout(m, 0, length, e, 0, keys, threshold, plan.d_x, -1, keep, d_y)
+    sizes, weights, gradients, work = plan.sizes, plan.weights, plan.gradients, plan.work
+    e, t, length, d_y = sizes.e, sizes.transitions, sizes.length, work.d_y
+    dropout(m, 0, length, e, 0, keys, threshold, work.d_x, -1, keep, d_y)
     for i in range(0, t * e, 16):
-        at = plan.g_positions + e + i
+        at = gradients.positions + e + i
         store(m, at, load(m, at) + load(m, d_y + i))
-    add_rows(m, length - t, e, d_y + t * e, plan.g_positions)
+    add_rows(m, length - t, e, d_y + t * e, gradients.positions)
     product(
-        m,
-        plan.token,
-        e,
-        length,
-        plan.tokens,
-        1,
-        plan.token,
-        d_y,
-        e,
-        plan.g_embed_t,
-        e,
-        plan.g_embed_t,
-        e,
-    )
+        m, sizes.token, e, length, work.tokens, 1, sizes.token, d_y, e, gradients.embed_t, e,
+        gradients.embed_t, e,
+    )  # fmt: skip
     if with_tokens:
         product(
-            m,
-            length,
-            plan.token_pad,
-            e,
-            d_y,
-            e,
-            1,
-            plan.embed,
-            plan.token_pad,
-            plan.zero,
-            0,
-            plan.d_tokens,
-            plan.token_pad,
-        )
+            m, length, sizes.token_pad, e, d_y, e, 1, weights.embed, sizes.token_pad, plan.zero, 0,
+            work.d_tokens, sizes.token_pad,
+        )  # fmt: skip

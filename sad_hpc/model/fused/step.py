@@ -43,18 +43,19 @@ def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
         d_tokens: like tokens, or empty: not wanted.
         d_query_tokens: like query_tokens.
     """
+    sizes, gradients = plan.sizes, plan.gradients
     threshold = np.int64(np.round(dropout * 65536))
     keep = np.float32(65536 / (65536 - threshold))
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, keep)
-    for i in range(plan.first_gradient, plan.last_gradient):
+    for i in range(gradients.first, gradients.last):
         q[i] = 0
     n_batch, n_answers = labels.shape
     share, with_tokens = np.float32(1 / (n_batch * n_answers)), d_query_tokens.size > 0
-    limits, row_keys = np.arange(1, plan.length + 1), np.empty(2, np.int64)
-    t, result = plan.transitions, 0.0
+    limits, row_keys = np.arange(1, sizes.length + 1), np.empty(2, np.int64)
+    t, result = sizes.transitions, 0.0
     for b in range(n_batch):
-        for k in range(plan.queries):
+        for k in range(sizes.queries):
             limits[t + k] = prefixes[b, k]
         _read(q, plan, tokens[b], query_tokens[b], limits)
         row_keys[0], row_keys[1] = keys[0] + b * 0x9E3779B9, keys[1]
@@ -70,43 +71,46 @@ def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
 @njit(error_model="numpy", cache=True, nogil=True)
 def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Writes logits (B, R, A), without dropout; see `train_batch`."""
+    sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))
-    limits, keys = np.arange(1, plan.length + 1), np.zeros(2, np.int64)
-    t, pad = plan.transitions, plan.actions_pad
+    limits, keys = np.arange(1, sizes.length + 1), np.zeros(2, np.int64)
+    t, pad = sizes.transitions, sizes.actions_pad
     for b in range(len(tokens)):
-        for k in range(plan.queries):
+        for k in range(sizes.queries):
             limits[t + k] = prefixes[b, k]
         _read(q, plan, tokens[b], query_tokens[b], limits)
         forward(m, q, plan, limits, keys, 0, np.float32(1))
         for j in range(logits.shape[1]):
             row = j
-            if plan.stateless:
+            if sizes.stateless:
                 row = j - 1 if j else t
-            for n in range(plan.actions):
-                logits[b, j, n] = q[plan.logits + row * pad + n]
+            for n in range(sizes.actions):
+                logits[b, j, n] = q[work.logits + row * pad + n]
 
 
 @njit(**INNER)
 def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Copies a sequence's tokens and limits into the memory."""
-    for i in range(plan.length):
-        q[plan.limits + i] = limits[i]
-        row = plan.tokens + i * plan.token
-        for k in range(plan.token):
-            if i < plan.transitions:
+    sizes, work = plan.sizes, plan.work
+    for i in range(sizes.length):
+        q[work.limits + i] = limits[i]
+        row = work.tokens + i * sizes.token
+        for k in range(sizes.token):
+            if i < sizes.transitions:
                 q[row + k] = tokens[i, k]
             else:
-                q[row + k] = query_tokens[i - plan.transitions, k]
+                q[row + k] = query_tokens[i - sizes.transitions, k]
 
 
 @njit(**INNER)
 def _write(q, plan, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Copies the gradients of a sequence's tokens out of the memory."""
-    for i in range(plan.length):
-        row = plan.d_tokens + i * plan.token_pad
-        for k in range(plan.token):
-            if i < plan.transitions:
+    sizes, work = plan.sizes, plan.work
+    for i in range(sizes.length):
+        row = work.d_tokens + i * sizes.token_pad
+        for k in range(sizes.token):
+            if i < sizes.transitions:
                 d_tokens[i, k] = q[row + k]
             else:
-                d_query_tokens[i - plan.transitions, k] = q[row + k]
+                d_query_tokens[i - sizes.transitions, k] = q[row + k]

@@ -71,25 +71,25 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
         plan: where to.
         keep: 1 / (1 - dropout).
     """
-    e, d, heads, width = plan.e, plan.d, plan.heads, plan.heads * plan.d_pad
+    sizes, weights = plan.sizes, plan.weights
+    e, d, heads, width = sizes.e, sizes.d, sizes.heads, sizes.heads * sizes.d_pad
     for i in range(e):
-        for k in range(plan.token):
-            value = p[where[0] + i * plan.token + k]
-            q[plan.embed + i * plan.token_pad + k] = value
-            q[plan.embed_t + k * e + i] = value
+        for k in range(sizes.token):
+            value = p[where[0] + i * sizes.token + k]
+            q[weights.embed + i * sizes.token_pad + k] = value
+            q[weights.embed_t + k * e + i] = value
     for t in range((where[3] - where[2]) // e):
         for i in range(e):
-            q[plan.positions + t * e + i] = p[where[2] + t * e + i] + p[where[1] + i]
-    for layer in range(plan.layers):
+            q[weights.positions + t * e + i] = p[where[2] + t * e + i] + p[where[1] + i]
+    for layer in range(sizes.layers):
         c = where[3 + LAYER_TENSORS * layer :]
-        qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = plan.weights[
-            layer
-        ]
+        offsets = weights.layers[layer]
+        qkv_t, qkv, qkv_b, out_t, out, out_b, up_t, up, up_b, down_t, down, down_b = offsets
         for part in range(3):
             factor, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
-                    n, source = _places(part * heads + head, j, d, plan.d_pad)
+                    n, source = _places(part * heads + head, j, d, sizes.d_pad)
                     _fold(
                         q, p, n, e, c[0], c[1], c[2] + source * e, c[3] + source, factor, back,
                         qkv, qkv_t, 3 * width, qkv_b,
@@ -102,7 +102,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
         for i in range(e):
             for head in range(heads):
                 for j in range(d):
-                    n, source = _places(head, j, d, plan.d_pad)
+                    n, source = _places(head, j, d, sizes.d_pad)
                     value = p[c[4] + i * heads * d + source] * keep
                     q[out + i * width + n] = value
                     q[out_t + n * e + i] = value
@@ -112,37 +112,38 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
                 q[down_t + n * e + i] = value
             q[out_b + i] = p[c[5] + i] * keep
             q[down_b + i] = p[c[11] + i] * keep
-    c = where[3 + LAYER_TENSORS * plan.layers :]
-    for n in range(plan.actions_pad):
-        if n < plan.actions:
+    c = where[3 + LAYER_TENSORS * sizes.layers :]
+    for n in range(sizes.actions_pad):
+        if n < sizes.actions:
             _fold(
                 q, p, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, _ONE,
-                plan.head, plan.head_t, plan.actions_pad, plan.head_bias,
+                weights.head, weights.head_t, sizes.actions_pad, weights.head_bias,
             )  # fmt: skip
         else:
-            q[plan.head_bias + n] = np.float32(-1e30)
+            q[weights.head_bias + n] = np.float32(-1e30)
 
 
 @njit(**INNER)
 def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Adds the gradients of the flat parameter to o; see `fold_weights`."""
-    e, d, heads = plan.e, plan.d, plan.heads
+    sizes, gradients = plan.sizes, plan.gradients
+    e, d, heads = sizes.e, sizes.d, sizes.heads
     for i in range(e):
-        for k in range(plan.token):
-            o[where[0] + i * plan.token + k] += q[plan.g_embed_t + k * e + i]
+        for k in range(sizes.token):
+            o[where[0] + i * sizes.token + k] += q[gradients.embed_t + k * e + i]
     for t in range((where[3] - where[2]) // e):
         for i in range(e):
-            value = q[plan.g_positions + t * e + i]
+            value = q[gradients.positions + t * e + i]
             o[where[2] + t * e + i] += value
             o[where[1] + i] += value
-    for layer in range(plan.layers):
+    for layer in range(sizes.layers):
         c = where[3 + LAYER_TENSORS * layer :]
-        qkv, qkv_b, out_t, out_b, up, up_b, down_t, down_b = plan.gradients[layer]
+        qkv, qkv_b, out_t, out_b, up, up_b, down_t, down_b = gradients.layers[layer]
         for part in range(3):
             _, back = _factors(part, d)
             for head in range(heads):
                 for j in range(d):
-                    n, source = _places(part * heads + head, j, d, plan.d_pad)
+                    n, source = _places(part * heads + head, j, d, sizes.d_pad)
                     _unfold(
                         q, p, o, n, e, c[0], c[1], c[2] + source * e, c[3] + source, back,
                         qkv, qkv_b,
@@ -152,14 +153,15 @@ def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def
         for i in range(e):
             for head in range(heads):
                 for j in range(d):
-                    n, source = _places(head, j, d, plan.d_pad)
+                    n, source = _places(head, j, d, sizes.d_pad)
                     o[c[4] + i * heads * d + source] += q[out_t + n * e + i] * keep
             for n in range(4 * e):
                 o[c[10] + i * 4 * e + n] += q[down_t + n * e + i] * keep
             o[c[5] + i] += q[out_b + i] * keep
             o[c[11] + i] += q[down_b + i] * keep
-    c = where[3 + LAYER_TENSORS * plan.layers :]
-    for n in range(plan.actions):
+    c = where[3 + LAYER_TENSORS * sizes.layers :]
+    for n in range(sizes.actions):
         _unfold(
-            q, p, o, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE, plan.g_head, plan.g_head_bias
-        )
+            q, p, o, n, e, c[0], c[1], c[2] + n * e, c[3] + n, _ONE,
+            gradients.head, gradients.head_bias,
+        )  # fmt: skip

@@ -1,0 +1,48 @@
+"""Private parts of submitit that this package uses; tests/test_private_apis.py checks them.
+
+`launch.executor.StageExecutor` and `launch.controller` also override the methods in OVERRIDDEN.
+"""
+
+from submitit import LocalExecutor, SlurmExecutor
+from submitit.core.utils import (
+    FailedJobError,
+    FailedSubmissionError,
+    JobPaths,
+    UncompletedJobError,
+)
+from submitit.helpers import DelayedSubmission, clean_env
+from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
+from submitit.slurm.slurm import SlurmJobEnvironment
+
+TESTED = "1.5"
+"""The version of submitit against which these parts were tested."""
+
+PROGRAM = "submitit.core._submit"
+"""The module that a job runs."""
+
+OVERRIDDEN = {
+    SlurmExecutor: (
+        "_internal_process_submissions",
+        "_make_submission_file_text",
+        "_num_tasks",
+        "_submitit_command_str",
+    ),
+    LocalExecutor: ("_submit_command",),
+}
+"""Private methods and properties of submitit's executors that ours call or override."""
+
+__all__ = [
+    "LOCAL_REQUEUE_RETURN_CODE",
+    "OVERRIDDEN",
+    "PROGRAM",
+    "TESTED",
+    "Controller",
+    "DelayedSubmission",
+    "FailedJobError",
+    "FailedSubmissionError",
+    "JobPaths",
+    "LocalJob",
+    "SlurmJobEnvironment",
+    "UncompletedJobError",
+    "clean_env",
+]
