@@ -5,13 +5,9 @@ SAD_HPC = .venv/bin/sad-hpc
 PYTEST = .venv/bin/python -m pytest
 INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constraints.txt
 
-# What pip is told to install as torch.  Without an NVIDIA GPU these are PyTorch's wheels for CPUs
-# (200 MB); PyPI's bring CUDA with them (several GB), and are the fallback where PyTorch's server
-# cannot be reached.  On a login node without a GPU, for nodes that have some: make TORCH=torch
-CPU_WHEELS = https://host-of-the-cpu-wheels/whl/cpu
-REACHED = $(PYTHON) -c "import urllib.request as u; u.urlopen('$(CPU_WHEELS)/', timeout=10)"
-TORCH ?= torch $(shell nvidia-smi -L >/dev/null 2>&1 \
-    || { $(REACHED) 2>/dev/null && echo --extra-index-url $(CPU_WHEELS); })
+# What pip installs as torch.  On a machine without a GPU the wheels for CPUs, from the index that
+# PyTorch's install page names, save several GB: make TORCH="torch --index-url INDEX"
+TORCH ?= torch
 
 .PHONY: pipeline test test-slow test-cluster test-all stress bench lint docs cluster-up cluster-down
 pipeline: .venv/installed
