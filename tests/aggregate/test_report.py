@@ -98,7 +98,7 @@ def test_the_experiment_named_after_the_family_stands_beside_the_papers(tmp_path
 def test_the_index_names_every_experiment_and_its_question(two: Path):
     index = (two / "README.md").read_text()
     assert "| [darkroom](darkroom/README.md) | Darkroom | How good is it? | 0, 1, 2 |" in index
-    assert "[gaussian_bandit](gaussian_bandit/README.md) | Gaussian Bandits | – | 0, 1 |" in index
+    assert r"[gaussian\_bandit](gaussian_bandit/README.md) | Gaussian Bandits | – | 0, 1 |" in index
 
 
 def test_what_an_experiment_says_cannot_become_html(tmp_path: Path):
