@@ -24,7 +24,7 @@ from sad_hpc.pretrain.learner import Learner
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long ranks wait for a late one: it may wait for a disk, or for its job's earlier start to end.
+"""How long ranks wait for a late one, which may wait for a disk or for its job's earlier start.
 Closed connections or Slurm reveal a dead rank at once; a rank that is cut off is found by its
 silence."""
 
