@@ -1,4 +1,4 @@
-"""What the kernels make of one block of tasks: arrays for a dataset file, and counts."""
+"""One block of tasks: the arrays of its dataset file, and the transitions spent on them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LABELS = ("sad", "dpt", "dpt_star")
 
 @dataclass(frozen=True)
 class Draw:
-    """What every family needs to draw one block of its tasks."""
+    """The tasks, behavior policy and random streams of one block."""
 
     first: int
     """Index of the block's first task in its split."""
@@ -28,13 +28,13 @@ class Draw:
     policy: NDArray[Any]
     """Table of the behavior policy (see `policy_table`)."""
     streams: dict[str, NDArray[np.uint64]]
-    """A random stream of its own for each purpose."""
+    """Random stream of each purpose."""
 
     @classmethod
     def of(
         cls, family: TaskFamily, data: DataConfig, split: str, block: int, purposes: Iterable[str]
     ) -> "Draw":
-        """The draw of a block; it depends on seed, split and block alone."""
+        """Return the draw of a block, a function of seed, split and block alone."""
         first = block * data.block_tasks
         return cls(
             first,
@@ -55,21 +55,21 @@ class Transitions:
     rewards: NDArray[Any]
     """(n, T)"""
     next_states: NDArray[Any]
-    """As states"""
+    """Like `states`."""
     ends: NDArray[np.uint8] | None = None
-    """(n, T): whether an episode ends with the transition; None: that of no task ever does."""
+    """(n, T): whether an episode ends with the transition; None: episodes never end early."""
 
     @property
     def parts(self) -> dict[str, NDArray[Any]]:
-        """By name, what there is."""
+        """The arrays by name, without `ends` where it is None."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Transitions":
-        """The transitions with every part changed in the same way."""
+        """Return transitions with `change` applied to every array."""
         return Transitions(**{name: change(part) for name, part in self.parts.items()})
 
     def followed_by(self, others: "Transitions") -> "Transitions":
-        """The transitions of both, in time order."""
+        """Return both transitions, joined along time."""
         mine, theirs = self.parts, others.parts
         return Transitions(
             **{name: np.concatenate([mine[name], theirs[name]], axis=1) for name in mine}
@@ -78,7 +78,7 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Given:
-    """n training tasks and their contexts, where somebody else has logged them."""
+    """n training tasks with contexts imported from logged episodes."""
 
     parameters: NDArray[Any]
     """(n, p)"""
@@ -88,7 +88,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Block:
-    """n tasks with everything that a dataset file holds of them."""
+    """n tasks with all arrays that a dataset file stores for them."""
 
     arrays: dict[str, NDArray[Any]]
     """Dataset name (such as `context/states`) -> array whose first axis is the task."""
@@ -104,14 +104,14 @@ class Block:
         labels: Mapping[str, Labels],
         spent: Mapping[str, int] | None = None,
     ) -> "Block":
-        """The block of tasks `first` .. `first + n - 1`.
+        """Return the block of tasks `first` .. `first + n - 1`.
 
         Args:
             first: index of the first task in its split.
             parameters: (n, p) of the tasks.
             contexts: by HDF5 group.
-            labels: by LABELS; lists in which the K labels of a task are in a row.
-            spent: transitions of contexts that are a sample of them.
+            labels: by LABELS; the K labels of a task are adjacent.
+            spent: transitions of longer histories from which contexts are sampled.
         """
         arrays: dict[str, NDArray[Any]] = {}
         for group, context in contexts.items():

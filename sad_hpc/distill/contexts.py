@@ -92,7 +92,7 @@ def sample_state_actions(
 
 
 def draw_actions(policy: NDArray[Any], stream: NDArray[np.uint64], actions: NDArray[Any]) -> None:
-    """Fills (count,) `actions` with draws from the policy's table; the stream is advanced."""
+    """Fill (count,) `actions` with draws from the policy's table; the stream is advanced."""
     _draw(policy, digits_per_word(len(policy)), stream, actions)
 
 
@@ -103,7 +103,7 @@ def _pairs_per_word(n_states: int, policy: NDArray[Any]) -> int:
 
 
 def new_contexts(family: TabularFamily, count: int) -> Transitions:
-    """Contexts (count, T) for a kernel to fill."""
+    """Return uninitialized contexts (count, T)."""
     horizon, cells = family.config.horizon, family.coordinates
     states = (count, horizon, cells.shape[1]), cells.dtype
     return Transitions(
@@ -118,12 +118,12 @@ def new_contexts(family: TabularFamily, count: int) -> Transitions:
 def kernel_tables(
     family: TabularFamily, mdps: FiniteMDPs
 ) -> tuple[NDArray[Any], Certain | Uncertain]:
-    """What kernels look up: rows of coordinates, and the tables of the MDPs."""
+    """Return what kernels read: rows of coordinates, and the tables of the MDPs."""
     return _cells(family.coordinates), step_tables(mdps)
 
 
 def kernel_outputs(result: Transitions) -> tuple[NDArray[Any] | None, ...]:
-    """What kernels fill, states as whole rows of coordinates; ends None: they are not asked for."""
+    """Return the arrays that kernels write, states as whole rows; ends None: not recorded."""
     cells = _cells(result.states), _cells(result.next_states)
     return cells[0], result.actions, result.rewards, cells[1], result.ends
 
@@ -135,7 +135,7 @@ def _cells(coordinates: NDArray[Any]) -> NDArray[Any]:
 
 
 @njit(cache=True, nogil=True)
-def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
     threshold = rejection_threshold(product)
@@ -147,18 +147,18 @@ def _draw(policy, digits, stream, actions):  # type: ignore[no-untyped-def]  # p
 
 
 @njit(cache=True, nogil=True)
-def _ranges(n_states, policy, pairs):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """What `_next_pair` draws by: the two ranges, their product, its threshold, and `pairs`."""
+def _ranges(n_states, policy, pairs):  # type: ignore[no-untyped-def]
+    """Return the arguments of `_next_pair`: both ranges, their product, its threshold, `pairs`."""
     product = digits_product(n_states * len(policy), pairs)
     ranges = np.uint64(n_states), np.uint64(len(policy))
     return *ranges, product, rejection_threshold(product), pairs
 
 
 @njit(cache=True, nogil=True)
-def _next_pair(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _next_pair(  # type: ignore[no-untyped-def]
     tables, mdp, policy, ranges, stream, word, left
 ):
-    """A state in which an episode can be, an action, and what is left of the random word."""
+    """Draw a state in which an episode can be and an action; return the unused random word, too."""
     state_range, policy_range, product, threshold, pairs = ranges
     while True:
         if left == 0:
@@ -173,7 +173,7 @@ def _next_pair(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _draw_pairs(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _draw_pairs(  # type: ignore[no-untyped-def]
     tables, n_states, mdp_of_query, policy, pairs, stream, states, actions
 ):
     ranges, word, left = _ranges(n_states, policy, pairs), np.uint64(0), 0
@@ -184,7 +184,7 @@ def _draw_pairs(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _step(  # type: ignore[no-untyped-def]
     cells, tables, mdp, state, action, stream, task, t, states, actions, rewards, next_states, ends
 ):
     """Writes a transition of an MDP, and returns its next state and whether the episode ends."""
@@ -199,7 +199,7 @@ def _step(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _sample(  # type: ignore[no-untyped-def]
     cells, tables, mdp_of_task, policy, pairs, stream, states, actions, rewards, next_states, ends
 ):
     ranges, word, left = _ranges(len(cells), policy, pairs), np.uint64(0), 0
@@ -214,7 +214,7 @@ def _sample(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def _rollout(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _rollout(  # type: ignore[no-untyped-def]
     cells, tables, mdp_of_task, starts, stream, states, actions, rewards, next_states, ends
 ):
     for task in range(actions.shape[0]):

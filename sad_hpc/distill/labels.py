@@ -26,12 +26,12 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
-"""Query states tried for one label before the search is given up as hopeless."""
+"""Query states that the search for one label tries before it fails."""
 
 
 @dataclass(frozen=True)
 class LabelRule:
-    """How labels are distilled."""
+    """Settings of label distillation: Algorithm 3 or 5."""
 
     trust_horizon: int
     """N: steps of a rollout."""
@@ -56,7 +56,7 @@ class LabelRule:
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":
-        """The rule that a `data` section asks for: Algorithm 5 for sparse rewards, else 3."""
+        """Return the rule of a `data` section: Algorithm 5 for sparse rewards, else Algorithm 3."""
         return cls(
             trust_horizon=data.trust_horizon,
             episodes_per_action=data.episodes_per_action,
@@ -97,7 +97,7 @@ class Labels:
     """Environment transitions spent on them in all."""
 
     def by_task(self, count: int) -> "Labels":
-        """A list of m = n K labels, (m, d) and (m,), as those of n = `count` tasks."""
+        """Reshape m = n K labels to those of n = `count` tasks: (n, K, d) and (n, K)."""
         queries, actions = (
             array.reshape(count, -1, *array.shape[1:])
             for array in (self.query_states, self.actions)
@@ -106,7 +106,7 @@ class Labels:
 
 
 def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> SadError:
-    """What is raised where no query state (or pose) of so many tries was good enough."""
+    """Return the error for `tries` query states (or poses) below the threshold."""
     if rule.stop_at_reward:
         return SadError(
             f"no rollout found a reward from {tries:,} query {query}s: raise data.trust_horizon"
@@ -121,7 +121,7 @@ def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> SadErr
 def optimal_labels(
     optimal: NDArray[np.bool_], generator: np.random.Generator
 ) -> NDArray[Any]:  # fmt: skip
-    """(n,): an optimal action of each query state, any of them with equal chance.
+    """Return an optimal action (n,) of each query state, drawn uniformly among all optimal ones.
 
     Always the lowest one would be a policy of its own (in Darkroom: first x, then y) whose greedy
     copy was measured to be worse: it must know the goal's column exactly along the whole way.
@@ -136,7 +136,7 @@ def optimal_labels(
 
 @njit(inline="always")
 def best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]
-    """The action of the highest score: the lowest one, or any of them with equal chance."""
+    """Return the action of the highest score; among equals the lowest, or any with equal chance."""
     best, equals = 0, 1
     for action in range(1, len(scores)):
         if scores[action] > scores[best]:

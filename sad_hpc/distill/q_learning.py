@@ -65,7 +65,7 @@ def sample_histories(
 
 
 @njit(cache=True, nogil=True)
-def _learn(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _learn(  # type: ignore[no-untyped-def]
     cells, tables, mdp_of_task, policy, start_state, steps, discount, stream, states,
     actions, rewards, next_states, ends, stop,
 ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Playing simulators: policies, and the transitions that they make."""
+"""Rollouts in simulators: the policies that act, and the recorded transitions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 Act = Callable[[Simulators, int], NDArray[Any]]
-"""Of simulators at step t: actions (n,), or vectors (n, a)."""
+"""Map n simulators at step t to actions (n,), or to vectors (n, a)."""
 
 Acts = Callable[[NDArray[np.int64]], Act]
-"""Of tasks (m,), which may be there several times: how one acts in a simulator of each."""
+"""Map tasks (m,), possibly repeated, to a policy for one simulator of each."""
 
 RolloutPolicy = Callable[[Transitions, np.random.Generator], Acts]
-"""Of contexts (n, T) of n tasks: how one acts in them who has read these."""
+"""Map contexts (n, T) to the policies of an agent that is conditioned on them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Behavior:
 
     @classmethod
     def of(cls, family: SimulatedFamily, table: NDArray[Any]) -> "Behavior":
-        """That of a family."""
+        """Return the behavior policy of a family."""
         return cls(table, family.n_actions, family.components)
 
     def draw(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
@@ -44,7 +44,7 @@ class Behavior:
         return generator.uniform(-1, 1, (count, self.components)).astype(np.float32)
 
     def act(self, generator: np.random.Generator) -> Act:
-        """The policy as something that acts."""
+        """Return the policy as an `Act`."""
         return lambda simulators, step: self.draw(len(simulators.ended), generator)
 
     def candidates(
@@ -60,10 +60,10 @@ class Behavior:
 def rollout(
     simulators: Simulators, horizon: int, act: Act, generator: np.random.Generator
 ) -> Transitions:
-    """T transitions of each of n simulators (n, T), in time order, episode after episode.
+    """Return T transitions of each of n simulators (n, T) in time order, restarting ended episodes.
 
     Raises:
-        Interrupted: it was told to stop.
+        Interrupted: STOP_FLAG was set.
     """
     steps = []
     for step in range(horizon):

@@ -22,7 +22,7 @@ MAX_VAIN_TRIES = 2000
 one in two hundred is, the last label is missed once in twenty thousand blocks."""
 
 FOLLOWED = 0.5
-"""Of the rollouts in search of query states, where label rollouts follow a policy."""
+"""Share of the query-state rollouts that follow the policy, where label rollouts follow one."""
 
 COPIES_AT_ONCE = 4096
 """Simulators in memory at once for label rollouts."""
@@ -103,7 +103,7 @@ class Distillation:
 
         Raises:
             SadError: MAX_VAIN_TRIES query states in a row were not good enough.
-            Interrupted: it was told to stop.
+            Interrupted: STOP_FLAG was set.
         """
         while (lacking := np.flatnonzero(self._missing.any(axis=1))).size:
             if self._vain_tries >= MAX_VAIN_TRIES:

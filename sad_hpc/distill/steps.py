@@ -53,7 +53,7 @@ class Rooms(NamedTuple):
 
 
 def step_tables(mdps: FiniteMDPs) -> Certain | Uncertain:
-    """What kernels look up of MDPs."""
+    """Return the tables of MDPs that kernels read."""
     if isinstance(mdps, TabularMDPs):
         return Certain(mdps.next_states, mdps.rewards)
     may = mdps.outcomes
@@ -61,7 +61,7 @@ def step_tables(mdps: FiniteMDPs) -> Certain | Uncertain:
 
 
 def start_table(starts: Starts) -> Starts:
-    """What kernels look up of starts: the state, or bounds (M, S) of a draw."""
+    """Return the start state, or the cumulative chances (M, S) of start states."""
     return starts if isinstance(starts, int) else bounds(starts)
 
 

@@ -23,7 +23,7 @@ from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 @dataclass(frozen=True)
 class Tables:
-    """M distinct tasks, and all that the kernels look up of them."""
+    """M distinct tasks with the tables that kernels read."""
 
     parameters: NDArray[np.int16]
     """(M, p)"""
@@ -39,7 +39,7 @@ class Tables:
     @classmethod
     @functools.lru_cache(maxsize=4)
     def of_split(cls, family: TabularFamily, split: str) -> "Tables":
-        """Those of all distinct tasks of a split, remembered from block to block."""
+        """Return the tables of all distinct tasks of a split, cached between blocks."""
         return cls.of(family, family.distinct[split])
 
 
@@ -60,7 +60,7 @@ def block_tables(
 
 
 def given_tables(family: TabularFamily, given: Given) -> tuple[Tables, NDArray[np.int64]]:
-    """As `block_tables`, of tasks that are given."""
+    """Return the tables of imported tasks, as `block_tables` does for drawn ones."""
     distinct, number_of_task = np.unique(given.parameters, axis=0, return_inverse=True)
     return Tables.of(family, distinct), number_of_task.reshape(-1)
 
@@ -97,7 +97,7 @@ def tabular_block(
         tables, mdp_of_task = block_tables(family, split, draw)
         contexts = drawn_contexts(family, data, draw, tables, mdp_of_task)
         spent = {"episodes": draw.count * data.q_learning_steps} if data.q_learning_steps else {}
-    else:  # the same transitions in both groups: nobody can have logged Algorithm 1's
+    else:  # logs have no contexts of Algorithm 1: both groups hold the same transitions
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)

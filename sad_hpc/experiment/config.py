@@ -5,7 +5,6 @@ they are declared: `transient()` ones cannot change a result (paths, logging, nu
 and stay out of the signature that names a stage's output folder.
 """
 
-import copy
 import difflib
 import functools
 import hashlib
@@ -134,7 +133,7 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
     Raises:
         ConfigError: an override has no `=`, or goes through a key that holds no section.
     """
-    result = copy.deepcopy(mapping)
+    result = json.loads(json.dumps(mapping))
     for override in overrides:
         path, separator, text = override.partition("=")
         if not separator:
@@ -149,7 +148,7 @@ def with_values(mapping: dict[str, Any], values: Mapping[str, Any]) -> dict[str,
     Raises:
         ConfigError: a key goes through another one that holds no section.
     """
-    result = copy.deepcopy(mapping)
+    result = json.loads(json.dumps(mapping))
     for path, value in values.items():
         _set(result, path, value, path)
     return result

@@ -1,3 +1,3 @@
-"""What all compiled code rests on: where it is kept, and its random numbers."""
+"""Shared parts of compiled code: its cache, its random numbers, its interruption."""
 
 from sad_hpc.kernels import compilation  # noqa: F401 (first: it says where compiled code is kept)

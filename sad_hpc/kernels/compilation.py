@@ -1,8 +1,8 @@
-"""Where Numba keeps compiled kernels: a folder for each of their versions.
+"""The cache folder of compiled kernels, one for each version of their sources.
 
-Numba looks only at the file of the function itself: after a change in `random.py`, kernels in other
-files would go on with the random numbers of the old one.  It unpickles what it finds, so nobody
-else may write there.
+Numba's cache checks only the file of a function itself: after a change in `random.py`, kernels in
+other files would use its old random numbers.  Numba unpickles cache files, so other users must not
+have write access.
 """
 
 import atexit
@@ -50,7 +50,7 @@ def cache_folder() -> Path:
 
 
 def _private_folder() -> Path:
-    """The user's cache folder of this package, which nobody else can have prepared.
+    """Return this package's folder in the user's cache, to which no other user can write.
 
     Raises:
         SadError, OSError, RuntimeError: there is none.

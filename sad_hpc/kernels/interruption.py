@@ -1,7 +1,6 @@
-"""Leaving a block before its end.
+"""Interruptible kernels: a thread runs them while the main thread handles signals.
 
-Python's signal handlers run in the main thread between two of its instructions, and a kernel is one
-instruction, of hours maybe.  So kernels run in a thread beside it, and look at a flag.
+A compiled kernel can block Python's signal handlers for hours, so kernels poll STOP_FLAG.
 """
 
 from collections.abc import Callable
@@ -13,25 +12,25 @@ import numpy as np
 T = TypeVar("T")
 
 STOP_FLAG = np.zeros(1, np.uint8)
-"""Kernels look at it at every rollout, and return INTERRUPTED once it is set."""
+"""Kernels poll this flag at every rollout, and return INTERRUPTED once it is set."""
 
 INTERRUPTED = -2
 
 POLL_SECONDS = 0.2
 
 PATIENCE_SECONDS = 1.0
-"""Most blocks are finished by then."""
+"""Time that a running block gets to finish before STOP_FLAG is set."""
 
 
 class Interrupted(Exception):
-    """The kernels have left their work before its end."""
+    """A kernel has returned before the end of its work."""
 
 
 def raise_if_interrupted(spent: int) -> int:
-    """What a kernel returned.
+    """Return what a kernel returned, unless that is INTERRUPTED.
 
     Raises:
-        Interrupted: it has left its work.
+        Interrupted: the kernel returned INTERRUPTED.
     """
     if spent == INTERRUPTED:
         raise Interrupted
@@ -39,14 +38,14 @@ def raise_if_interrupted(spent: int) -> int:
 
 
 def interruptible(work: Callable[[], T], told: Callable[[], bool]) -> T:
-    """The result of `work`; meanwhile this thread handles signals.
+    """Run `work` in a thread, and return its result; the calling thread handles signals.
 
     Args:
         work: calls kernels.
-        told: whether they shall leave it soon.
+        told: whether to stop the kernels.
 
     Raises:
-        Interrupted: they were told, and have left it.
+        Interrupted: `told` returned True and the kernels stopped.
     """
     with ThreadPoolExecutor(1) as thread:
         try:

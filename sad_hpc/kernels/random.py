@@ -74,9 +74,7 @@ def next_double(state: NDArray[np.uint64]) -> np.float64:
 
 
 @njit(inline="always")
-def digits_word(
-    state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64
-) -> np.uint64:
+def digits_word(state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64) -> np.uint64:
     """A word whose mixed-radix digits (ranges of that product) are unbiased."""
     word = next_word(state)
     while word * product < threshold:

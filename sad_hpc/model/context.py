@@ -1,4 +1,4 @@
-"""What a model is shown: sizes of its inputs, contexts, and the queries behind them."""
+"""Inputs of the model: their sizes, contexts, and the queries after them."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from sad_hpc.tasks.base import TaskFamily
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a task family shows to the model: sizes, and how states and rewards are scaled."""
+    """Sizes of a task family's inputs, and the scaling of states and rewards."""
 
     n_actions: int
     """A: how many answers a question has."""

@@ -1,4 +1,4 @@
-"""The rule that a model's numbers are finite: losses, gradient norms and weights."""
+"""Checks that losses, gradient norms and weights are finite."""
 
 import math
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from torch import Tensor
 
 @torch.no_grad()
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether no entry of any tensor is NaN or infinite; one synchronisation for all of them."""
+    """Return whether all entries of all tensors are finite, with one device synchronization."""
     # A sum may overflow where no entry does; 0 x entry is 0 or NaN.
     sums = [(0 * tensor.detach().float()).sum() for tensor in tensors]
     return not sums or bool(torch.stack(sums).isfinite().all())
 
 
 class RecentSteps:
-    """Loss and gradient norm of one rank's steps since it was last asked about them.
+    """Loss and gradient norm of one rank's steps since the last call of `are_finite`.
 
-    Nothing is synchronised with the device but by `are_finite`.
+    Only `are_finite` synchronizes with the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -28,12 +28,12 @@ class RecentSteps:
         """The mean over the last steps whose numbers were finite; NaN before there are any."""
 
     def add(self, loss: Tensor, gradient_norm: Tensor) -> None:
-        """Takes note of a step."""
+        """Add the loss and the gradient norm of a step."""
         self._sums += torch.stack([loss, gradient_norm])
         self._count += 1
 
     def are_finite(self) -> bool:
-        """Whether all of them were; from now on the next ones are counted."""
+        """Return whether all steps since the last call had finite numbers."""
         loss, norm = self._sums.tolist()
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite and self._count:

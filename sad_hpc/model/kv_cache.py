@@ -1,13 +1,13 @@
-"""What a transformer keeps of a context, which is encoded once for all queries behind it."""
+"""Keys and values of a context, which is encoded once for all its queries."""
 
 from torch import Tensor
 
 
 class KVCache:
-    """Keys and values of the transitions so far, of each block.
+    """Keys and values of the encoded transitions, for each transformer block.
 
     Args:
-        capacity: transitions at most, where they come one by one; 0: they come all at once.
+        capacity: largest number of transitions of repeated `append`s; 0: a single `append`.
     """
 
     def __init__(self, capacity: int = 0) -> None:
@@ -15,7 +15,7 @@ class KVCache:
         self._parts: dict[int, tuple[Tensor, Tensor]] = {}
 
     def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, H, t, D) of a block, those (B, H, l, D) of new ones last."""
+        """Append keys and values (B, H, l, D) of a block, and return all of them (B, H, t, D)."""
         if not self._capacity:
             self._parts[block] = key, value
             return key, value
@@ -29,6 +29,6 @@ class KVCache:
         return keys[:, :, :last], values[:, :, :last]
 
     def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, t, D) of a block."""
+        """Return the keys and values (B, H, t, D) of a block."""
         keys, values = self._parts[block]
         return keys[:, :, : self.length], values[:, :, : self.length]

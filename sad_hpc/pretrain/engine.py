@@ -24,13 +24,13 @@ from sad_hpc.pretrain.learner import Learner
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""Of ranks with one that is late: it may wait for a disk, or for its job's earlier start to end.  A
-dead one is noticed at once, by its closed connections, or by Slurm; one that is cut off, by its
+"""How long ranks wait for a late one, which may wait for a disk or for its job's earlier start.
+Closed connections or Slurm reveal a dead rank at once; a rank that is cut off is found by its
 silence."""
 
 
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
-    """DeepSpeed's own dictionary; the experiment's config is the only source."""
+    """Return DeepSpeed's config, made from the experiment's config alone."""
     bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
     clipping = deepspeed_limit(config.gradient_clipping, config.zero_stage, bf16)
     return {
@@ -98,9 +98,9 @@ def _make_process_group(backend: str, process: Process) -> None:
 
 
 def on_first_rank(work: Callable[[], T]) -> T:
-    """The result of `work`, done by rank 0 alone; its failure is every rank's failure.
+    """Run `work` on rank 0, and return its result or raise its error on every rank.
 
-    Files may look different from node to node for a while: what one rank saw is what counts.
+    A shared disk may show nodes different files for a while, so rank 0 decides for all.
     """
     answer: list[Any] = [None, None]
     if dist.get_rank() == 0:
@@ -139,12 +139,12 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
 
 
 def precision_of(engine: Any) -> str:
-    """What `precision: auto` has come to: bf16 or fp32."""
+    """Return the precision of an engine: bf16 or fp32."""
     return "bf16" if engine.bfloat16_enabled() else "fp32"
 
 
 def _use_available_cores(process: Process) -> None:
-    """Shares the cores among the ranks, unless the launcher said how many threads to use."""
+    """Divide the cores among the ranks, unless OMP_NUM_THREADS is set."""
     if "OMP_NUM_THREADS" not in os.environ:
         cores = len(os.sched_getaffinity(0))
         torch.set_num_threads(max(1, cores // process.world_size))

@@ -1,4 +1,4 @@
-"""What DeepSpeed trains: a model whose parameters are one flat tensor, and its loss."""
+"""The module that DeepSpeed trains: a model with one flat parameter, and its loss."""
 
 import functools
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class Learner(nn.Module):
         return super()._apply(fn, recurse)
 
     def use_kernel(self) -> str | None:
-        """The kernel does the work from now on where it can; else the answer says why not."""
+        """Use the fused kernel from now on, or return why it does not support this model."""
         reason = obstacle(self._shell, self.flat.device, self.flat.dtype)
         if reason is None:
             sizes = {name: shape.numel() for name, shape in self._shapes.items()}
@@ -101,7 +101,7 @@ class Learner(nn.Module):
         return self._through(functools.partial(kernel.answer, self.flat), batch)
 
     def _through(self, through: Through, batch: Batch) -> Tensor:
-        """What becomes of a batch's tokens; of the weights, these need the image encoder's."""
+        """Return `through` of a batch's tokens; making them needs the image encoder's weights."""
         inputs = (batch.context, batch.queries, through)
         if self._shell.images is None:  # a functional call would take longer than the optimizer
             tokens: Tensor = self._shell(*inputs)
@@ -142,7 +142,7 @@ def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -
 
 
 def graphs_obstacle(device: torch.device) -> str | None:
-    """Why torch makes no CUDA graphs there, or None: its compiler needs Triton and a C compiler."""
+    """Return why torch cannot make CUDA graphs there, or None; they need Triton and a compiler."""
     if device.type != "cuda":
         return f"the device is {device.type}"
     try:

@@ -1,6 +1,6 @@
-"""What data-parallel ranks decide together: when to save a checkpoint, and whether to stop.
+"""Decisions of all data-parallel ranks: when to save a checkpoint, and whether to stop.
 
-A signal, a clock or a NaN strikes one rank alone; all must save, or stop, after the same step.
+A signal, a clock or a NaN affects one rank; all ranks must save or stop after the same step.
 """
 
 import time
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from sad_hpc.parallel import preemption
 
 MOST_STEPS, MOST_SECONDS = 8, 2.0
-"""Between two times that the ranks ask each other: at most so many steps, and about so long."""
+"""Largest number of steps, and about the longest time, between two all-reduces of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Decision:
 
 
 class RankConsensus:
-    """One rank's share in the decisions.
+    """One rank's side of the common decisions.
 
     Args:
         device: where the ranks' messages are.
@@ -42,16 +42,16 @@ class RankConsensus:
         self.start(0)
 
     def start(self, step: int) -> None:
-        """Counting begins at this step, from which training goes on."""
+        """Start counting at the step from which training continues."""
         self._step, self._next_step = step, step + 1
         self._time = self._saved = time.monotonic()
 
     def is_due(self, step: int) -> bool:
-        """Whether the ranks ask each other after this step: all of them answer alike."""
+        """Return whether the ranks decide after this step; all ranks return the same."""
         return step >= self._next_step
 
     def reach(self, step: int, save: bool = False, diverged: bool = False) -> Decision:
-        """The ranks' decision after a step; every rank calls this.
+        """Return the ranks' decision after a step; a collective call.
 
         Args:
             step: the same on all of them.

@@ -31,14 +31,14 @@ from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
 
 def learning_rate(config: PretrainConfig, progress: float) -> float:
-    """The learning rate after a share `progress` in [0, 1) of all steps."""
+    """Return the learning rate after a share `progress` in [0, 1) of all steps."""
     if config.schedule == "constant":
         return config.learning_rate
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
 def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Tensor, Tensor]:
-    """One step of the optimizer on this rank's share of a batch.
+    """Take one optimizer step on this rank's share of a batch.
 
     Args:
         engine: of DeepSpeed.
@@ -91,7 +91,7 @@ class Trainer:
         self._recent = RecentSteps(engine.device)
 
     def train(self) -> None:
-        """Trains to the last epoch and writes the weights and the completion marker."""
+        """Train to the last epoch, and write the weights and the completion marker."""
         self._restore()
         total = self._config.epochs * self._batches
         if self._rank > 0:
@@ -138,7 +138,7 @@ class Trainer:
             self._save_or_stop(decision)
 
     def _agree(self, save: bool = False) -> Decision:
-        """What the ranks decide together; they save in any case if `save`.
+        """Return the ranks' common decision; with `save` they save in any case.
 
         Raises:
             DivergedError: on all ranks alike.
@@ -156,7 +156,7 @@ class Trainer:
         return decision
 
     def _save_or_stop(self, decision: Decision) -> None:
-        """Does what the ranks have agreed on.
+        """Save or stop as the ranks have decided.
 
         Raises:
             Preempted: a signal has reached one of them before the last step.

@@ -14,6 +14,8 @@ from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 
 SIZES = {"tasks": 400, "trust_horizon": 5, "block_tasks": 100}
 DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, q_learning_steps=300)
+MANY = DataConfig(**SIZES, episodes_per_action=5)
+"""Where N_ep > 1, labels depend on the order of rollouts, too."""
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,8 @@ DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, q_learning_steps=300)
         (GaussianBanditConfig(horizon=50), DATA, 0, "9a7bb72d2091"),
         (BernoulliBanditConfig(horizon=50), DATA, 0, "5245d1ee5c4b"),
         (MiniworldConfig(), DATA, 0, "ab3f58cec3ce"),
+        (DarkroomConfig(), MANY, 2, "f6124ba515fa"),
+        (MiniworldConfig(), MANY, 0, "4f2c7eb452ad"),
     ],
     ids=lambda value: getattr(value, "family", None),
 )

@@ -1,4 +1,4 @@
-"""The way back through attention.  Scores are made again: keeping them would leave the cache."""
+"""Backward pass of attention; it recomputes the scores, which would not fit into the cache."""
 
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def attend_back(m, q, head, limits, slopes):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-untyped-def]
-    """What rows i .. i + rows - 1 and transitions k .. k + keys - 1 owe to each other."""
+    """Add the gradients between rows i .. i + rows - 1 and transitions k .. k + keys - 1."""
     d, row, third, s, ds = head.width, head.row, head.row // 3, head.scores, slopes.scores
     query, out = head.query + i * row, slopes.out + i * third
     key = head.query + third + k * row
@@ -81,7 +81,7 @@ def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-d
 
 @njit(**INNER)
 def _itself(m, q, head, slopes, i):  # type: ignore[no-untyped-def]
-    """What the query in row i owes to seeing itself."""
+    """Add the gradients of the query in row i attending to itself."""
     third, at = head.row // 3, i * head.row
     d_out, query = slopes.out + i * third, head.query + at
     key, value, d_query = query + third, query + 2 * third, slopes.query + at

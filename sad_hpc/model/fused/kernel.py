@@ -1,4 +1,4 @@
-"""The kernel behind a transformer: when it serves, compiling it, and its place in torch's graph."""
+"""The fused kernel of a transformer: its conditions, its compilation, and its autograd function."""
 
 import mmap
 from contextlib import ExitStack, suppress
@@ -25,7 +25,7 @@ _NOTHING = np.zeros((0, 0, 0), np.float32)
 
 
 def obstacle(model: Transformer, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why the kernel cannot do this model's work there, or None if it can."""
+    """Return why the kernel does not support this model, device and precision, or None."""
     shape = shape_of(model)
     if device.type != "cpu":
         return f"the device is {device.type}"
@@ -162,7 +162,7 @@ class Kernel:
         return loss, torch.from_numpy(slopes), torch.from_numpy(d_tokens), every
 
     def _check(self, prefixes: Tensor, transitions: int) -> None:
-        """Compiled code would read what lies beside its memory."""
+        """Raise ValueError for lengths beyond the plan: compiled code does not check bounds."""
         if transitions > self._shape.horizon:
             raise ValueError(f"more than {self._shape.horizon} transitions")
         if not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= transitions:
@@ -171,7 +171,7 @@ class Kernel:
     def _asked(
         self, query_tokens: Tensor, prefixes: Tensor
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The queries that need a row of their own, and their prefixes."""
+        """Return the queries that occupy rows of the sequence, and their prefixes."""
         if self._shape.stateless:
             query_tokens, prefixes = query_tokens[:, :1], torch.zeros_like(prefixes[:, :1])
         return _array(query_tokens), _array(prefixes)
@@ -187,7 +187,7 @@ class Kernel:
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        """Of a kernel and the arguments of `Kernel.loss`."""
+        """Compute the loss of a kernel, and keep its gradients for `backward`."""
         kernel, *others = inputs
         with_tokens = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
         loss, *ctx.slopes = kernel.train(*others, with_tokens=with_tokens)
@@ -195,20 +195,20 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
-        """They are there; the loss's own is 1 unless something scales it."""
+        """Return the gradients of `forward`, scaled by that of the loss."""
         scaled = [each if each is None else each.mul_(slopes[0]) for each in ctx.slopes]
         return (None, *scaled, None, None, None, None)
 
 
 def is_compiled() -> bool:
-    """Whether this machine has compiled the kernel before."""
+    """Return whether the compiled kernel is in this machine's cache."""
     return any(Path(config.CACHE_DIR).rglob(f"step.{train_batch.__name__}-*.nbc"))
 
 
 def compile_kernel() -> None:
-    """Compiles it, or loads what this machine has compiled before; says so if it takes long.
+    """Compile the kernel or load it from the cache; print a line before a compilation.
 
-    Of several trainings that begin together, one compiles and the others wait for it.
+    Of several trainings that start together, one compiles and the others wait.
     """
     with ExitStack() as stack:
         # Without a lock each compiles for itself.
@@ -222,7 +222,7 @@ def compile_kernel() -> None:
 
 
 def _call_once() -> None:
-    """Calls what is to be compiled, with the smallest model."""
+    """Call every compiled function once, with the smallest model."""
     shape = Shape(1, 1, 16, 8, 2, 4, 1, stateless=False)
     layout = plan(shape, 1, 1)
     where = np.arange(19, dtype=np.int64) * 1024  # more than any of its tensors has

@@ -19,14 +19,14 @@ _ZERO, _ONE, _PER_LOG_2 = np.float32(0), np.float32(1), np.float32(1 / math.log(
 
 
 @njit(**INNER)
-def _first_answer(plan, layer):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _first_answer(plan, layer):  # type: ignore[no-untyped-def]
     """The first row that this block has to bring to its end."""
     sizes = plan.sizes
     return sizes.transitions if layer + 1 == sizes.layers and not sizes.stateless else 0
 
 
 @njit(**INNER)
-def _head(plan, layer, h):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _head(plan, layer, h):  # type: ignore[no-untyped-def]
     """Where head h of a layer reads and writes."""
     sizes, work = plan.sizes, plan.work
     qkv, across, highs, shares, own, mixed = work.saved[layer, 2:8]
@@ -39,13 +39,13 @@ def _head(plan, layer, h):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def _clear(m, first, size):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _clear(m, first, size):  # type: ignore[no-untyped-def]
     for i in range(first, first + size, 16):
         store(m, i, splat(_ZERO))
 
 
 @njit(**INNER)
-def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
+def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]
     """Tokens -> logits, for rows from `_first_answer` of the last layer on.
 
     Args:
@@ -100,7 +100,7 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
 
 
 @njit(**INNER)
-def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]  # pragma: no cover
+def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]
     """Sum of share x weight x negative log-likelihood of labels; logits become their gradients.
 
     Labels and weights are in the order of answers: where transitions answer, the query comes first.
@@ -129,7 +129,7 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]  #
 
 
 @njit(**INNER)
-def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
+def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]
     """Adds the gradients of one sequence to the plan's; see `forward`.
 
     Args:
@@ -183,7 +183,7 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
 
 
 @njit(**INNER)
-def _embed_back(m, q, plan, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _embed_back(m, q, plan, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]
     sizes, weights, gradients, work = plan.sizes, plan.weights, plan.gradients, plan.work
     e, t, length, d_y = sizes.e, sizes.transitions, sizes.length, work.d_y
     dropout(m, 0, length, e, 0, keys, threshold, work.d_x, -1, keep, d_y)

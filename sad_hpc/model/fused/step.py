@@ -10,7 +10,7 @@ from sad_hpc.model.fused.weights import fold_weights, unfold_gradients
 
 
 @njit(error_model="numpy", cache=True, nogil=True)
-def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
+def train_batch(  # type: ignore[no-untyped-def]
     p,
     o,
     where,
@@ -69,7 +69,7 @@ def train_batch(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(error_model="numpy", cache=True, nogil=True)
-def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]  # pragma: no cover
+def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]
     """Writes logits (B, R, A), without dropout; see `train_batch`."""
     sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
@@ -90,7 +90,7 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
 
 
 @njit(**INNER)
-def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]
     """Copies a sequence's tokens and limits into the memory."""
     sizes, work = plan.sizes, plan.work
     for i in range(sizes.length):
@@ -104,7 +104,7 @@ def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def
 
 
 @njit(**INNER)
-def _write(q, plan, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _write(q, plan, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]
     """Copies the gradients of a sequence's tokens out of the memory."""
     sizes, work = plan.sizes, plan.work
     for i in range(sizes.length):

@@ -18,7 +18,7 @@ LAYER_TENSORS = 12
 
 
 @njit(**INNER)
-def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]
     """Row n (E,) of a weight behind a norm -> a row, a column, and its bias."""
     mass = p[bias]
     for e in range(width):
@@ -31,7 +31,7 @@ def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to
 
 
 @njit(**INNER)
-def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]
     """Adds the gradients that `_fold`'s row n has."""
     slope = q[g_bias + n] * factor
     o[bias] += slope
@@ -43,7 +43,7 @@ def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  
 
 
 @njit(**INNER)
-def _factors(part, width):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _factors(part, width):  # type: ignore[no-untyped-def]
     """What queries (part 0), keys (1) and values (2) of a head are multiplied by, and on the way
     back: scores are divided by sqrt(width) log 2, and their gradients lack the log 2."""
     root = _ONE / np.float32(math.sqrt(width))
@@ -55,13 +55,13 @@ def _factors(part, width):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(**INNER)
-def _places(head, j, width, padded):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _places(head, j, width, padded):  # type: ignore[no-untyped-def]
     """Row j of a head, of all queries', then keys', then values': here, and in the model."""
     return head * padded + j, head * width + j
 
 
 @njit(**INNER)
-def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
+def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]
     """Fills the plan's weights from the flat parameter.
 
     Args:
@@ -124,7 +124,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]  # pr
 
 
 @njit(**INNER)
-def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]  # pragma: no cover
+def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]
     """Adds the gradients of the flat parameter to o; see `fold_weights`."""
     sizes, gradients = plan.sizes, plan.gradients
     e, d, heads = sizes.e, sizes.d, sizes.heads
