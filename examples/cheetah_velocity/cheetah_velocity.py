@@ -44,6 +44,7 @@ class CheetahVelocity(SimulatedFamily):
     config_class = CheetahConfig
     config: CheetahConfig
     name = "cheetah_velocity"
+    title = "HalfCheetah-Vel"
     components = 6
     state_center = (0.0,) * 17
     state_scale = (2.0,) * 8 + (1.0,) + (0.25,) * 8

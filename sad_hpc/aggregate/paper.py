@@ -1,8 +1,8 @@
 """What the paper prints: names of task families, its comparison tables, and what these imply."""
 
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
-from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import BASELINES
+from sad_hpc.tasks.base import TaskFamily
 
 FAMILY_NAMES = {
     "gaussian_bandit": "Gaussian Bandits",
@@ -64,15 +64,15 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
     return {**{name: others[name] for name in BASELINES if name != "AD"}, "SAD": sad}
 
 
-def environment_title(task: TaskConfig, family: str) -> str:
-    """Return an environment's name for readers: the paper's, or the id of a Gymnasium environment.
+def environment_title(family: TaskFamily) -> str:
+    """Return an environment's name for readers.
 
-    Args:
-        task: the `task` section of a config.
-        family: the name of its task family.
+    It is the paper's, the family's own title, or the id of a Gymnasium environment.
     """
-    env = getattr(task, "env", None)
-    return family_name(family) if env is None else str(env).rpartition(":")[2]
+    env = getattr(family.config, "env", None)
+    if family.name in FAMILY_NAMES or env is None:
+        return family.title or family_name(family.name)
+    return str(env).rpartition(":")[2]
 
 
 def family_name(family: str) -> str:

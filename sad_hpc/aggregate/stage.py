@@ -144,26 +144,20 @@ def _write_config(run: Run, folder: Path) -> None:
 def _experiment_results(
     run: Run, seeds: list[SeedResult], missing: list[Element]
 ) -> ExperimentResults:
-    experiment, family = run.experiment, seeds[0].result.task_family
+    experiment, family = run.experiment, make_family(run.experiment.task)
     return ExperimentResults(
         experiment=experiment.name,
-        title=environment_title(experiment.task, family),
-        trained_title=_trained_title(run),
-        task_family=family,
+        title=environment_title(family),
+        trained_title=environment_title(make_family(experiment.source.task)),
+        task_family=seeds[0].result.task_family,
         horizon=experiment.task.horizon,
-        has_episodes="episodes" in make_family(experiment.task).context_groups,
+        has_episodes="episodes" in family.context_groups,
         sweep=grid_keys(experiment.rows),
         config=experiment.model_dump(mode="json"),
         missing=missing,
         rows=_row_facts(run, label_table(run)),
         seeds=seeds,
     )
-
-
-def _trained_title(run: Run) -> str:
-    """Return the environment of the training, which may be another experiment's."""
-    source = run.experiment.source
-    return environment_title(source.task, make_family(source.task).name)
 
 
 def _row_facts(run: Run, labels: pd.DataFrame) -> dict[str, RowFacts]:

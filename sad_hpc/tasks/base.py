@@ -43,6 +43,8 @@ class TaskFamily(ABC):
     """What tells this process's environment from that of another; None: the settings decide it."""
     name: str
     """The word in the `task_family` column of result tables, such as darkroom_large."""
+    title: str = ""
+    """The name for readers, in pages and figures; empty: made from `name`."""
     n_actions: int
     """How many actions there are; of continuous ones, bins of each component."""
     components: int | None = None

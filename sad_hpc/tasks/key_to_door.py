@@ -51,6 +51,7 @@ class KeyToDoor(TabularFamily):
     config_class: ClassVar[type[TaskConfig]] = KeyToDoorConfig
     config: KeyToDoorConfig
     name = "key_to_door"
+    title = "Dark Key-to-Door"
     n_actions = len(MOVES)
     reward_dtype = np.uint8
     sparse_reward = True

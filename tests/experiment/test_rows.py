@@ -208,7 +208,7 @@ def test_other_tasks_weights_are_shown_what_the_rows_say(tmp_path: Path):
         f"base: {TINY}\npretrained: {TINY}\nname: others\ndata: {{seed: 7}}\n"
     )
     memory = row("SAD, memory", "{evaluate.memory: history}")
-    overrides = [f"pretrained.{memory}", "evaluate.online_episodes=5"]
+    overrides = [memory, f"pretrained.{memory}", "evaluate.online_episodes=5"]
     own, _ = load_experiment(tmp_path / "others.yaml", overrides).of_row("SAD, memory")
     assert (own.evaluate.memory, own.evaluate.online_episodes) == ("history", 5)
     assert own.source.evaluate.online_episodes != 5
