@@ -160,7 +160,7 @@ def elements() -> None:
                      "permuted_darkroom"):  # fmt: skip
             config: list[str | Path] = [CONFIGS / f"{path}.yaml", *SMALL, "--runs", runs]
             command([BIN / "sad-hpc", "collect", *config])
-            command([BIN / "sad-hpc", "pretrain", *config, "--method", "SAD", "--seed", "0"])
+            command([BIN / "sad-hpc", "pretrain", *config, "--row", "SAD", "--seed", "0"])
             element(config)
         # It plays with the Gaussian bandits' model.
         config = [CONFIGS / "paper/bernoulli_bandit.yaml", "data.tasks=1200"]
@@ -171,7 +171,7 @@ def elements() -> None:
 
 def element(config: list[str | Path]) -> None:
     """All of a command: offline and online, references, files and start-up."""
-    arguments = [BIN / "sad-hpc", "evaluate", *config, "--method", "SAD", "--seed", "0"]
+    arguments = [BIN / "sad-hpc", "evaluate", *config, "--row", "SAD", "--seed", "0"]
     seconds, peak = timed(lambda: command(arguments, OMP_NUM_THREADS="1"))
     report(
         f"evaluate {Path(config[0]).stem}: an element (measured once)",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from sad_hpc.commands import COMMANDS, report_error
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import abort_other_ranks
 from sad_hpc.parallel.standard_streams import keep_streams_open
@@ -37,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_others_from_writing()
     try:
         return COMMANDS[options.command](options)
-    except SadError as error:
+    except UserError as error:
         report_error(error, options.debug)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        report_error(SadError(f"{where}{error.strerror or error}"), options.debug)
+        report_error(UserError(f"{where}{error.strerror or error}"), options.debug)
     except Preempted as stop:
         # All ranks have agreed on it: there is none to end.
         print(f"sad-hpc: {stop}; all that was finished is saved: start it again", file=sys.stderr)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if end.code not in (None, 0):
             abort_other_ranks()
             raise
-        failure = SadError("sys.exit() was called before the command was complete")
+        failure = UserError("sys.exit() was called before the command was complete")
         failure.__cause__ = end
         report_error(failure, options.debug)
     except Exception as error:

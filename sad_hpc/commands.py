@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sad_hpc.errors import ERROR_PREFIX, ConfigError, SadError, printable
+from sad_hpc.errors import ERROR_PREFIX, ConfigError, UserError, printable
 from sad_hpc.parallel import preemption
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
     chosen = [
         (row, seed)
         for row, seed in elements
-        if options.method in (None, row) and options.seed in (None, seed)
+        if options.row in (None, row) and options.seed in (None, seed)
     ]
     if not chosen:
         raise ConfigError(
-            f"--method {options.method} --seed {options.seed}: not in {options.config}; valid: "
+            f"--row {options.row} --seed {options.seed}: not in {options.config}; valid: "
             f"rows {'; '.join(run.experiment.by_row)}; "
             f"seeds {', '.join(map(str, run.experiment.seeds))}"
         )
@@ -96,7 +96,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.evaluate.element import evaluate
+    from sad_hpc.evaluate.stage import evaluate
 
     failed = False
     with preemption.watched():
@@ -104,7 +104,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             own, method = run.of_row(row)
             try:
                 evaluate(own, method, seed)
-            except SadError as error:  # the others do not need it
+            except UserError as error:  # the others do not need it
                 report_error(error, options.debug)
                 failed = True
     return 1 if failed else 0
@@ -209,18 +209,18 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     run = _existing_run(options)
-    if options.method is not None and options.method not in run.experiment.by_row:
-        raise SadError(
-            f"{options.path} has no row {options.method!r}; it has "
+    if options.row is not None and options.row not in run.experiment.by_row:
+        raise UserError(
+            f"{options.path} has no row {options.row!r}; it has "
             f"{', '.join(run.experiment.by_row)}"
         )
     if options.minari is not None:
         return _export_episodes(options, run)
-    if options.method is None or options.seed is None or options.split is not None:
-        raise SadError("--weights needs --method and --seed, and has no --split")
+    if options.row is None or options.seed is None or options.split is not None:
+        raise UserError("--weights needs --row and --seed, and has no --split")
     from sad_hpc.policy_export import export_policy
 
-    export_policy(run, options.method, options.seed, options.weights)
+    export_policy(run, options.row, options.seed, options.weights)
     print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")
     return 0
 
@@ -230,8 +230,8 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
     from sad_hpc.dataset.reader import load_complete
 
     if options.seed is not None:
-        raise SadError("--minari has no --seed: all training seeds share a dataset")
-    own = run if options.method is None else run.of_row(options.method)[0]
+        raise UserError("--minari has no --seed: all training seeds share a dataset")
+    own = run if options.row is None else run.of_row(options.row)[0]
     source = own.data().path / (options.split or "train")
     wanted = own.experiment.data_signature(), own.experiment.data_config()
     manifest, name = load_complete(source, *wanted), own.experiment.name
@@ -268,17 +268,17 @@ def _doctor(options: argparse.Namespace) -> int:
     settings = [word for word in options.overrides if "=" in word]
     strange = [*configs[1:], *(word for word in settings if not word.startswith(CLUSTER_PREFIX))]
     if strange:
-        raise SadError(f"{strange[0]!r}: doctor takes one CONFIG, and cluster.KEY=VALUE")
+        raise UserError(f"{strange[0]!r}: doctor takes one CONFIG, and cluster.KEY=VALUE")
     cluster = load_cluster(options.cluster, [s.removeprefix(CLUSTER_PREFIX) for s in settings])
     if options.submit or options.in_job:
-        from sad_hpc.launch.site import check_site, submit_check
+        from sad_hpc.launch.check_cluster import check_cluster, submit_check
 
         if options.in_job:
-            return check_site(cluster, options.runs)
+            return check_cluster(cluster, options.runs)
         return submit_check(cluster, ["--cluster", options.cluster, *settings], options.runs)
-    from sad_hpc.launch.doctor import doctor
+    from sad_hpc.launch.check_machine import check_machine
 
-    return doctor(cluster, options.runs, Path(configs[0]) if configs else None)
+    return check_machine(cluster, options.runs, Path(configs[0]) if configs else None)
 
 
 def report_error(error: BaseException, debug: bool) -> None:

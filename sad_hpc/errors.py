@@ -10,33 +10,33 @@ LONGEST = 500
 """Characters of another package's message that are shown."""
 
 
-class SadError(Exception):
+class UserError(Exception):
     """A fault that the user can mend; the command line prints it in one line, without traceback."""
 
 
-class ConfigError(SadError):
+class ConfigError(UserError):
     """A configuration that cannot be run."""
 
 
-class DatasetError(SadError):
+class DatasetError(UserError):
     """A dataset that is missing, incomplete, damaged or of another kind."""
 
 
-class EnvironmentFailure(SadError):
+class EnvironmentFailure(UserError):
     """A user's environment has failed in a step; another try may succeed."""
 
 
-class RenderError(SadError):
+class RenderError(UserError):
     """OpenGL has failed on the way; another process may succeed."""
 
 
-class DivergedError(SadError):
+class DivergedError(UserError):
     """A training whose losses, gradients or weights are no longer finite."""
 
     REMEDY = "lower pretrain.learning_rate, or set pretrain.gradient_clipping, and train again"
 
 
-class CheckpointError(SadError):
+class CheckpointError(UserError):
     """A checkpoint that is damaged or belongs to another model or run."""
 
 

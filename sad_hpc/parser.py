@@ -17,14 +17,14 @@ GROUPS = {
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
-    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --method SAD --seed 0",
-    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --method SAD --seed 0",
+    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --row SAD --seed 0",
+    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --row SAD --seed 0",
     "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
     "ranks": "sad-hpc ranks collect configs/darkroom.yaml",
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
     "status": "sad-hpc status runs/darkroom",
     "report": "sad-hpc report --results results",
-    "export": "sad-hpc export runs/darkroom --method SAD+ --seed 0 --weights my-policy",
+    "export": "sad-hpc export runs/darkroom --row SAD+ --seed 0 --weights my-policy",
     "import": "sad-hpc import configs/darkroom.yaml --minari my-datasets/darkroom-train-v0",
     "inspect": "sad-hpc inspect runs/darkroom --json",
     "verify": "sad-hpc verify runs/darkroom",
@@ -95,7 +95,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command = add("export", "Write a trained model, or episodes, for others to use.")
     _add_run(command)
-    command.add_argument("--method", help="a row of the run's tables")
+    command.add_argument("--row", help="a row of the run's tables")
     command.add_argument("--seed", type=int, help="with --weights: the row's training seed")
     command.add_argument(
         "--split", choices=("train", "test"), help="with --minari: train by default"
@@ -195,7 +195,7 @@ def _add_replace(command: _Parser) -> None:
 
 
 def _add_element(command: _Parser) -> None:
-    command.add_argument("--method", help="such as SAD, or a row's name; all by default")
+    command.add_argument("--row", help="such as SAD, or a row's name; all by default")
     command.add_argument("--seed", type=int, help="training seed; all of the config by default")
     command.add_argument(
         "--element", type=int, metavar="K", help="K-th (row, seed), as in a Slurm array"

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import answers, greedy, make_ready, sampled
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context
@@ -47,7 +47,7 @@ class Policy:
             state: (d,) the state in which to act.
 
         Raises:
-            SadError: a part of the context is missing, of another shape or not finite.
+            UserError: a part of the context is missing, of another shape or not finite.
         """
         shown = self._context({} if context is None else context)
         asked = self._part("state", [state], (1, self._width))
@@ -85,9 +85,9 @@ class Policy:
         inputs = self.model.inputs
         names = (*PARTS, "ends") if inputs.has_ends else PARTS
         if not isinstance(given, Mapping):
-            raise SadError(f"a context is a dictionary of {', '.join(names)}, not {given!r:.40}")
+            raise UserError(f"a context is a dictionary of {', '.join(names)}, not {given!r:.40}")
         if given and not set(PARTS) <= set(given) <= set(names):
-            raise SadError(f"a context has {', '.join(names)}, not {', '.join(map(str, given))}")
+            raise UserError(f"a context has {', '.join(names)}, not {', '.join(map(str, given))}")
         length = _numbers("rewards", given["rewards"]).size if given else 0
         action = () if inputs.components is None else (inputs.components,)
         shapes = {"states": (self._width,), "next_states": (self._width,), "actions": action}
@@ -102,13 +102,13 @@ class Policy:
         array = _numbers(name, value)
         if array.shape != shape:
             beside = "" if name == "state" else f" beside {shape[0]} rewards"
-            raise SadError(f"{name} has the shape {array.shape}, but should have {shape}{beside}")
+            raise UserError(f"{name} has the shape {array.shape}, but should have {shape}{beside}")
         if not np.isfinite(array).all():
-            raise SadError(f"{name} has a number that is not finite")
+            raise UserError(f"{name} has a number that is not finite")
         if name == "actions" and self.model.inputs.components is None:
             known = (array >= 0) & (array < self.model.inputs.n_actions) & (array % 1 == 0)
             if not known.all():
-                raise SadError(f"actions are numbers below {self.model.inputs.n_actions}")
+                raise UserError(f"actions are numbers below {self.model.inputs.n_actions}")
         return array
 
 
@@ -116,7 +116,7 @@ def _numbers(name: str, value: Any) -> NDArray[np.float32]:
     """A part of a context as an array.
 
     Raises:
-        SadError: it holds something else than numbers, or lists of different lengths.
+        UserError: it holds something else than numbers, or lists of different lengths.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of what is not finite in float32
@@ -125,14 +125,14 @@ def _numbers(name: str, value: Any) -> NDArray[np.float32]:
                 raise TypeError
             return array.astype(np.float32)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        raise SadError(f"{name} is no array of numbers: {value!r:.40}") from None
+        raise UserError(f"{name} is no array of numbers: {value!r:.40}") from None
 
 
 def load_policy(folder: str | Path) -> Policy:
     """The policy of a folder that `sad-hpc export --weights` has written.
 
     Raises:
-        SadError: the folder holds no such thing, or is damaged.
+        UserError: the folder holds no such thing, or is damaged.
     """
     folder = Path(folder)
     card, content = read_card(folder / CARD)
@@ -146,7 +146,7 @@ def load_policy(folder: str | Path) -> Policy:
             _check_weights(weights, Transformer(card.model, inputs))
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         reason = " ".join(f"{error.args[-1] if error.args else error!r}".split())
-        raise SadError(f"{folder} cannot be loaded ({reason}): export it again") from error
+        raise UserError(f"{folder} cannot be loaded ({reason}): export it again") from error
     model = Transformer(card.model, inputs)
     model.load_state_dict(weights, strict=False)  # what is no parameter is not stored
     make_ready(model)

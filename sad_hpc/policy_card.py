@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.storage.files import parse_json
@@ -69,7 +69,7 @@ def read_card(path: Path) -> tuple[PolicyCard, dict[str, Any]]:
     """Return the card in a file, checked, and its whole content.
 
     Raises:
-        SadError: the file is missing or is no card of sad_hpc.
+        UserError: the file is missing or is no card of sad_hpc.
     """
     try:
         content = parse_json(path)
@@ -81,7 +81,7 @@ def read_card(path: Path) -> tuple[PolicyCard, dict[str, Any]]:
         except ValidationError as error:
             first = error.errors()[0]
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-    raise SadError(
+    raise UserError(
         f"{path.parent} holds no policy ({path.name}: {reason}); `sad-hpc export RUN --weights "
         "FOLDER` makes one"
     )

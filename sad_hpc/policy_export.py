@@ -12,7 +12,7 @@ from typing import Any
 from safetensors.torch import save
 
 from sad_hpc.aggregate.markdown import markdown
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.policies import PARTS
@@ -31,15 +31,15 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
     """Writes the trained model of a (row, seed) into a new or empty folder.
 
     Raises:
-        SadError: there is something in the folder, it cannot be written, or the model sees images.
+        UserError: there is something in the folder, it cannot be written, or the model sees images.
         CheckpointError: the model is not trained.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SadError(f"{folder} is there already: choose another folder, or remove it")
+        raise UserError(f"{folder} is there already: choose another folder, or remove it")
     own, method = run.of_row(row)
     model, trained = load_model(own, method, seed), own.experiment.source
     if model.images is not None:
-        raise SadError(f"models of {trained.task.family} see images: there is no export of these")
+        raise UserError(f"models of {trained.task.family} see images: there is no export of these")
     metrics = _last_metrics(own.checkpoint(method, seed))
     weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
     try:
@@ -75,7 +75,7 @@ def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
     """The last line of a training's metrics; empty if there is none.
 
     Raises:
-        SadError: the file was changed after the training.
+        UserError: the file was changed after the training.
     """
     checkpoint.check_records()
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.results_file import RESULTS, read_results
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import ModeResult, Result
 
 
@@ -22,12 +22,12 @@ def load(path: str | Path) -> pd.DataFrame:
         path: a folder such as results/darkroom, or its results.h5.
 
     Raises:
-        SadError: there is no results.h5, or it is damaged.
+        UserError: there is no results.h5, or it is damaged.
     """
     path = Path(path)
     file = path / RESULTS if path.is_dir() else path
     if not file.exists():
-        raise SadError(f"{path} holds no {RESULTS}; give a folder such as results/darkroom")
+        raise UserError(f"{path} holds no {RESULTS}; give a folder such as results/darkroom")
     parts = [
         _table(result, mode, part)
         for result in read_results(file).results

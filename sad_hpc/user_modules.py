@@ -4,7 +4,7 @@ import importlib
 import traceback
 from types import ModuleType
 
-from sad_hpc.errors import ConfigError, SadError, message_of, printable
+from sad_hpc.errors import ConfigError, UserError, message_of, printable
 from sad_hpc.user_code import FAILURES, UserCode
 
 
@@ -23,7 +23,7 @@ def import_user_module(name: str) -> ModuleType:
     with UserCode(lambda: f"the import of {printable(name)}"):
         try:
             return importlib.import_module(name)
-        except SadError:  # which says what to do
+        except UserError:  # which says what to do
             raise
         except FAILURES as error:
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):

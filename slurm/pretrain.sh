@@ -2,11 +2,11 @@
 # Trains one (method, seed); --ntasks says with how many data-parallel DeepSpeed ranks.
 # From the repository's root, after collect:
 #
-#   sbatch slurm/pretrain.sh configs/darkroom.yaml --method SAD --seed 0
+#   sbatch slurm/pretrain.sh configs/darkroom.yaml --row SAD --seed 0
 #   sbatch --ntasks=4 --gpus-per-task=1 --cpus-per-task=4 slurm/pretrain.sh configs/darkroom.yaml \
-#       --method SAD --seed 0
+#       --row SAD --seed 0
 #
-# usage: pretrain.sh CONFIG [key=value ...] --method METHOD --seed SEED
+# usage: pretrain.sh CONFIG [key=value ...] --row ROW --seed SEED
 # It goes on from the last checkpoint: submit it again after a time limit.
 #
 #SBATCH --job-name=pretrain

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 
 
 def require_gl() -> None:
@@ -13,7 +13,7 @@ def require_gl() -> None:
         from sad_hpc.tasks.miniworld.renderer import shared_renderer
 
         shared_renderer(25)
-    except SadError as error:
+    except UserError as error:
         if os.environ.get("SAD_HPC_REQUIRE_GL"):
             raise
         pytest.skip(str(error), allow_module_level=True)

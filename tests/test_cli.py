@@ -9,7 +9,7 @@ import pytest
 
 from sad_hpc.cli import main
 from sad_hpc.commands import COMMANDS
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate import element
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.srun import srun_options
@@ -61,10 +61,10 @@ def test_a_script_of_slurm_starts_ranks_as_the_launcher_does(tmp_path: Path, mon
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     started = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3", "SLURM_GPUS_PER_TASK": "1"}
-    command = [BIN / "sad-hpc", "ranks", "pretrain", "x.yaml", "--method", "SAD", "a=1"]
+    command = [BIN / "sad-hpc", "ranks", "pretrain", "x.yaml", "--row", "SAD", "a=1"]
     told = subprocess.check_output(command, env=os.environ | started, text=True)
     assert told.startswith(" ".join(srun_options("pretrain", 3, 1, "pmi2")))
-    assert told.endswith("sad-hpc pretrain x.yaml --method SAD a=1\n3\n")
+    assert told.endswith("sad-hpc pretrain x.yaml --row SAD a=1\n3\n")
 
 
 def test_ranks_outside_a_job_say_so(capsys):
@@ -94,7 +94,7 @@ def test_debug_shows_the_traceback(capsys):
     "arguments, words",
     [
         (["--seed", "7"], "seeds 0, 1"),
-        (["--method", "AD"], "rows SAD; DPT"),
+        (["--row", "AD"], "rows SAD; DPT"),
         (["--element", "4"], "0 to 3"),
         (["--element", "3", "--of", "3"], "0 <= K < 3"),
         (["--of", "3"], "0 <= K < 3"),
@@ -121,7 +121,7 @@ def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, caps
 
     def evaluate(_, method: str, seed: int) -> None:
         if (method, seed) == ("SAD", 0):
-            raise SadError("no model of SAD, seed 0")
+            raise UserError("no model of SAD, seed 0")
         evaluated.append((method, seed))
 
     monkeypatch.setattr(element, "evaluate", evaluate)
@@ -196,7 +196,7 @@ def test_a_stage_that_is_complete_says_so(tiny_run: Run, tmp_path: Path, capfd):
     for (stage, folder), config in zip(stages.items(), configs, strict=True):
         folder.prepare(config)
         folder.complete()
-        options = ["--runs", str(tmp_path), "--method", "SAD", "--seed", "0"]
+        options = ["--runs", str(tmp_path), "--row", "SAD", "--seed", "0"]
         assert main([stage, str(TINY), *options]) == 0
         assert f"{folder.title}: complete, nothing to do" in capfd.readouterr().err
 

@@ -15,7 +15,7 @@ from sad_hpc.cli import main
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
-from sad_hpc.errors import ConfigError, RenderError, SadError
+from sad_hpc.errors import ConfigError, RenderError, UserError
 from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.policy import Trained, sampled
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
@@ -98,7 +98,7 @@ def dies(block: Block, image_size: int) -> None:
 
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.collect.image_process._add_images", dies)
-    with pytest.raises(SadError, match="has failed 3 times"):
+    with pytest.raises(UserError, match="has failed 3 times"):
         RenderProcess(25).add_images(Block({}, {}))
 
 
@@ -118,7 +118,7 @@ def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pyt
     process.close()
     monkeypatch.setattr("sad_hpc.collect.image_process.ATTEMPTS", 2)
     (tmp_path / "attempts").unlink()
-    with pytest.raises(SadError, match=r"failed 2 times .*OpenGL reports error 0x507"):
+    with pytest.raises(UserError, match=r"failed 2 times .*OpenGL reports error 0x507"):
         RenderProcess(25).add_images(Block({}, {}))
 
 
@@ -127,7 +127,7 @@ def test_what_opengl_reports_is_an_error(monkeypatch: pytest.MonkeyPatch):
     from pyglet import gl
 
     monkeypatch.setattr(gl, "glGetError", lambda: 0x0507)
-    with pytest.raises(SadError, match="OpenGL reports error 0x507"):
+    with pytest.raises(UserError, match="OpenGL reports error 0x507"):
         shared_renderer(25).render(np.array([[3.0, 3.0, 0.0]]))
 
 

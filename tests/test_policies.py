@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 import sad_hpc
 from sad_hpc.cli import main
 from sad_hpc.distill import make_block
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import answers, load_model
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.model.context import Context, Inputs
@@ -73,7 +73,7 @@ def with_weights(experiment: dict[str, Any], folder: Path) -> Run:
 
 def export(run: Run, folder: Path, row: str = "SAD") -> int:
     """Exit code of `sad-hpc export`."""
-    arguments = ["--method", row, "--seed", "0", "--weights", str(folder)]
+    arguments = ["--row", row, "--seed", "0", "--weights", str(folder)]
     return main(["export", str(run.path), *arguments])
 
 
@@ -118,10 +118,10 @@ def test_the_folder_says_what_it_is(shared: Path) -> None:
 def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
     content = (shared / file).read_bytes()
     (shared / file).write_bytes(content[:-8] + b"12345678")
-    with pytest.raises(SadError, match=r"damaged|no policy|cannot be loaded"):
+    with pytest.raises(UserError, match=r"damaged|no policy|cannot be loaded"):
         sad_hpc.load_policy(shared)
     (shared / file).unlink()
-    with pytest.raises(SadError, match=r"no policy|cannot be loaded"):
+    with pytest.raises(UserError, match=r"no policy|cannot be loaded"):
         sad_hpc.load_policy(shared)
 
 
@@ -138,7 +138,7 @@ def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_context_is_named(shared: Path, context: dict[str, Any], reason: str) -> None:
-    with pytest.raises(SadError, match=reason):
+    with pytest.raises(UserError, match=reason):
         sad_hpc.load_policy(shared).act(context, [0, 0])
 
 
@@ -151,7 +151,7 @@ def test_a_trial_hides_no_trained_model(tmp_path: Path, capsys: Any) -> None:
     config.write_text(json.dumps(run.experiment.model_dump(mode="json", exclude={"pretrained"})))
     trial = load_experiment(config, ["pretrain.epochs=2", "rows=[SAD, DPT]"])
     Run(trial, run.runs).prepare(["trial"])
-    options = ["--method", "SAD", "--seed", "0", "--weights"]
+    options = ["--row", "SAD", "--seed", "0", "--weights"]
     assert main(["export", str(run.path), *options, str(tmp_path / "lost")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "SAD seed 0 is not trained with these settings" in error
@@ -214,7 +214,7 @@ def merged(card: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def test_a_wrong_card_is_refused_before_memory_is_taken(shared: Path, words: str) -> None:
     card = json.loads((shared / "config.json").read_text())
     (shared / "config.json").write_text(json.dumps(merged(card, WRONG_CARDS[words])))
-    with pytest.raises(SadError, match=words) as raised:
+    with pytest.raises(UserError, match=words) as raised:
         sad_hpc.load_policy(shared)
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
 
@@ -239,7 +239,7 @@ def test_wrong_weights_are_refused(shared: Path, change: Any, words: str) -> Non
     weights = load_file(shared / "model.safetensors")
     weights["head.bias"] = change(weights["head.bias"])
     with_checksum(shared, save(weights))
-    with pytest.raises(SadError, match=words):
+    with pytest.raises(UserError, match=words):
         sad_hpc.load_policy(shared)
 
 
@@ -248,7 +248,7 @@ def test_wrong_weights_are_refused(shared: Path, change: Any, words: str) -> Non
 )
 def test_a_card_that_is_no_card_is_refused(shared: Path, content: bytes) -> None:
     (shared / "config.json").write_bytes(content)
-    with pytest.raises(SadError, match="holds no policy") as raised:
+    with pytest.raises(UserError, match="holds no policy") as raised:
         sad_hpc.load_policy(shared)
     assert "\n" not in str(raised.value)
 
@@ -257,7 +257,7 @@ def test_a_card_that_is_no_card_is_refused(shared: Path, content: bytes) -> None
 def test_a_pipe_is_not_waited_for(shared: Path, name: str) -> None:
     (shared / name).unlink()
     os.mkfifo(shared / name)
-    with pytest.raises(SadError, match="not a regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         sad_hpc.load_policy(shared)
 
 
@@ -289,7 +289,7 @@ def test_any_context_is_answered_or_refused_in_a_line(
 ) -> None:
     try:
         assert loaded.act(context, state) in range(5)
-    except SadError as error:
+    except UserError as error:
         assert "\n" not in str(error)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.errors import EnvironmentFailure, SadError, described
+from sad_hpc.errors import EnvironmentFailure, UserError, described
 from sad_hpc.launch import doctor
 from sad_hpc.user_code import SILENCE_PREFIX, UserCode, Watch
 from tests.parallel.test_ranks import BIN
@@ -184,7 +184,7 @@ def test_a_block_restores_what_it_changed_and_fails_where_it_would_end_the_proce
 
 
 def test_other_errors_and_ctrl_c_pass_as_they_are():
-    for error in (SadError("wrong"), ZeroDivisionError(), KeyboardInterrupt()):
+    for error in (UserError("wrong"), ZeroDivisionError(), KeyboardInterrupt()):
         with pytest.raises(type(error)) as caught, UserCode(lambda: "the zoo"):
             raise error
         assert caught.value is error

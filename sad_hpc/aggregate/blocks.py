@@ -20,7 +20,7 @@ from sad_hpc.aggregate.overview import ONLINE_HEADER, online_line
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.summary import VIEWS, number, pick, view_title
 from sad_hpc.aggregate.tables import NOT_COMPUTED
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.storage.files import atomic_path
 
@@ -33,12 +33,12 @@ def fill(document: Path, results: Path) -> None:
     """Write all blocks of a document.
 
     Raises:
-        SadError: see `filled`, or the document cannot be read or written.
+        UserError: see `filled`, or the document cannot be read or written.
     """
     try:
         text = document.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SadError(f"{document} cannot be read: {error}") from error
+        raise UserError(f"{document} cannot be read: {error}") from error
     with atomic_path(document) as temporary:
         temporary.write_text(filled(text, results, str(document)), encoding="utf-8")
 
@@ -52,13 +52,13 @@ def filled(text: str, results: Path, where: str = "the text") -> str:
         where: the document's name, for errors.
 
     Raises:
-        SadError: a block is not of the form above, or its results are not there.
+        UserError: a block is not of the form above, or its results are not there.
     """
 
     def replaced(found: re.Match[str]) -> str:
         kind, *words = shlex.split(found["what"])
         if kind not in KINDS:
-            raise SadError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
+            raise UserError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
         content = KINDS[kind](results, words)
         inside = f"\n{content}" if "\n" in content else content
         return f"{found[1]}{inside}{found[4]}"
@@ -93,7 +93,7 @@ def _value(results: Path, words: list[str]) -> str:
     table = pick(ResultsFolder(results / folder).summary, mode, subset[0] if subset else "all")
     found = table[table["row"] == row]
     if found.empty:
-        raise SadError(f"{results / folder} has no {mode} value of {row!r}")
+        raise UserError(f"{results / folder} has no {mode} value of {row!r}")
     return number(found["metric"].iloc[0], found["mean"].iloc[0])
 
 

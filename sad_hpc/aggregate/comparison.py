@@ -18,7 +18,7 @@ from sad_hpc.aggregate.paper import (
 from sad_hpc.aggregate.series import LIMITS, reference_order, row_order
 from sad_hpc.aggregate.statistics import CONFIDENCE, Ratio, ratio
 from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS, pick
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES, METHODS
 from sad_hpc.experiment.rows import method_of
@@ -78,12 +78,12 @@ def comparison(
     have one.  Where nothing is of the paper's environments, these are left out.
 
     Raises:
-        SadError: two summaries have the same row of the same family.
+        UserError: two summaries have the same row of the same family.
     """
     parts = [pick(summary, mode, "all") for summary in summaries]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
     if (twice := found[found.duplicated(["task_family", "row"])]).size:
-        raise SadError(
+        raise UserError(
             f"two summaries have {twice['row'].iloc[0]} on {twice['task_family'].iloc[0]}; "
             "compare one experiment for each task family"
         )

@@ -38,7 +38,7 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     (seconds since the epoch).
 
     Raises:
-        SadError: a stage's config, provenance or metrics were changed after it was complete.
+        UserError: a stage's config, provenance or metrics were changed after it was complete.
     """
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}

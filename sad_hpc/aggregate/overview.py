@@ -29,7 +29,7 @@ from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
 from sad_hpc.aggregate.series import is_learner
 from sad_hpc.aggregate.summary import headline_cells, mean_and_std, number, pick
 from sad_hpc.aggregate.tables import NOT_COMPUTED
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
 from sad_hpc.experiment.methods import BASELINES
 from sad_hpc.storage.files import lies_in
@@ -54,7 +54,7 @@ def overview(results: Path) -> Path:
         the path of report.html.
 
     Raises:
-        SadError: there is no experiment, or one is a link or not what aggregate writes.
+        UserError: there is no experiment, or one is a link or not what aggregate writes.
     """
     found = find_results(results)
     for one in found:
@@ -92,20 +92,20 @@ def find_results(results: Path) -> list[ResultsFolder]:
     """Return all experiments below a folder, those of the paper's task families first.
 
     Raises:
-        SadError: there is none, or one is a link to a folder elsewhere.
+        UserError: there is none, or one is a link to a folder elsewhere.
     """
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEEPEST + 1)]
     paths = [path for pattern in patterns for path in results.glob(f"{pattern}/{RESULTS}")]
     found = []
     for path in sorted(paths):
         if not lies_in(path.parent, results):
-            raise SadError(
+            raise UserError(
                 f"{path.parent} is a link to a folder elsewhere, which the page would show to its "
                 "readers: copy that folder, or move the link aside"
             )
         found.append(ResultsFolder(path.parent))
     if not found:
-        raise SadError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
+        raise UserError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
     order = list(FAMILY_NAMES)
     return sorted(found, key=lambda one: (*order, one.family).index(one.family))
 

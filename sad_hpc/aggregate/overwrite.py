@@ -11,7 +11,7 @@ from typing import Any
 from sad_hpc.aggregate.origin import Element
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import ResultsFolder
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import differences, resolved
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
@@ -34,7 +34,7 @@ def check_overwrite(
         present: the elements that the tables will have; None: all of the experiment.
 
     Raises:
-        SadError: results/<experiment> holds a (row, seed) that the new tables lack, or that has
+        UserError: results/<experiment> holds a (row, seed) that the new tables lack, or that has
             other settings there.
     """
     folder = ResultsFolder(results / experiment.name)
@@ -42,11 +42,11 @@ def check_overwrite(
         return
     try:
         stored = parse_experiment(dict(folder.results.config), str(folder.folder / RESULTS))
-    except SadError as error:
+    except UserError as error:
         made = read_json(folder.folder / "provenance.json")
         if isinstance(made, dict) and made.get("signature") == experiment.aggregate_signature():
             return  # the same tables, whose results.h5 is damaged
-        raise SadError(
+        raise UserError(
             f"{folder.folder} holds results whose config cannot be read ({error}). {CHOICE}"
         ) from None
     kept = set(experiment.elements if present is None else present)
@@ -59,7 +59,7 @@ def check_overwrite(
     lost = [*dropped, *((row, seed) for row, seed in held if changed.get(row))]
     if lost:
         reasons = [*_gaps(dropped, kept), *_few(line for each in changed.values() for line in each)]
-        raise SadError(
+        raise UserError(
             f"{folder.folder} holds {len(set(lost))} results that the new tables would drop or "
             f"replace ({'; '.join(reasons)}). {CHOICE}"
         )

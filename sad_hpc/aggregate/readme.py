@@ -54,7 +54,7 @@ def headline_table(folder: Path) -> str:
     """Return the headline numbers of a results folder as plain text, aligned for a terminal.
 
     Raises:
-        SadError: see `ResultsFolder`.
+        UserError: see `ResultsFolder`.
     """
     one = ResultsFolder(folder)
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
@@ -70,7 +70,7 @@ def render(folder: Path, home: Path) -> None:
         home: where the folder will be.
 
     Raises:
-        SadError: see `ResultsFolder`, or a file cannot be written.
+        UserError: see `ResultsFolder`, or a file cannot be written.
     """
     one = ResultsFolder(folder)
     write_table(folder / SUMMARY, one.summary)

@@ -23,7 +23,7 @@ def replacing(folder: Path, made: Collection[str]) -> Iterator[Path]:
         made: names of what the block makes; what else lies in `folder` is the user's, and stays.
 
     Raises:
-        SadError: another process is at it, or a folder cannot be written; the old one stays.
+        UserError: another process is at it, or a folder cannot be written; the old one stays.
     """
     folder = folder.resolve()
     work = folder.parent / f".{folder.name}"

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.aggregate.training import CURVES, Epochs
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
 from sad_hpc.evaluate.result_file import check_mode
 from sad_hpc.experiment.rows import slug
@@ -240,7 +240,7 @@ def read_results(path: Path) -> ExperimentResults:
     """Read and check a results.h5, which may be a stranger's.
 
     Raises:
-        SadError: it is no such file, has another format, was altered or contradicts itself.
+        UserError: it is no such file, has another format, was altered or contradicts itself.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -254,7 +254,7 @@ def read_results(path: Path) -> ExperimentResults:
     # TypeError: HDF5 has types that NumPy does not.
     except (OSError, RuntimeError, TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error.args[0] if error.args else error).split())
-        raise SadError(
+        raise UserError(
             f"{path} is not what `sad-hpc aggregate` writes ({reason}): make it again, or move the "
             "folder aside"
         ) from error

@@ -14,7 +14,7 @@ from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_resu
 from sad_hpc.aggregate.series import Series, make_series
 from sad_hpc.aggregate.summary import seed_table, summary_table
 from sad_hpc.aggregate.training import Training, training_curves
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage.files import lies_in, read_whole
 
 CONFIG, PROVENANCE, README, SUMMARY = "config.yaml", "provenance.json", "README.md", "summary.csv"
@@ -36,7 +36,7 @@ class ResultsFolder:
     """A results folder.  Nothing that lies elsewhere is read.
 
     Raises, wherever something is read:
-        SadError: it is missing, or not what `sad-hpc aggregate` writes.
+        UserError: it is missing, or not what `sad-hpc aggregate` writes.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class ResultsFolder:
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         except (ValueError, RecursionError) as error:
             reason = " ".join(str(error).split())
-        raise SadError(
+        raise UserError(
             f"{path} is not what `sad-hpc aggregate` writes ({reason}); make it again, or move the "
             "folder aside"
         )
@@ -121,7 +121,7 @@ class ResultsFolder:
     def _own(self, name: str) -> Path:
         path = self.folder / name
         if not self.has(name):
-            raise SadError(
+            raise UserError(
                 f"{path} is missing, or is no file of this folder (but a link or a pipe); make it "
                 "with `sad-hpc aggregate`, or move the folder aside"
             )

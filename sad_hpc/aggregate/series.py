@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean, per_seed
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, MODES, SUBSETS, Measure, Result
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import is_recipe, method_of
@@ -75,11 +75,11 @@ def check_alike(results: Sequence[Result]) -> None:
     """Check that all results measure the same thing on as many tasks.
 
     Raises:
-        SadError: two of them differ, so that a mean over them has no meaning.
+        UserError: two of them differ, so that a mean over them has no meaning.
     """
     for result in results[1:]:
         if _kind(result) != _kind(results[0]):
-            raise SadError(
+            raise UserError(
                 f"{result.path} and {results[0].path} differ in task family, metric or shape; "
                 "remove the folder of the wrong one and run `sad-hpc evaluate` again"
             )

@@ -23,11 +23,11 @@ from sad_hpc.aggregate.results_file import (
 from sad_hpc.aggregate.results_folder import CONFIG, MADE, PROVENANCE
 from sad_hpc.aggregate.series import check_alike, row_order
 from sad_hpc.aggregate.training import read_finite_epochs
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
 from sad_hpc.experiment import plain_yaml
-from sad_hpc.experiment.config import marked, training
+from sad_hpc.experiment.config import Role, fields_of
 from sad_hpc.experiment.rows import grid_keys
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.provenance import read_record
@@ -48,13 +48,13 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
         replace: also drop and replace results of other settings that the folder holds.
 
     Raises:
-        SadError: an element has no result (unless allowed), none has one, a file is unusable or of
+        UserError: an element has no result (unless allowed), none has one, a file is unusable or of
             another training, another process makes the same folder, or see `check_overwrite`.
     """
     run.check_ownership()
     present, missing = find_elements(run)
     if not present or (missing and not allow_missing):
-        raise SadError(_missing_message(run, missing))
+        raise UserError(_missing_message(run, missing))
     if not replace:
         check_overwrite(run.experiment, results, present)
     rows = row_order(run.experiment.by_row)
@@ -110,7 +110,7 @@ def _read_element(run: Run, element: Element) -> Result:
     """Read an element's result, under the name of its row.
 
     Raises:
-        SadError: the file is of another element, or of a training with other settings.
+        UserError: the file is of another element, or of a training with other settings.
     """
     result, (row, seed) = read_result(_result_path(run, element)), element
     own, method = run.of_row(row)
@@ -119,7 +119,7 @@ def _read_element(run: Run, element: Element) -> Result:
         expected = own.experiment.evaluate_signature(method, seed)
         found, wanted = f"signature {result.signature}", f"signature {expected}"
     if found != wanted:
-        raise SadError(
+        raise UserError(
             f"{result.path} is of {found}, not of {wanted}; remove its folder and run `sad-hpc "
             "evaluate` again"
         )
@@ -135,7 +135,7 @@ def _write_config(run: Run, folder: Path) -> None:
     config = run.experiment.model_dump(mode="json")
     if run.experiment.pretrained is not None:
         # An override must reach the copy in `pretrained`.
-        for key in marked(type(run.experiment), training):
+        for key in fields_of(type(run.experiment), Role.TRAINING):
             del config[key]
     with atomic_path(folder / CONFIG) as temporary:
         temporary.write_text(plain_yaml.written(config), encoding="utf-8")

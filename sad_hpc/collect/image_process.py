@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from sad_hpc.distill.block import Block
-from sad_hpc.errors import RenderError, SadError
+from sad_hpc.errors import RenderError, UserError
 
 ATTEMPTS = 3
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -30,7 +30,7 @@ class RenderProcess:
         """See `images.add_images`.
 
         Raises:
-            SadError: OpenGL is missing, or rendering fails or dies again and again.
+            UserError: OpenGL is missing, or rendering fails or dies again and again.
         """
         reason = ""
         for _ in range(ATTEMPTS):
@@ -43,7 +43,7 @@ class RenderProcess:
             except (BrokenProcessPool, RenderError) as error:
                 reason = str(error)
                 self.close()
-        raise SadError(
+        raise UserError(
             f"rendering has failed {ATTEMPTS} times at the same block ({reason}): try `sad-hpc "
             "doctor`, and LP_NUM_THREADS=1 if it is set to more"
         )

@@ -16,7 +16,7 @@ def add_images(block: Block, renderer: Renderer) -> Block:
     `labels/*/query_images` (n, K, s, s, 3); uint8.
 
     Raises:
-        SadError: OpenGL reports an error.
+        UserError: OpenGL reports an error.
     """
     sources = {f"{group}/states": f"{group}/images" for group in ("context", "episodes")}
     sources |= {f"labels/{name}/query_states": f"labels/{name}/query_images" for name in LABELS}

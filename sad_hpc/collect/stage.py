@@ -18,7 +18,7 @@ from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_virtual_dataset
 from sad_hpc.distill.rollout import RolloutPolicy
-from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
@@ -48,7 +48,7 @@ def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
         policy: that label rollouts follow instead of the random one.
 
     Raises:
-        SadError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
+        UserError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
         Preempted: a signal stopped it; what was finished is saved.
     """
     communicator = world()
@@ -92,12 +92,12 @@ def _check_environments(communicator: Any, family: TaskFamily) -> None:
     """Refuses ranks whose environments differ.
 
     Raises:
-        SadError: on all ranks, if some differ from that of rank 0.
+        UserError: on all ranks, if some differ from that of rank 0.
     """
     found = communicator.gather(family.fingerprint) or []
     others = [rank for rank, each in enumerate(found) if not are_alike(each, found[0])]
     if others := communicator.bcast(others):
-        raise SadError(
+        raise UserError(
             f"the environment of rank {others[0]} is not that of rank 0: the same seeds play other "
             f"episodes of {family.name}. Numbers that a module draws when it is imported need a "
             "fixed seed; and all nodes need the same libraries"
@@ -177,7 +177,7 @@ class SplitCollector:
         failures = {block: why for each in told or () for block, why in each.items()}
         if failures := self._communicator.bcast(failures):
             block = min(failures)
-            raise SadError(
+            raise UserError(
                 f"{len(failures)} of {self.manifest.n_blocks} blocks of {self.split} failed, each "
                 f"{TRIES} times; block {block}: {failures[block]}; the others are saved, and "
                 "collecting again makes what is missing, or everything if the environment's own "
@@ -229,7 +229,7 @@ class SplitCollector:
                 self._list(finished, progress)
             except BaseException:
                 # Whatever has ended the work, the shards that are there need not be made again.
-                with suppress(SadError):
+                with suppress(UserError):
                     self.manifest.save(self._folder)
                 raise
             self.manifest.save(self._folder)

@@ -20,7 +20,7 @@ from sad_hpc.dataset.reader import read_shard
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
 from sad_hpc.dataset.writer import arrays_content, write_shard
 from sad_hpc.distill.block import Block, Given, Transitions
-from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.experiment.config import differences, resolved, signature
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_error
@@ -43,14 +43,14 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
         the name that `data.imported_contexts` takes.
 
     Raises:
-        SadError: see `LoggedTasks`; or there are too few tasks, or nothing can be written.
+        UserError: see `LoggedTasks`; or there are too few tasks, or nothing can be written.
         ConfigError: other settings of `data` are against it.
     """
     family = make_family(experiment.task)
     family.check_data(experiment.data.model_copy(update={"imported_contexts": PREFIX}))
     logged, manifest = LoggedTasks(source, family), _nothing_yet(experiment, family)
     if len(logged) < manifest.n_tasks:
-        raise SadError(
+        raise UserError(
             f"{source} has {len(logged)} tasks, but data.tasks={experiment.data.tasks} are "
             f"{manifest.n_tasks} for training: lower data.tasks"
         )
@@ -83,7 +83,7 @@ class ImportedContexts:
         """Those of an experiment, from the folder of all imported contexts of its run.
 
         Raises:
-            SadError: they are missing, damaged, or of other tasks, T or blocks.
+            UserError: they are missing, damaged, or of other tasks, T or blocks.
         """
         path = folder / str(experiment.data.imported_contexts)
         family = make_family(experiment.task)
@@ -91,11 +91,11 @@ class ImportedContexts:
         try:
             manifest = Manifest.load(path)
         except DatasetError as error:
-            raise SadError(f"no imported contexts at {path}: {REMEDY}") from error
+            raise UserError(f"no imported contexts at {path}: {REMEDY}") from error
         if changed := differences(manifest.config, wanted.config):
-            raise SadError(f"{path} is of another config ({'; '.join(changed)}): import it again")
+            raise UserError(f"{path} is of another config ({'; '.join(changed)}): import it again")
         if not manifest.complete or _name(manifest) != path.name:
-            raise SadError(f"{path} has other contexts than it says: remove it; {REMEDY}")
+            raise UserError(f"{path} has other contexts than it says: remove it; {REMEDY}")
         columns = layout(family, experiment.data)
         needed = {name: c for name, c in columns.items() if name.startswith(("tasks/", "context/"))}
         return cls(path, manifest, needed)

@@ -24,7 +24,7 @@ from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, read_shard
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import origin_of
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.files import write_error
 from sad_hpc.tasks.bandit import BanditFamily
@@ -54,7 +54,7 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
         the number of episodes.
 
     Raises:
-        SadError: Minari is not installed, the dataset is there already or cannot be written, or
+        UserError: Minari is not installed, the dataset is there already or cannot be written, or
             tasks of this family have no observations for it.
         DatasetError: the split is damaged.
     """
@@ -64,7 +64,7 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
     split = {"split": manifest.split, "signature": manifest.signature}
     target = folder / name
     if target.exists():
-        raise SadError(f"{target} is there already: choose another folder, or remove it")
+        raise UserError(f"{target} is there already: choose another folder, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The dataset is whole or not there; Minari does not look into hidden folders.
@@ -133,12 +133,12 @@ def observation_space(family: TaskFamily) -> spaces.Box:
     """The space of states (d,) as a dataset stores them.
 
     Raises:
-        SadError: there is none.
+        UserError: there is none.
     """
     reason = "it is for tabular and simulated families, and for bandits"
     if family.image_size is not None:
         reason = "no image is stored of what is seen after an episode's last step"
-    raise SadError(f"there is no Minari dataset of {family.name}: {reason}")
+    raise UserError(f"there is no Minari dataset of {family.name}: {reason}")
 
 
 @observation_space.register
@@ -195,12 +195,12 @@ def minari_library() -> ModuleType:
     """Minari.
 
     Raises:
-        SadError: it is not installed.
+        UserError: it is not installed.
     """
     try:
         import minari
     except ImportError as error:
-        raise SadError(f"Minari is missing ({error}): pip install 'sad_hpc[minari]'") from error
+        raise UserError(f"Minari is missing ({error}): pip install 'sad_hpc[minari]'") from error
     return minari
 
 

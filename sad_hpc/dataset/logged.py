@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sad_hpc.dataset.interchange import action_space, observation_space
 from sad_hpc.dataset.minari_folder import opened, readable
 from sad_hpc.distill.block import Given, Transitions
-from sad_hpc.errors import SadError
-from sad_hpc.experiment.config import build, differences, marked, resolved, task_split
+from sad_hpc.errors import UserError
+from sad_hpc.experiment.config import Role, build, differences, fields_of, resolved
 from sad_hpc.tasks.base import TaskFamily
 
 
@@ -28,7 +28,7 @@ class LoggedTasks:
         family: of the tasks.
 
     Raises:
-        SadError: Minari is not installed, there is no dataset, it does not say what its tasks are,
+        UserError: Minari is not installed, there is no dataset, it does not say what its tasks are,
             or they are no training tasks of the family.
     """
 
@@ -49,7 +49,7 @@ class LoggedTasks:
         """Tasks first .. first + count - 1 with the first T transitions of each.
 
         Raises:
-            SadError: a task has fewer, or they cannot have come from it.
+            UserError: a task has fewer, or they cannot have come from it.
         """
         rows = slice(first, first + count)
         tasks, parameters = list(self._tasks.items())[rows], self._parameters[rows]
@@ -131,7 +131,7 @@ class LoggedTasks:
             same = {"horizon": config.horizon} | task
             found = resolved(build(type(config), same, f"{self._path}: task"))
             wanted = resolved(config)
-            for key in ("horizon", *marked(type(config), task_split)):
+            for key in ("horizon", *fields_of(type(config), Role.TASK_SPLIT)):
                 found[key] = wanted[key]
         if changed := differences(found, wanted, "task"):
             raise self._error(f"its tasks are others than those asked for ({'; '.join(changed)})")
@@ -174,12 +174,12 @@ class LoggedTasks:
         tasks = sorted(episodes)
         try:
             stored = self._family.stored_tasks(np.stack([parameters[task] for task in tasks]))
-        except SadError as error:
+        except UserError as error:
             raise self._error(str(error)) from None
         return {task: episodes[task] for task in tasks}, stored
 
-    def _error(self, text: str) -> SadError:
-        return SadError(f"{self._path}: {text}")
+    def _error(self, text: str) -> UserError:
+        return UserError(f"{self._path}: {text}")
 
 
 def _inside(mapping: Any, *keys: str) -> Any:

@@ -15,7 +15,7 @@ import h5py
 from pydantic import Field
 
 from sad_hpc.dataset.interchange import minari_library
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage.files import lies_in, parse_json, typed
 from sad_hpc.storage.hdf5 import check_inside
 
@@ -35,27 +35,27 @@ def readable(path: Path) -> Iterator[None]:
     """Within this block an error of Minari's becomes one line that names the dataset.
 
     Raises:
-        SadError: Minari could not read it.
+        UserError: Minari could not read it.
     """
     try:
         yield
-    except SadError:
+    except UserError:
         raise
     except Exception as error:  # Minari asserts, and its libraries raise what they like
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SadError(f"cannot read the Minari dataset at {path}: {reason:.300}") from error
+        raise UserError(f"cannot read the Minari dataset at {path}: {reason:.300}") from error
 
 
 def opened(path: Path) -> Any:
     """Return the Minari dataset in a folder, whose data all lie in it.
 
     Raises:
-        SadError: there is no dataset, Minari is not installed, or a file leads out of the folder.
+        UserError: there is no dataset, Minari is not installed, or a file leads out of the folder.
         Exception: see `readable`.
     """
     minari, data = minari_library(), path / "data"
     if not data.is_dir():
-        raise SadError(
+        raise UserError(
             f"no Minari dataset at {path}: give the folder of one, such as "
             "my-datasets/darkroom-train-v0"
         )
@@ -63,20 +63,20 @@ def opened(path: Path) -> Any:
         for name in (*folders, *files):
             _check_file(Path(folder) / name, path)
     if typed(_Metadata, parse_json(data / "metadata.json")) is None:
-        raise SadError(f"{data / 'metadata.json'} has no spaces or no number of episodes")
+        raise UserError(f"{data / 'metadata.json'} has no spaces or no number of episodes")
     return minari.MinariDataset(data)
 
 
 def _check_file(file: Path, dataset: Path) -> None:
     """Refuses a file that leads out of its dataset, or is a pipe or a device."""
     if not (file.is_file() or file.is_dir()) or not lies_in(file, dataset):
-        raise SadError(f"{file} is no file of this dataset, but a link or a pipe: remove it")
+        raise UserError(f"{file} is no file of this dataset, but a link or a pipe: remove it")
     if file.suffix == ".hdf5":
         try:
             with h5py.File(file, "r") as content:
                 check_inside(content)
         except (OSError, RuntimeError, TypeError, ValueError, KeyError) as error:
-            raise SadError(
+            raise UserError(
                 f"cannot read the Minari dataset at {dataset}: {file}: "
                 f"{' '.join(str(error).split()):.300}"
             ) from None

@@ -33,7 +33,7 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.storage.files import parse_json, sealed, typed, unsealed, write_json
 from sad_hpc.tasks.fingerprint import are_alike
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 VIRTUAL = "dataset.h5"
 CHUNK_BYTES = 512 * 1024

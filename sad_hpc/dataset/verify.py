@@ -11,7 +11,7 @@ from sad_hpc.dataset.layout import faults as layout_faults
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, read_columns, read_shard
 from sad_hpc.dataset.schema import MANIFEST, REMEDY, VIRTUAL, Manifest, combined_digest
-from sad_hpc.errors import DatasetError, SadError
+from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import ORACLE, SPLITS, TaskFamily, make_family
@@ -38,7 +38,7 @@ def origin_of(manifest: Manifest) -> tuple[TaskFamily, DataConfig]:
         config_class = family_class(manifest.config["task"]["family"]).config_class
         family = make_family(config_class.model_validate(manifest.config["task"]))
         return family, DataConfig.model_validate(manifest.config["data"])
-    except (SadError, ValueError, KeyError, TypeError) as error:
+    except (UserError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"the dataset's config is not of this version: {error}") from error
 
 

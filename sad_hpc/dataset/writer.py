@@ -60,7 +60,7 @@ def write_shard(folder: Path, number: int, block: Block, content: bytes) -> Shar
     """Writes a block's content, reads it back, and only then gives it its name.
 
     Raises:
-        SadError: the disk is full, the folder cannot be written, or what was read back differs.
+        UserError: the disk is full, the folder cannot be written, or what was read back differs.
     """
     write_bytes(folder / shard_name(number), content)
     return ShardEntry(

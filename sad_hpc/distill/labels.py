@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.integers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
@@ -105,14 +105,14 @@ class Labels:
         return Labels(queries, actions, self.transitions)
 
 
-def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> SadError:
+def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> UserError:
     """Return the error for `tries` query states (or poses) below the threshold."""
     if rule.stop_at_reward:
-        return SadError(
+        return UserError(
             f"no rollout found a reward from {tries:,} query {query}s: raise data.trust_horizon"
         )
     least = f"data.return_threshold={rule.return_threshold:g}"
-    return SadError(
+    return UserError(
         f"none of {tries:,} query {query}s reached {least}: raise data.trust_horizon, or "
         "lower the threshold (null takes any)"
     )

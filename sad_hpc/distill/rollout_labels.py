@@ -60,7 +60,7 @@ def distill_labels(
             below the threshold; None: states are drawn until one reaches it.
 
     Raises:
-        SadError: a million query states of one task were below the threshold.
+        UserError: a million query states of one task were below the threshold.
         Interrupted: STOP_FLAG was set.
     """
     tables = step_tables(mdps)
@@ -85,7 +85,7 @@ def distill_pose_labels(
         given: (n, 3) query poses; None: they are drawn.
 
     Raises:
-        SadError: a million query poses of one task were below the threshold.
+        UserError: a million query poses of one task were below the threshold.
         Interrupted: STOP_FLAG was set.
     """
     queries = np.empty((len(targets), 3), np.float64) if given is None else given

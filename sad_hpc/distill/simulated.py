@@ -102,7 +102,7 @@ class Distillation:
         """The labels.
 
         Raises:
-            SadError: MAX_VAIN_TRIES query states in a row were not good enough.
+            UserError: MAX_VAIN_TRIES query states in a row were not good enough.
             Interrupted: STOP_FLAG was set.
         """
         while (lacking := np.flatnonzero(self._missing.any(axis=1))).size:

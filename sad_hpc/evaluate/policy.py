@@ -50,7 +50,7 @@ def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Tr
         raise CheckpointError(
             f"{trained.name} {method} seed {seed} is not trained with these settings "
             f"({folder.path} has no done.json); {trained_models(run)}. Give the CONFIG "
-            f"key=value of its training, or run `sad-hpc pretrain CONFIG --method {method} --seed "
+            f"key=value of its training, or run `sad-hpc pretrain CONFIG --row {method} --seed "
             f"{seed}`"
         )
     inputs = Inputs.of_family(make_family(trained.task))

@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 RESULT = "result.h5"
 OF_CONTEXTS = "_context_rewards"
 """What follows the mode in the name of a reference's context rewards."""
@@ -106,7 +106,7 @@ def read_result(path: Path) -> Result:
     """Reads and checks one result file.
 
     Raises:
-        SadError: it is missing, is no HDF5, has another format or contradicts itself.
+        UserError: it is missing, is no HDF5, has another format or contradicts itself.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -134,7 +134,7 @@ def read_origin_of(result: Result) -> tuple[dict[str, Any], dict[str, NDArray[An
     """Root attributes and tasks of a result's file, as `write_result` takes them.
 
     Raises:
-        SadError: the file lacks them, or they are of other types.
+        UserError: the file lacks them, or they are of other types.
     """
     path = result.path
     try:
@@ -153,8 +153,8 @@ def read_origin_of(result: Result) -> tuple[dict[str, Any], dict[str, NDArray[An
         raise _unusable(path, f"is incomplete ({error.args[0]})") from error
 
 
-def _unusable(path: Path, reason: str) -> SadError:
-    return SadError(f"{path} {reason}; remove its folder and run `sad-hpc evaluate` again")
+def _unusable(path: Path, reason: str) -> UserError:
+    return UserError(f"{path} {reason}; remove its folder and run `sad-hpc evaluate` again")
 
 
 def _check_version(path: Path, file: Any) -> None:
@@ -207,7 +207,7 @@ def check_mode(path: Path, mode: str, result: ModeResult, higher_is_better: bool
     """Check that the arrays of a mode fit each other and its measure.
 
     Raises:
-        SadError: they do not.
+        UserError: they do not.
     """
     _check_measure(path, mode, result.measure, higher_is_better)
     _check_arrays(path, mode, result)

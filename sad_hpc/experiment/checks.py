@@ -4,7 +4,7 @@ import math
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.config import differences, marked, resolved, task_split, training
+from sad_hpc.experiment.config import Role, differences, fields_of, resolved
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import METHODS
@@ -55,7 +55,7 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
     trained = experiment.source
     if unknown := set(experiment.seeds) - set(trained.seeds):
         raise ConfigError(f"{where}: seeds {sorted(unknown)} are not among {trained.name}'s")
-    for key in marked(type(trained), training):
+    for key in fields_of(type(trained), Role.TRAINING):
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):
             raise ConfigError(
@@ -89,7 +89,7 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
 
 def _check_split(experiment: Experiment[TaskConfig], where: str) -> None:
     """Of one family, no task that a model was trained on may be among the test tasks."""
-    for key in marked(type(experiment.task), task_split):
+    for key in fields_of(type(experiment.task), Role.TASK_SPLIT):
         own, trained = (getattr(each.task, key) for each in (experiment, experiment.source))
         if own != trained:
             raise ConfigError(

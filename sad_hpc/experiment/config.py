@@ -1,18 +1,18 @@
 """Strict configuration: sections with known keys, YAML files, dotted overrides, and signatures.
 
 A section is a pydantic model that refuses unknown keys and wrong types.  Fields are marked where
-they are declared: `transient()` ones cannot change a result (paths, logging, numbers of workers)
+they are declared: `Role.TRANSIENT` ones cannot change a result (paths, logging, workers)
 and stay out of the signature that names a stage's output folder.
 """
 
 import difflib
-import functools
 import hashlib
 import json
 import math
 import shlex
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,37 +68,32 @@ def check_content(value: Any, depth: int = 0) -> None:
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
-def _marker(word: str, default: Any = ..., later: bool = False, **constraints: Any) -> Any:
-    return Field(default, json_schema_extra={"mark": word, "later": later}, **constraints)
+class Role(StrEnum):
+    """What a field of a config decides."""
+
+    TRANSIENT = "transient"
+    """It cannot change the result (paths, logging, workers), and is no part of the signature."""
+    ROW_SETTING = "row setting"
+    """It may differ between the rows of a table."""
+    TRAINING = "training"
+    """A section that decides a model's training; rows may differ in all of it."""
+    TASK_SPLIT = "task split"
+    """A field of `task` that decides which tasks are for training."""
 
 
-transient = functools.partial(_marker, "transient")
-"""A field that cannot change the result, and so is no part of the signature."""
-row_setting = functools.partial(_marker, "row setting")
-"""A field that may differ between the rows of a table."""
-training = functools.partial(_marker, "training")
-"""A section of the experiment that decides a model's training; rows may differ in all of it."""
-task_split = functools.partial(_marker, "task split")
-"""A field of `task` that says which tasks are for training.
-
-Of all these a field may be `later=True`: there were outputs before there was the field.  At its
-default, which means what they are, it is no part of a signature either.
-"""
-later = functools.partial(_marker, "", later=True)
-"""A field that is nothing of the above and came later."""
+def with_role(role: Role, default: Any = ..., **constraints: Any) -> Any:
+    """Return a field with a role, as `pydantic.Field` without one."""
+    return Field(default, json_schema_extra={"role": role}, **constraints)
 
 
-def marked(section: type[BaseModel], marker: functools.partial[Any]) -> tuple[str, ...]:
-    """The names of a section's fields that are declared with `marker`."""
-    return tuple(
-        name
-        for name, field in section.model_fields.items()
-        if _extra(field).get("mark") == marker.args[0]
-    )
+def fields_of(section: type[BaseModel], role: Role) -> tuple[str, ...]:
+    """Return the names of a section's fields that have a role."""
+    return tuple(name for name, field in section.model_fields.items() if _role_of(field) == role)
 
 
-def _extra(field: FieldInfo) -> dict[str, Any]:
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+def _role_of(field: FieldInfo) -> Any:
+    extra = field.json_schema_extra
+    return extra.get("role") if isinstance(extra, dict) else None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -240,14 +235,9 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 
 def resolved(section: BaseModel) -> dict[str, Any]:
-    """A section as plain JSON values: all that can change a result."""
-    left_out = marked(type(section), transient)
-    names = (
-        name
-        for name, field in type(section).model_fields.items()
-        if name not in left_out
-        and not (_extra(field).get("later") and getattr(section, name) == field.default)
-    )
+    """Return a section as plain JSON values: all that can change a result."""
+    left_out = fields_of(type(section), Role.TRANSIENT)
+    names = (name for name in type(section).model_fields if name not in left_out)
     values = {name: getattr(section, name) for name in names}  # in their order, in every process
     return json.loads(json.dumps(values, default=resolved))
 

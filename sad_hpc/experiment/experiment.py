@@ -8,14 +8,13 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import (
+    Role,
     Section,
     build,
-    marked,
+    fields_of,
     resolved,
-    row_setting,
     signature,
-    training,
-    transient,
+    with_role,
     with_values,
 )
 from sad_hpc.experiment.families import TaskConfig, new_family
@@ -37,7 +36,7 @@ class Experiment(Section, Generic[TaskT]):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME)
     """Folder under runs/ and results/."""
-    question: str = transient("")
+    question: str = with_role(Role.TRANSIENT, "")
     """The question that the experiment answers, in a sentence for its page and the index."""
     task: TaskT
     data: DataConfig
@@ -47,9 +46,9 @@ class Experiment(Section, Generic[TaskT]):
     """Named settings by dotted key, which rows `use`."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Training seeds; each (row, seed) is an element: one pretraining job, one of an array."""
-    model: ModelConfig = training(ModelConfig())
-    dit: DITConfig = training(DITConfig())
-    pretrain: PretrainConfig = training()
+    model: ModelConfig = with_role(Role.TRAINING, ModelConfig())
+    dit: DITConfig = with_role(Role.TRAINING, DITConfig())
+    pretrain: PretrainConfig = with_role(Role.TRAINING)
     evaluate: EvaluateConfig = EvaluateConfig()
     pretrained: SerializeAsAny[Section] | None = None
     """The experiment whose models are evaluated here; None: this one trains its own.
@@ -110,7 +109,7 @@ class Experiment(Section, Generic[TaskT]):
             return self, found.method
         if self.pretrained is not None:
             source, method = self.source.of_row(row)
-            decided = ("rows", "recipes", *marked(type(self), training))
+            decided = ("rows", "recipes", *fields_of(type(self), Role.TRAINING))
             changed = {key: getattr(source, key) for key in decided}
             # What the trained models are shown is this evaluation's own.
             shown = {
@@ -208,12 +207,12 @@ def _check_settings(name: str, row: Row) -> None:
     and the rows would not compare.  With another number of tasks the first test tasks stay as they
     are; bandits with less than a block of them have other noise in the contexts.  What a model is
     shown in an evaluation may differ: such rows share its weights."""
-    sections = marked(Experiment, training)
+    sections = fields_of(Experiment, Role.TRAINING)
     parts = {
-        "data": marked(DataConfig, row_setting),
-        "evaluate": marked(EvaluateConfig, row_setting),
+        "data": fields_of(DataConfig, Role.ROW_SETTING),
+        "evaluate": fields_of(EvaluateConfig, Role.ROW_SETTING),
     }
-    unable = [f"pretrain.{word}" for word in marked(PretrainConfig, transient)]
+    unable = [f"pretrain.{word}" for word in fields_of(PretrainConfig, Role.TRANSIENT)]
     for key in row.settings:
         section, _, word = key.partition(".")
         if not word or not (section in sections or word in parts.get(section, ())):

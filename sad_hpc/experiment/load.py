@@ -6,7 +6,7 @@ from typing import Any
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.checks import check_experiment
-from sad_hpc.experiment.config import apply_overrides, build, marked, read_yaml, training
+from sad_hpc.experiment.config import Role, apply_overrides, build, fields_of, read_yaml
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig, family_class
 
@@ -92,5 +92,5 @@ def _inherit(mapping: dict[str, Any], where: str) -> dict[str, Any]:
     parsed = parse_experiment(pretrained, f"{where}: pretrained")
     if parsed.pretrained is not None:
         raise ConfigError(f"{where}: pretrained has a 'pretrained' of its own; name that one")
-    decided = {"rows", "recipes", "seeds", *marked(Experiment, training)}
+    decided = {"rows", "recipes", "seeds", *fields_of(Experiment, Role.TRAINING)}
     return {**parsed.model_dump(include=decided), **mapping, "pretrained": parsed}

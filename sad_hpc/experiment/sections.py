@@ -6,54 +6,56 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import Section, later, row_setting, transient
+from sad_hpc.experiment.config import Role, Section, with_role
 
 
 class DataConfig(Section):
     """What `collect` makes: contexts and labels."""
 
-    tasks: int = row_setting(ge=2)
+    tasks: int = with_role(Role.ROW_SETTING, ge=2)
     """Number of tasks (the paper's "# of environments"), training and test together."""
     seed: int = Field(0, ge=0)
-    queries_per_task: int = row_setting(1, ge=1, le=100_000)
+    queries_per_task: int = with_role(Role.ROW_SETTING, 1, ge=1, le=100_000)
     """K: query states of a task, each with a label, all by independent draws; 1 is the paper's."""
-    trust_horizon: int = row_setting(ge=1, le=10_000_000)
+    trust_horizon: int = with_role(Role.ROW_SETTING, ge=1, le=10_000_000)
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
-    episodes_per_action: int = row_setting(1, ge=1, le=10**12)
+    episodes_per_action: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10**12)
     """N_ep of Theorem 2; 1 is the paper's algorithm."""
-    score: Literal["mean", "fastest"] = row_setting("mean")
+    score: Literal["mean", "fastest"] = with_role(Role.ROW_SETTING, "mean")
     """Of an action's N_ep rollouts: the mean of their discounted returns, or the best.
 
     `best` is for tasks whose steps are certain and rewards sparse: with enough rollouts the label
     is an action of a shortest way, whatever the random policy's own values prefer.
     """
-    discount: float = row_setting(0.9, gt=0, lt=1)
+    discount: float = with_role(Role.ROW_SETTING, 0.9, gt=0, lt=1)
     """gamma of the label rollouts' returns."""
-    return_threshold: float | None = row_setting(1e-6)
+    return_threshold: float | None = with_role(Role.ROW_SETTING, 1e-6)
     """R of Algorithm 3: null accepts every query state; unused where rewards are sparse
     (Algorithm 5)."""
-    candidates: int = row_setting(32, ge=2, le=100_000, later=True)
+    candidates: int = with_role(Role.ROW_SETTING, 32, ge=2, le=100_000)
     """First actions that a label is chosen among, drawn by the behavior policy, where actions are
     vectors; of finitely many actions all are tried."""
-    tie_break: Literal["lowest", "random"] = row_setting("lowest")
+    tie_break: Literal["lowest", "random"] = with_role(Role.ROW_SETTING, "lowest")
     """Which of several equally good rollouts names SAD's label; the oracle's is always random."""
-    rounds: int = row_setting(1, ge=1, le=10, later=True)
+    rounds: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10)
     """How often labels are distilled: the rollouts of a further round follow the model that SAD has
     trained on the labels of the round before, instead of the random policy."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """One fixed distribution over actions, for contexts, episodes and label rollouts."""
-    context_policy: Literal["behavior", "drawn"] = row_setting("behavior")
+    context_policy: Literal["behavior", "drawn"] = with_role(Role.ROW_SETTING, "behavior")
     """Of bandits' training contexts: the behavior policy, or a random one drawn for each task (see
     `distill.bandits`).  Test contexts and labels are the behavior policy's in any case."""
-    q_learning_steps: int = row_setting(0, ge=0, le=10**12)
-    """Steps of Q-learning in every task, of whose history `episodes` are T successive ones; 0: they
+    q_learning_steps: int = with_role(Role.ROW_SETTING, 0, ge=0, le=10**12)
+    """Steps of Q-learning in every task; `episodes` is a window of T consecutive steps.  0: episodes
     are rollouts of the behavior policy."""
-    imported_contexts: str | None = row_setting(None, pattern="^minari-[0-9a-f]{12}$", later=True)
-    """The training tasks and their contexts, where `sad-hpc import` has them from somebody's logged
-    episodes: it prints this name, which has a digest of them.  null: they are drawn."""
+    imported_contexts: str | None = with_role(
+        Role.ROW_SETTING, None, pattern="^minari-[0-9a-f]{12}$"
+    )
+    """The name that `sad-hpc import` prints for training tasks and contexts from logged episodes.
+    null: they are drawn."""
     block_tasks: int = Field(2048, ge=1)
     """Tasks in a block: the unit of sharding, of random streams and of resuming."""
-    schedule: Literal["dynamic", "static"] = transient("dynamic")
+    schedule: Literal["dynamic", "static"] = with_role(Role.TRANSIENT, "dynamic")
     """How blocks are handed to MPI ranks; the data are the same."""
 
     def blocks(self, n_tasks: int) -> int:
@@ -103,16 +105,18 @@ class PretrainConfig(Section):
     resample_probability: float = Field(0.0, ge=0, le=1)
     """Probability that a context is trained on with repetitions (see `pretrain.repetition`), for
     methods with labels of their own and tasks whose steps and rewards are certain."""
-    max_reward_weight: float = later(1.0, ge=1, le=1e6)
+    max_reward_weight: float = Field(1.0, ge=1, le=1e6)
     """In such a context rewarded transitions are favoured by a factor of its own, log-uniform from
     1 to this."""
     holdout_tasks: int = Field(1024, ge=1)
     """Training tasks that are kept out of training, to measure loss and label accuracy on."""
-    checkpoint_minutes: float = transient(5.0, ge=0)
+    checkpoint_minutes: float = with_role(Role.TRANSIENT, 5.0, ge=0)
     """Time between checkpoints; one is also made at the end of every epoch."""
-    log_seconds: float = transient(10.0, gt=0)
+    log_seconds: float = with_role(Role.TRANSIENT, 10.0, gt=0)
     """Time between progress lines in a log."""
-    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = transient(["tensorboard"])
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = with_role(
+        Role.TRANSIENT, ["tensorboard"]
+    )
     """Who draws curves of the metrics (see `pretrain.trackers`)."""
 
     def batches(self, n_tasks: int) -> int:
@@ -151,19 +155,19 @@ class EvaluateConfig(Section):
     """The mean of the last so many online episodes is the number in the tables."""
     chunk_tasks: int = Field(100, ge=1)
     """Tasks that are evaluated and saved together, with random numbers of their own."""
-    memory: Literal["episode", "history"] = row_setting("episode")
+    memory: Literal["episode", "history"] = with_role(Role.ROW_SETTING, "episode")
     """What an online episode's context is of: the episode before (the paper's), or a draw from all
     episodes so far (see `evaluate.memory`).  A bandit's context is all of its pulls anyway."""
-    context: Literal["transitions", "episodes"] = row_setting("transitions")
+    context: Literal["transitions", "episodes"] = with_role(Role.ROW_SETTING, "transitions")
     """What the offline contexts are: Algorithm 1's, or rollouts, on which AD and DIT are trained.
     Bandits have one kind only."""
-    temperature: float = row_setting(1.0, ge=1e-3, le=1e3, later=True)
+    temperature: float = with_role(Role.ROW_SETTING, 1.0, ge=1e-3, le=1e3)
     """What the logits of an answer are divided by: below 1 online actions are drawn nearer to the
     likeliest one; the paper's are drawn at 1.  Offline the likeliest action stays the same."""
-    greedy_after_reward: bool = row_setting(False, later=True)
+    greedy_after_reward: bool = with_role(Role.ROW_SETTING, False)
     """Whether online actions are greedy once the context contains a reward.  The paper samples them
     throughout: sampling finds a first reward, and keeps missing a goal that is known."""
-    batch_size: int = transient(512, ge=1)
+    batch_size: int = with_role(Role.TRANSIENT, 512, ge=1)
     """Sequences in one forward pass."""
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from pathlib import Path
 from numba import config
 from numba.core.event import Event, Listener, install_listener
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage.ownership import check_ownership
 
 COMPILING = "compiling, once a machine"
@@ -37,13 +37,13 @@ def cache_folder() -> Path:
             sources.update(path.read_bytes())
     name = f"kernels-{sources.hexdigest()}"
     beside = here / "__pycache__" / name
-    with suppress(SadError):
+    with suppress(UserError):
         if os.access(here, os.W_OK):
             check_ownership(beside)
             return beside
     try:
         return _private_folder() / name
-    except (SadError, OSError, RuntimeError):  # RuntimeError: this user has no home
+    except (UserError, OSError, RuntimeError):  # RuntimeError: this user has no home
         temporary = tempfile.mkdtemp(prefix="sad_hpc-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         return Path(temporary)
@@ -53,7 +53,7 @@ def _private_folder() -> Path:
     """Return this package's folder in the user's cache, to which no other user can write.
 
     Raises:
-        SadError, OSError, RuntimeError: there is none.
+        UserError, OSError, RuntimeError: there is none.
     """
     caches = os.environ.get("XDG_CACHE_HOME", "")
     folder = (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "sad_hpc"
@@ -62,7 +62,7 @@ def _private_folder() -> Path:
     status = folder.lstat()
     private = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not (stat.S_ISDIR(status.st_mode) and private and os.access(folder, os.W_OK)):
-        raise SadError(f"{folder} is not this user's alone")
+        raise UserError(f"{folder} is not this user's alone")
     return folder
 
 
@@ -93,6 +93,6 @@ def compilation_announced(say: Callable[[str], None]) -> Iterator[None]:
 
 
 if config.DISABLE_JIT:
-    raise SadError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
+    raise UserError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = str(cache_folder())

@@ -12,14 +12,14 @@ from typing import Any
 
 from submitit import SlurmExecutor
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.container import QUEUE_AGAIN, REQUESTS, interpreter
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.environment import job_environment, search_path, submission_environment
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.launch.setup_lines import setup_lines
-from sad_hpc.launch.srun import LATER, srun_options
+from sad_hpc.launch.srun import IGNORE_USR2, srun_options
 from sad_hpc.parallel.signals import handled
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
@@ -49,7 +49,7 @@ class StageExecutor(SlurmExecutor):
         super().__init__(
             folder=log_folder(run, stage),
             max_num_timeout=cluster.max_requeues,
-            python=shlex.join(["sh", "-c", LATER, *python]),
+            python=shlex.join(["sh", "-c", IGNORE_USR2, *python]),
         )
         parameters = sbatch_parameters(cluster, stage, name, dependency)
         if cluster.container is not None:
@@ -107,10 +107,10 @@ def _refuse_what_sbatch_would_read(folder: Path) -> None:
     """Logs are named in comments of a script, where no quotes help.
 
     Raises:
-        SadError: the path would be read as something else.
+        UserError: the path would be read as something else.
     """
     if not str(folder).isprintable() or "%" in str(folder):
-        raise SadError(
+        raise UserError(
             f"{str(folder)!r} holds a line break, another control character or a %, which sbatch "
             "does not leave alone in a log's name: choose another --runs folder"
         )
@@ -168,7 +168,7 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
     """Starts a step on this machine and returns submitit's LocalJob.
 
     Raises:
-        SadError: collect needs mpiexec and there is none.
+        UserError: collect needs mpiexec and there is none.
     """
     resources = cluster.resources(stage)
     ranks = resources.ranks
@@ -192,12 +192,12 @@ def find_mpiexec() -> str:
     """The mpiexec of the MPI library that mpi4py uses: the wheel's, beside Python, goes first.
 
     Raises:
-        SadError: there is none.
+        UserError: there is none.
     """
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
-        raise SadError(
+        raise UserError(
             f"no mpiexec beside {sys.executable} nor on the PATH: pip install mpich, or use one "
             "rank (cluster.collect.ranks=1)"
         )
@@ -208,13 +208,13 @@ def visible_gpus(wanted: int) -> tuple[int, ...]:
     """The GPUs that the user left visible; () means all.
 
     Raises:
-        SadError: they are fewer than wanted.
+        UserError: they are fewer than wanted.
     """
     numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if not all(number.strip().isdigit() for number in numbers):
         return ()
     if wanted > len(numbers):
-        raise SadError(
+        raise UserError(
             f"{wanted} GPUs are asked for, but CUDA_VISIBLE_DEVICES shows {len(numbers)}; lower "
             "ranks or gpus in the cluster settings"
         )

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from submitit import JobEnvironment
 
-from sad_hpc.errors import ERROR_PREFIX, SadError, printable
+from sad_hpc.errors import ERROR_PREFIX, UserError, printable
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.graph import Step, graph
@@ -78,7 +78,7 @@ class StageJob:
                 self._leave(stop, queue_again)
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
-            if not isinstance(error, SadError | OSError):
+            if not isinstance(error, UserError | OSError):
                 traceback.print_exc()
             print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
             sys.stdout.flush()
@@ -94,7 +94,7 @@ class StageJob:
         run = Run(parse_experiment(dict(self.experiment), self.title), Path(self.runs))
         steps = {step.title: step for step in graph(run)}
         if self.title not in steps:
-            raise SadError(
+            raise UserError(
                 f"{self.title} is no step of {run.experiment.name} as this sad_hpc reads it (it "
                 "has changed since the job was submitted): launch again"
             )
@@ -108,7 +108,7 @@ class StageJob:
             queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
 
         Raises:
-            SadError: the job was to be queued again, and could not.
+            UserError: the job was to be queued again, and could not.
         """
         if not is_first_of_slurm_step():
             sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
@@ -118,7 +118,7 @@ class StageJob:
         step = self._step()
         for required in step.requires:
             if not _is_complete(required):
-                raise SadError(
+                raise UserError(
                     f"{step.title} cannot start: {required.title} is not complete; see "
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
@@ -130,7 +130,7 @@ def _is_complete(step: Step) -> bool:
     if step.complete:  # the tables need hundreds of steps, and mostly all of them are
         return True
     record = None
-    with suppress(SadError):  # the disk that does not show this may not show the other, either
+    with suppress(UserError):  # the disk that does not show this may not show the other, either
         record = load_records(step.run).get(step.title)
     return not has_ended_badly(record) and step.is_seen_complete()
 
@@ -144,18 +144,18 @@ def queue_again_and_end(title: str, stop: Preempted, queue_again: Any) -> NoRetu
         queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
 
     Raises:
-        SadError: the job was to be queued again, and could not.
+        UserError: the job was to be queued again, and could not.
     """
     if callable(queue_again) and (stop.requeue or lets_this_job_run()):
         try:
             queue_again(signal.SIGUSR2, None)
         except UncompletedJobError:
-            raise SadError(
+            raise UserError(
                 f"{title} reached its time limit too often: raise the stage's minutes, or "
                 "max_requeues, in the cluster settings, and launch again"
             ) from None
         except (subprocess.SubprocessError, OSError) as error:
-            raise SadError(
+            raise UserError(
                 f"{title} cannot be queued again ({error}): launch again, which goes on from here"
             ) from None
     sys.exit(STOPPED)
@@ -211,7 +211,7 @@ def _call_stage(step: Step, results: Path, replace: bool) -> None:
 
             pretrain(step.run, *step.element)
         else:
-            from sad_hpc.evaluate.element import evaluate
+            from sad_hpc.evaluate.stage import evaluate
 
             evaluate(step.run, *step.element)
 
@@ -226,6 +226,6 @@ def _end_before_teardown(code: Any) -> None:
 
 
 if __name__ == "__main__":  # one rank of an MpiJob
-    with suppress(SadError):  # which the job reports
+    with suppress(UserError):  # which the job reports
         world()  # first: a rank that fails can then end the others
     DelayedSubmission.load(sys.argv[1]).function.job()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import psutil
 from tqdm import tqdm
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import start_locally
 from sad_hpc.launch.graph import STAGES, Step
@@ -37,7 +37,7 @@ def run_locally(
     A step that fails does not end the others; those that need its output are left out.
 
     Raises:
-        SadError: a step's job of an earlier launch still runs, or collect needs mpiexec.
+        UserError: a step's job of an earlier launch still runs, or collect needs mpiexec.
     """
     runner = LocalRunner(run, cluster, results, replace)
     # SIGTERM ends the launcher as Ctrl-C does: jobs first.
@@ -101,7 +101,7 @@ class LocalRunner:
     def _start(self, step: Step) -> None:
         before = load_records(self.run).get(step.title)
         if before and before.runs_here:
-            raise SadError(
+            raise UserError(
                 f"{step.name} still runs as process {before.id}, whose launcher was killed; "
                 f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
             )
@@ -116,7 +116,7 @@ class LocalRunner:
         """Ends what runs, if the launcher is interrupted."""
         ended = dict(each.end() for each in self.running)
         if ended:
-            with suppress(SadError):  # no more than a word in `status`
+            with suppress(UserError):  # no more than a word in `status`
                 save_records(self.run, ended)
             say("ended; run the same command again to go on where this stopped")
 

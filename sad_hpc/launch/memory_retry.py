@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig, Resources
 from sad_hpc.launch.executor import settings_of
 from sad_hpc.launch.graph import Step
@@ -135,5 +135,5 @@ def _accounted(record: JobRecord, field: str) -> list[str]:
     command = ["sacct", "--noheader", "--parsable2", f"--jobs={record.id}", f"--format={field}"]
     try:
         return answer_lines(command)
-    except SadError:
+    except UserError:
         return []

@@ -21,7 +21,7 @@ from submitit import JobEnvironment
 from sad_hpc.errors import ERROR_PREFIX
 from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.job import StageJob, queue_again_and_end
-from sad_hpc.launch.srun import LATER
+from sad_hpc.launch.srun import IGNORE_USR2
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import meeting_port
@@ -66,7 +66,7 @@ class PackJob:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(meeting_port(os.environ["SLURM_JOB_ID"], number)),
         }
-        command = ["sh", "-c", LATER, sys.executable, "-u", "-m", __name__]
+        command = ["sh", "-c", IGNORE_USR2, sys.executable, "-u", "-m", __name__]
         with member_log(paths.folder, JobEnvironment().job_id, number).open("ab") as log:
             process = subprocess.Popen(
                 [*command, str(paths.submitted_pickle), str(number)],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
@@ -54,7 +54,7 @@ def launch(
         replace: also drop and replace results of other settings in results/<experiment>.
 
     Raises:
-        SadError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
+        UserError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
             that another user could change, or results of other settings in results/<experiment>.
     """
     _check_results(run, results, replace)
@@ -118,7 +118,7 @@ def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
     if cluster.executor == "slurm" and shutil.which("squeue") is not None:
         try:
             return squeue(), largest_array()
-        except SadError as error:
+        except UserError as error:
             print(f"# as if nothing was queued, since {error}")
     return {}, LARGEST_ARRAY
 
@@ -144,7 +144,7 @@ def _check_models(run: Run) -> None:
     if missing:
         source = Run(run.experiment.source, run.runs)
         names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
-        raise SadError(
+        raise UserError(
             f"{run.experiment.name} evaluates the models of {source.experiment.name}, of which "
             f"{source.path} lacks {names}: launch that experiment first, with the "
             "same --runs and with the settings that 'pretrained' has here"
@@ -178,10 +178,10 @@ def _check_nothing_is_queued(run: Run) -> None:
         return
     try:
         queue = squeue()
-    except SadError:  # nobody answers: each folder has one writer in any case
+    except UserError:  # nobody answers: each folder has one writer in any case
         return
     if jobs := jobs_of(run, queue):
-        raise SadError(
+        raise UserError(
             f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or "
             f"`scancel {' '.join(jobs)}`"
         )
@@ -271,7 +271,7 @@ def _is_free(run: Run) -> bool:
     try:
         with held(run.path):
             return True
-    except SadError:
+    except UserError:
         return False
 
 

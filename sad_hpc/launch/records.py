@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import psutil
 from pydantic import Field
 
-from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.launch.graph import Step
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import Moment, read_whole, typed, write_json
@@ -101,7 +101,7 @@ def load_records(run: Run) -> dict[str, JobRecord]:
     """The last job of each step, by the step's title.
 
     Raises:
-        SadError: jobs.json is there, but the disk does not give it away.
+        UserError: jobs.json is there, but the disk does not give it away.
     """
     path = run.path / "jobs.json"
     try:
@@ -110,7 +110,7 @@ def load_records(run: Run) -> dict[str, JobRecord]:
         return {}
     except OSError as error:
         # Jobs that nobody has recorded would be taken for those of a dead launcher, and cancelled.
-        raise SadError(
+        raise UserError(
             f"cannot read {path}: {error.strerror}; it says which jobs are this run's: try again "
             "when its disk answers"
         ) from error
@@ -123,7 +123,7 @@ def save_records(run: Run, new: Mapping[str, JobRecord]) -> None:
     """Adds or replaces records.
 
     Raises:
-        SadError: jobs.json cannot be written.
+        UserError: jobs.json cannot be written.
     """
     records = {**load_records(run), **new}
     write_json(run.path / "jobs.json", {title: asdict(job) for title, job in records.items()})

@@ -34,7 +34,7 @@ def write_scripts(
         replace: whether aggregate may drop and replace results of other settings.
 
     Raises:
-        SadError: the folder cannot be written.
+        UserError: the folder cannot be written.
     """
     folder = run.path / "submit"
     for stale in folder.glob("*.sh"):
@@ -78,7 +78,7 @@ def _local_script(batch: SubmitBatch, cluster: ClusterConfig, command_line: Sequ
     for step in batch.steps:
         element = []
         if step.row is not None and step.element is not None:
-            element = ["--method", step.row, "--seed", str(step.element[1])]
+            element = ["--row", step.row, "--seed", str(step.element[1])]
         commands.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
     lines += dict.fromkeys(commands)  # one collect makes all datasets
     return "\n".join(lines) + "\n"

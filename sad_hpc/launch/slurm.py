@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.environment import client_environment
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.records import JobRecord
@@ -92,7 +92,7 @@ def squeue() -> dict[str, QueueEntry]:
     """This user's jobs by id (`12`, or `12_3` of an array), recently ended ones included.
 
     Raises:
-        SadError: Slurm's controller does not answer.
+        UserError: Slurm's controller does not answer.
     """
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
@@ -109,7 +109,7 @@ def restarts() -> dict[str, int]:
     command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
     try:
         lines = answer_lines([*command, "--Format=JobArrayID:40,RestartCnt:20"])
-    except SadError:
+    except UserError:
         return {}
     counts = [line.split() for line in lines]
     return {each[0]: int(each[1]) for each in counts if len(each) == 2 and each[1].isdigit()}
@@ -123,7 +123,7 @@ def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
     command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={parents}"]
     try:
         lines = answer_lines([*command, "--format=JobID,State,Start,End"])
-    except SadError:
+    except UserError:
         return {}
     entries = {}
     for line in lines:
@@ -138,11 +138,11 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
     """Those of `ids` that Slurm's controller knows, or its accounting.
 
     Raises:
-        SadError: neither answers.
+        UserError: neither answers.
     """
     try:
         queued = squeue()
-    except SadError:
+    except UserError:
         # The controller is being restarted, say; accounting may be up, but does not name each
         # element of an array that waits.
         recorded = sacct(ids)
@@ -159,7 +159,7 @@ def has_ended_badly(record: JobRecord | None) -> bool:
         return False
     try:
         entry = find_jobs([record.id]).get(record.id)
-    except SadError:
+    except UserError:
         return False
     return entry is not None and not entry.is_alive and entry.state != "COMPLETED"
 
@@ -185,10 +185,10 @@ def ask(
         if any(entry.is_alive for entry in jobs.values()):
             counts = restarts()
             jobs = {id: replace(each, restarts=counts.get(id, 0)) for id, each in jobs.items()}
-    except SadError as failure:
+    except UserError as failure:
         error = str(failure)
     answer = Answer(time.time(), jobs, error)
-    with suppress(SadError):  # whoever may only read the run may look at it, too
+    with suppress(UserError):  # whoever may only read the run may look at it, too
         write_json(run.path / ANSWER, asdict(answer))
     return answer
 
@@ -210,7 +210,7 @@ def largest_array() -> int:
     """How many elements an array may have here (MaxArraySize, max_array_tasks)."""
     try:
         lines = answer_lines(["scontrol", "show", "config"])
-    except SadError:
+    except UserError:
         return LARGEST_ARRAY
     found = re.findall(r"\b(?:MaxArraySize *=|max_array_tasks=) *(\d+)", "\n".join(lines))
     # 0 is a cluster without arrays.
@@ -229,7 +229,7 @@ def lets_this_job_run() -> bool:
         return False
     try:
         lines = answer_lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
-    except SadError:
+    except UserError:
         return False
     # Of an array, the first element's id is that of all: each is a line of its own.
     words = [line.split() for line in lines]
@@ -240,7 +240,7 @@ def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
     """What one of Slurm's programs prints, without empty lines.
 
     Raises:
-        SadError: it is not there, fails, or does not answer in time.
+        UserError: it is not there, fails, or does not answer in time.
     """
     try:
         result = subprocess.run(
@@ -253,12 +253,12 @@ def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
             timeout=seconds,
         )
     except FileNotFoundError:
-        raise SadError(f"{command[0]} is not on the PATH: is this a machine with Slurm?") from None
+        raise UserError(f"{command[0]} is not on the PATH: is this a machine with Slurm?") from None
     except subprocess.TimeoutExpired:
-        raise SadError(f"{command[0]} did not answer in {seconds:.0f} s; try again later") from None
+        raise UserError(f"{command[0]} did not answer in {seconds:.0f} s; try again") from None
     except subprocess.CalledProcessError as error:
         reason = " ".join(error.stderr.split())
-        raise SadError(f"{command[0]} failed: {reason}; check Slurm with `sinfo`") from None
+        raise UserError(f"{command[0]} failed: {reason}; check Slurm with `sinfo`") from None
     return [line for line in result.stdout.splitlines() if line.strip()]
 
 

@@ -4,11 +4,11 @@ import os
 import shutil
 from typing import NoReturn
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel.ranks import environment_number
 from sad_hpc.parallel.standard_streams import hand_over_output
 
-LATER = 'trap "" USR2; exec "$0" "$@"'
+IGNORE_USR2 = 'trap "" USR2; exec "$0" "$@"'
 """For sh: until Python listens to the signal, it must not end the process."""
 
 
@@ -50,10 +50,10 @@ def become_srun(stage: str, arguments: list[str]) -> NoReturn:
     """Replaces this process, of a batch job, by `sad-hpc STAGE ARGUMENTS` in every rank of the job.
 
     Raises:
-        SadError: this is no batch job.
+        UserError: this is no batch job.
     """
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
-        raise SadError("`sad-hpc ranks` is for Slurm's batch jobs, such as slurm/collect.sh")
+        raise UserError("`sad-hpc ranks` is for Slurm's batch jobs, such as slurm/collect.sh")
     cpus = environment_number("SLURM_CPUS_PER_TASK", 1)
     gpus = 1 if os.environ.get("SLURM_GPUS_PER_TASK") else 0
     options = srun_options(stage, cpus, gpus, os.environ.get("SLURM_MPI_TYPE", "pmi2"))
@@ -61,4 +61,4 @@ def become_srun(stage: str, arguments: list[str]) -> NoReturn:
         options.append("--ntasks=1")
     os.environ.update(rank_environment(cpus))
     hand_over_output()
-    os.execvp("srun", ["srun", *options, "sh", "-c", LATER, "sad-hpc", stage, *arguments])
+    os.execvp("srun", ["srun", *options, "sh", "-c", IGNORE_USR2, "sad-hpc", stage, *arguments])

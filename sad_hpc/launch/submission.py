@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import StageExecutor, log_folder, run_tag, settings_of
@@ -83,10 +83,10 @@ def submit_missing(
         replace_tables: whether these may drop and replace results of other settings.
 
     Raises:
-        SadError: there is no Slurm, it does not answer, or it refuses a job.
+        UserError: there is no Slurm, it does not answer, or it refuses a job.
     """
     if shutil.which("sbatch") is None:
-        raise SadError(
+        raise UserError(
             "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
             'on this machine with eval "$(slurm/dev_cluster.sh up)"'
         )
@@ -135,7 +135,7 @@ def _submit(
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())
         way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
-        raise SadError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
+        raise UserError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
     settings = settings_of(cluster, batch.stage)
     records = {}
     for job, steps in zip(jobs, batch.packs, strict=True):

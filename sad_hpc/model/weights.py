@@ -19,7 +19,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> s
     """Writes a model's weights, by name, in float32, in one step; returns the file's checksum.
 
     Raises:
-        SadError: the disk is full or the folder cannot be written.
+        UserError: the disk is full or the folder cannot be written.
     """
     state = {name: weight.detach().float().cpu() for name, weight in weights.items()}
     buffer = io.BytesIO()

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 
 SILENCE = timedelta(minutes=10)
 """Of another rank's node, after which it counts as lost.  What is on the way to it is sent again
@@ -55,7 +55,7 @@ def lost_ranks_named() -> Iterator[None]:
     """Within this block the end of a connection is an error in one line.
 
     Raises:
-        SadError: a connection to another rank has ended, or is dead.
+        UserError: a connection to another rank has ended, or is dead.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def lost_ranks_named() -> Iterator[None]:
         if found is None and not isinstance(error, dist.DistError):
             raise
         reason = " ".join((found[1] if found else str(error)).split())
-        raise SadError(
+        raise UserError(
             f"lost another rank ({reason}): its own log says why, or its node or the network "
             "between them is down; launch again, which goes on from the last checkpoint"
         ) from error

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.ranks import Process
 
@@ -30,7 +30,7 @@ def meet(process: Process) -> dist.Store:
     """The store that all ranks share; they are all there when this returns.
 
     Raises:
-        SadError: rank 0 cannot open a store at MASTER_ADDR and MASTER_PORT, or some rank does not
+        UserError: rank 0 cannot open a store at MASTER_ADDR and MASTER_PORT, or some rank does not
             come.
         Preempted: a signal came first.
     """
@@ -48,7 +48,7 @@ def meet(process: Process) -> dist.Store:
         names = [_name(rank) for rank in range(process.world_size)]
         _wait(lambda: store.check(names), lambda: f"no {_absent(store, names)} came to {where}")
     except dist.DistError as error:
-        raise SadError(
+        raise UserError(
             f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again, "
             "which takes another port, or set MASTER_PORT"
         ) from error
@@ -60,7 +60,7 @@ def _wait(arrived: Callable[[], bool], missing: Callable[[], str]) -> None:
     while not arrived():
         preemption.check()
         if time.monotonic() - start > MEETING.total_seconds():
-            raise SadError(
+            raise UserError(
                 f"{missing()} within {MEETING.total_seconds():.0f} s: look for its error in the "
                 "other ranks' logs; nodes must reach each other at MASTER_ADDR"
             )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 """Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
@@ -39,13 +39,13 @@ def environment_number(name: str, default: int) -> int:
     """The number in an environment variable; `default` if it is unset or empty.
 
     Raises:
-        SadError: it holds something else.
+        UserError: it holds something else.
     """
     text = os.environ.get(name) or str(default)
     try:
         return int(text)
     except ValueError:
-        raise SadError(f"{name}={text!r} in the environment is no number: unset it") from None
+        raise UserError(f"{name}={text!r} in the environment is no number: unset it") from None
 
 
 def under_mpi() -> bool:
@@ -60,7 +60,7 @@ def world() -> Any:
     ends only ranks that have joined, and the others wait for the rest without end.
 
     Raises:
-        SadError: MPI sees another number of ranks than were started.
+        UserError: MPI sees another number of ranks than were started.
     """
     communicator: Any = _initialised_mpi().COMM_WORLD if under_mpi() else SingleProcess()
     _compare_with_launcher(
@@ -79,7 +79,7 @@ def _initialised_mpi() -> Any:
     if not MPI.Is_initialized():
         library = MPI.Get_library_version()
         if _launcher() == OPEN_MPI and "Open MPI" not in library:
-            raise SadError(
+            raise UserError(
                 f"Open MPI's mpiexec started this, but mpi4py uses {library.split()[0]}: start it "
                 f"by {sys.prefix}/bin/mpiexec"
             )
@@ -128,12 +128,12 @@ def _compare_with_launcher(world_size: int, command: str) -> None:
     of nodes.
 
     Raises:
-        SadError: there are more or fewer of them than were started.
+        UserError: there are more or fewer of them than were started.
     """
     name = LAUNCHERS.get(_launcher() or "", "SLURM_NTASKS")
     expected = environment_number(name, world_size)
     if world_size != expected:
-        raise SadError(
+        raise UserError(
             f"{world_size} rank(s) see each other but {name}={expected}: start it as `{command}`"
         )
 
@@ -182,7 +182,7 @@ def torch_process() -> Process:
     from mpiexec; a process that none of them started is alone.
 
     Raises:
-        SadError: a variable that should say a number does not; or see `world`.
+        UserError: a variable that should say a number does not; or see `world`.
     """
     for name in ("MASTER_PORT", "SLURM_NTASKS"):
         if environment_number(name, 0) == 0:  # torch reads an empty one as a number

@@ -74,7 +74,7 @@ class Checkpoints:
         """Saves model, optimizer and position; every rank must call it at the same step.
 
         Raises:
-            SadError: the disk is full or the folder cannot be written; older checkpoints stay.
+            UserError: the disk is full or the folder cannot be written; older checkpoints stay.
         """
         tag = f"step-{position['step']:08d}"
         temporary = f"tmp-{tag}"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.parallel.connections import probe_connections
 from sad_hpc.parallel.meeting import MEETING, meet
@@ -48,13 +48,13 @@ def join_process_group(process: Process) -> None:
     """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
 
     Raises:
-        SadError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks
+        UserError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks
             cannot meet.
         Preempted: a signal came before they had met.
     """
     on_gpu = torch.cuda.is_available()
     if has_slurm_gpus() and not on_gpu:
-        raise SadError(
+        raise UserError(
             f"Slurm gave this job GPUs, but torch sees none on {socket.gethostname()}: its driver "
             "may be out of order, or torch built for CPUs; CUDA_VISIBLE_DEVICES= trains on CPUs"
         )
@@ -67,7 +67,7 @@ def join_process_group(process: Process) -> None:
     disable_compiled_ops()
     if on_gpu:
         if process.local_rank >= torch.cuda.device_count():
-            raise SadError(
+            raise UserError(
                 f"local rank {process.local_rank} has no GPU: {torch.cuda.device_count()} are "
                 "visible; start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES="
             )
@@ -89,7 +89,7 @@ def _make_process_group(backend: str, process: Process) -> None:
             timeout=MEETING,
         )
     except (dist.DistError, RuntimeError) as error:
-        raise SadError(
+        raise UserError(
             f"the ranks have met, but cannot connect to each other ({' '.join(str(error).split())})"
             ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
         ) from error
@@ -109,7 +109,7 @@ def on_first_rank(work: Callable[[], T]) -> T:
         except Exception as error:
             # Only what surely can be pickled travels.
             answer[1] = RuntimeError(repr(error))
-            if isinstance(error, SadError | Preempted):
+            if isinstance(error, UserError | Preempted):
                 answer[1] = error
             elif isinstance(error, OSError) and error.strerror:
                 answer[1] = OSError(error.errno, error.strerror, error.filename)

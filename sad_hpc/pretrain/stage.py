@@ -30,7 +30,7 @@ def pretrain(run: Run, method: str, seed: int) -> None:
         ConfigError: the global batch does not divide over the ranks, or the models of this
             experiment are another's.
         DivergedError: losses, gradients or weights are no longer finite.
-        SadError: another rank has died, or cannot be reached any more.
+        UserError: another rank has died, or cannot be reached any more.
         Preempted: a signal stopped it; a checkpoint is saved.
     """
     if run.experiment.pretrained is not None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage.files import write_error
 
 SHIPPED = Path(__file__).parent
@@ -18,7 +18,7 @@ def copy_shipped(folder: Path) -> list[Path]:
         the files that were written.
 
     Raises:
-        SadError: the folder has another file in the place of one, or cannot be written; nothing
+        UserError: the folder has another file in the place of one, or cannot be written; nothing
             that was there is changed.
     """
     contents = {
@@ -31,7 +31,7 @@ def copy_shipped(folder: Path) -> list[Path]:
         missing = [path for path in contents if not path.exists()]
         others = [p for p in contents if p not in missing and p.read_bytes() != contents[p]]
         if others:
-            raise SadError(
+            raise UserError(
                 f"{others[0]} has other content{_and_more(others)}: name another folder, "
                 "`sad-hpc init FOLDER`, or move it away"
             )

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage import plain_json
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def atomic_path(path: Path, needed: int | None = None) -> Iterator[Path]:
         needed: bytes that it will have, where they are known; for the error on a full disk.
 
     Raises:
-        SadError: the disk is full or the folder cannot be written; nothing is left behind.
+        UserError: the disk is full or the folder cannot be written; nothing is left behind.
     """
     temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
     try:
@@ -106,7 +106,7 @@ def checksum(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def write_error(path: Path, error: OSError, needed: int | None = None) -> SadError:
+def write_error(path: Path, error: OSError, needed: int | None = None) -> UserError:
     """An OSError of a write as one line with the path and what mends it.
 
     Args:
@@ -118,7 +118,7 @@ def write_error(path: Path, error: OSError, needed: int | None = None) -> SadErr
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and needed:
         reason += f" ({needed:,} bytes are needed{_free_beside(path)})"
     remedies = REMEDIES.get(error.errno or 0), "choose other folders (--runs, --results)"
-    return SadError(f"cannot write {path}: {reason}; {', or '.join(filter(None, remedies))}")
+    return UserError(f"cannot write {path}: {reason}; {', or '.join(filter(None, remedies))}")
 
 
 def _free_beside(path: Path) -> str:

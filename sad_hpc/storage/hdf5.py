@@ -40,7 +40,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file in one step: temporary name, fsync, read back, rename.
 
     Raises:
-        SadError: the disk is full, the folder cannot be written, or the file reads back
+        UserError: the disk is full, the folder cannot be written, or the file reads back
             differently; the old file stays.
     """
     with atomic_path(path, len(content)) as temporary:

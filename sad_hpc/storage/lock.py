@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.ranks import environment_number
 from sad_hpc.storage.files import has_locks, read_json, typed, write_error, write_json
@@ -61,7 +61,7 @@ def held(folder: Path) -> Iterator[None]:
     """Within this block nobody else works in `folder`, which is created if need be.
 
     Raises:
-        SadError: somebody does; another user could change the folder; or it cannot be written.
+        UserError: somebody does; another user could change the folder; or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _acquired(folder: Path) -> BaseFileLock:
     waits for as long as they send heartbeats.
 
     Raises:
-        SadError: somebody else holds it, or nobody shows signs of life.
+        UserError: somebody else holds it, or nobody shows signs of life.
         Preempted: a signal came while it waited.
     """
     lock: BaseFileLock = (
@@ -104,7 +104,7 @@ def _acquired(folder: Path) -> BaseFileLock:
             if was_requeued and time.monotonic() - alive < REQUEUED_SECONDS:
                 preemption.check()
                 continue
-            raise SadError(
+            raise UserError(
                 f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is "
                 f"gone, remove {lock.lock_file}"
             ) from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 
 TRUSTED = "SAD_HPC_TRUSTED_OWNERS"
 """Environment variable: comma-separated names of users whose files count as this user's."""
@@ -34,7 +34,7 @@ def check_ownership(folder: Path) -> None:
     there, the folders above count as root's.  A launcher outside has told them apart.
 
     Raises:
-        SadError: a path belongs to another user or is writable by everyone.
+        UserError: a path belongs to another user or is writable by everyone.
     """
     seen: set[str] = set()
     tops = [folder]
@@ -60,7 +60,7 @@ def _links_below(top: str, remedy: Path, seen: set[str]) -> list[str]:
     """Check what lies below a folder, add it to `seen`, and return the links.
 
     Raises:
-        SadError: see `check_ownership`.
+        UserError: see `check_ownership`.
     """
     links, folders = [], [top]
     while folders:
@@ -103,14 +103,14 @@ def _check(
         return
     owner = status.st_uid
     if owner not in (0, os.geteuid(), unknown_owner) and _user_name(owner) not in _trusted_names():
-        raise SadError(
+        raise UserError(
             f"{path} belongs to {_user_name(owner)}, who could run code as you there: choose "
             f"another folder (--runs), or {TRUSTED}={_user_name(owner)} if you trust them"
         )
     sticky = sticky_is_enough and status.st_mode & stat.S_ISVTX
     if not stat.S_ISLNK(status.st_mode) and status.st_mode & stat.S_IWOTH and not sticky:
         mend = f"chmod -R o-w {shlex.quote(str(remedy))}, or " if owner == os.geteuid() else ""
-        raise SadError(
+        raise UserError(
             f"{path} is writable by everyone ({stat.filemode(status.st_mode)}), who could run "
             f"code as you there: {mend}choose another folder (--runs)"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage.stage_folder import StageFolder
 
 
@@ -76,7 +76,7 @@ class Progress:
         """The heartbeat is for `status` alone: a disk that fails for a moment ends no work."""
         try:
             self._folder.heartbeat(self._done, self._total, self._unit, self._activity)
-        except SadError as error:
+        except UserError as error:
             print(f"no heartbeat: {error}", file=sys.stderr, flush=True)
 
 

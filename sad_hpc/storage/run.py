@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
@@ -45,17 +45,17 @@ class Run:
         """The run of a folder, by the config that was stored in it.
 
         Raises:
-            SadError: the folder is no run's, or it was renamed.
+            UserError: the folder is no run's, or it was renamed.
         """
         stored = read_json(path / "config.json")
         if not isinstance(stored, dict):
-            raise SadError(
+            raise UserError(
                 f"{path} is no run's folder (it has no readable config.json); give one such as "
                 "runs/darkroom, or a config file"
             )
         run = cls(parse_experiment(stored, str(path / "config.json")), path.absolute().parent)
         if run.path.name != path.absolute().name:
-            raise SadError(
+            raise UserError(
                 f"{path} holds the run {run.path.name!r}: rename the folder to {run.path.name}"
             )
         return run
@@ -128,7 +128,7 @@ class Run:
         """Refuse the folders from which the stages read if another user could change them.
 
         Raises:
-            SadError: see `sad_hpc.storage.ownership.check_ownership`.
+            UserError: see `sad_hpc.storage.ownership.check_ownership`.
         """
         for name in dict.fromkeys([self.experiment.name, self.experiment.source.name]):
             check_ownership(self.runs / name)
@@ -138,7 +138,7 @@ class Run:
         """Within this block one process writes in a stage's folder, which it prepares first.
 
         Raises:
-            SadError: another process is at it, or another user could be, or see
+            UserError: another process is at it, or another user could be, or see
                 `StageFolder.prepare`.
         """
         self.check_ownership()
@@ -149,7 +149,7 @@ class Run:
             try:
                 yield
             except (KeyboardInterrupt, Preempted):
-                with suppress(SadError):  # no more than a word in `status`
+                with suppress(UserError):  # no more than a word in `status`
                     folder.note_stop()
                 raise
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import differences
 from sad_hpc.storage.files import (
     Moment,
@@ -88,7 +88,7 @@ class StageFolder:
         Who goes on with an unfinished one by another commit or other versions is recorded, too.
 
         Raises:
-            SadError: it holds the output of another config, or cannot be written.
+            UserError: it holds the output of another config, or cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class StageFolder:
         if stored is None:
             write_json(self.path / "config.json", config)
         elif changed := differences(stored, json.loads(json.dumps(config))):
-            raise SadError(
+            raise UserError(
                 f"{self.path} holds the output of another config ({'; '.join(changed)}); "
                 "remove the folder or choose another --runs folder"
             )
@@ -143,12 +143,12 @@ class StageFolder:
         """Checks the small files whose numbers reach tables and cards against the marker.
 
         Raises:
-            SadError: one was changed after the stage was complete.
+            UserError: one was changed after the stage was complete.
         """
         for name, expected in (self.done or {}).get("checksums", {}).items():
             content = self._content(name)
             if content is not None and checksum(content) != expected:
-                raise SadError(
+                raise UserError(
                     f"{self.path / name} was changed after its stage was complete: restore it, or "
                     f"remove {self.path} and launch again"
                 )

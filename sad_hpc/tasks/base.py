@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.integers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
@@ -27,7 +27,7 @@ class TaskFamily(ABC):
     """A distribution over tasks, as every stage sees it.
 
     How blocks of data are made and how a model is evaluated depends on the kind of family
-    (`TabularFamily`, `BanditFamily`, `Miniworld`): `distill.make_block` and `evaluate.element`
+    (`TabularFamily`, `BanditFamily`, `Miniworld`): `distill.make_block` and `evaluate.stage`
     choose.
     """
 
@@ -136,14 +136,14 @@ class TaskFamily(ABC):
         """Somebody's parameters (n, p) as a dataset stores them; for `takes_contexts`.
 
         Raises:
-            SadError: one is no training task of this family.
+            UserError: one is no training task of this family.
         """
         raise NotImplementedError(f"{self.name} does not know its tasks again")
 
-    def no_task(self, parameters: NDArray[np.float64]) -> SadError:
+    def no_task(self, parameters: NDArray[np.float64]) -> UserError:
         """What is raised where parameters (p,) are none of a training task."""
         values = ", ".join(f"{value:g}" for value in parameters)
-        return SadError(f"parameters ({values}) are none of a training task of {self.name}")
+        return UserError(f"parameters ({values}) are none of a training task of {self.name}")
 
     @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sad_hpc.experiment.config import later, task_split
+from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.tabular import TabularFamily
@@ -29,11 +29,11 @@ class DarkroomConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
-    start: Literal["corner", "center"] = later("corner")
+    start: Literal["corner", "center"] = "corner"
     """Where episodes begin: at (0, 0), or in the middle, as AD's authors have it (9x9, T = 20)."""
-    train_goals: int = task_split(39, ge=1)
+    train_goals: int = with_role(Role.TASK_SPLIT, 39, ge=1)
     """Goals seen in training; all the others are for test only."""
-    split_seed: int = task_split(0, ge=0)
+    split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
     """Seed of the permutation that deals the goals to training and test."""
 
     @model_validator(mode="after")

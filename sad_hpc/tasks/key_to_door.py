@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.darkroom import MOVES
 from sad_hpc.tasks.mdps import TabularMDPs
@@ -29,9 +29,9 @@ class KeyToDoorConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 50
     """T: transitions in a context, and steps in an episode."""
-    train_tasks: int = task_split(5184, ge=1)
+    train_tasks: int = with_role(Role.TASK_SPLIT, 5184, ge=1)
     """Pairs of a key and a door seen in training; all the others are for test only."""
-    split_seed: int = task_split(0, ge=0)
+    split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
     """Seed of the permutation that deals the pairs to training and test."""
 
     @model_validator(mode="after")

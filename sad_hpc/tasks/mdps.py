@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.integers import MOST_STATES
 from sad_hpc.tasks.number_range import NOT_IN_RANGE, is_in_range
 
@@ -195,12 +195,12 @@ def tables_of(
         n_states: S; by default as many as the largest task has.
 
     Raises:
-        SadError: there are too many states, chances do not add up to 1, a state does not exist, or
+        UserError: there are too many states, chances do not add up to 1, a state does not exist, or
             a reward is not finite.
     """
     size = n_states or max(len(task) for task in tasks)
     if size > MOST_STATES:
-        raise SadError(f"{size:,} states are too many for a table: at most {MOST_STATES:,}")
+        raise UserError(f"{size:,} states are too many for a table: at most {MOST_STATES:,}")
     n_actions = max(len(actions) for task in tasks for actions in task.values())
     merged = [
         [[_merged(task, s, a, size) for a in range(n_actions)] for s in range(size)]
@@ -221,7 +221,7 @@ def tables_of(
     begins = np.zeros((len(tasks), size))
     for m, law in enumerate(starts):
         if np.min(law) < 0 or not abs(np.sum(law) - 1) <= SUM_TOLERANCE:
-            raise SadError(f"task {m}: the chances of start states do not add up to 1")
+            raise UserError(f"task {m}: the chances of start states do not add up to 1")
         begins[m, : len(law)] = np.asarray(law, np.float64) / np.sum(law, dtype=np.float64)
     return StochasticMDPs(may, begins)
 
@@ -232,19 +232,19 @@ def _merged(task: ActionOutcomes, state: int, action: int, n_states: int) -> lis
         return [(1.0, state, 0.0, True)]
     where = f"state {state}, action {action}"
     if action not in task[state]:
-        raise SadError(f"{where}: there are no outcomes, but other states have this action")
+        raise UserError(f"{where}: there are no outcomes, but other states have this action")
     chances: dict[tuple[int, float, bool], float] = {}
     for chance, after, reward, ends in task[state][action]:
         if not 0 <= after < n_states:
-            raise SadError(f"{where}: next state {after} is none of 0..{n_states - 1}")
+            raise UserError(f"{where}: next state {after} is none of 0..{n_states - 1}")
         if not is_in_range(reward):
-            raise SadError(f"{where}: reward {reward:g}, {NOT_IN_RANGE}")
+            raise UserError(f"{where}: reward {reward:g}, {NOT_IN_RANGE}")
         if not chance >= 0:
-            raise SadError(f"{where}: chance {chance} is not a number from 0 to 1")
+            raise UserError(f"{where}: chance {chance} is not a number from 0 to 1")
         key = int(after), float(reward), bool(ends)
         chances[key] = chances.get(key, 0.0) + float(chance)
     total = sum(chances.values())
     if not abs(total - 1) <= SUM_TOLERANCE:
-        raise SadError(f"{where}: the chances of its outcomes add up to {total:g}, not to 1")
+        raise UserError(f"{where}: the chances of its outcomes add up to {total:g}, not to 1")
     likely = sorted(chances.items(), key=lambda item: -item[1])
     return [(chance / total, *key) for key, chance in likely if chance > 0]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
@@ -30,9 +30,9 @@ class PermutedDarkroomConfig(TaskConfig):
     """Cells along each wall."""
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
-    train_permutations: int = task_split(96, ge=1, lt=N_PERMUTATIONS)
+    train_permutations: int = with_role(Role.TASK_SPLIT, 96, ge=1, lt=N_PERMUTATIONS)
     """Of the 120; all the others are for test only."""
-    split_seed: int = task_split(0, ge=0)
+    split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
     """Seed of the order in which permutations are dealt to training and test."""
 
 

@@ -23,7 +23,7 @@ from sad_hpc.aggregate.paper import (
     implied_values,
 )
 from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.methods import BASELINES
 
 PAPER_OFFLINE = r"""
@@ -297,7 +297,7 @@ def test_modes_and_subsets_are_kept_apart():
 
 def test_two_results_for_one_cell_are_refused():
     table = summary("darkroom", {"SAD": 30.0})
-    with pytest.raises(SadError, match="SAD on darkroom"):
+    with pytest.raises(UserError, match="SAD on darkroom"):
         comparison([table, table], "offline")
 
 

@@ -14,7 +14,7 @@ from sad_hpc.aggregate.diagnosis import (
     diagnosis_cells,
     draw_diagnosis,
 )
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import ModeResult, Result
 
 from .synthetic import mode_result
@@ -97,7 +97,7 @@ def test_the_figure_shows_rows_and_the_bayes_optimal_learner(monkeypatch: pytest
     found = diagnose([result("SAD", 0, mode), result("SAD+", 0, mode)], 49)
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    with pytest.raises(SadError):  # the stand-in writes no file
+    with pytest.raises(UserError):  # the stand-in writes no file
         draw_diagnosis(Path("diagnosis.png"), "Darkroom", found, 49, row_styles(["SAD", "SAD+"]))
     left, right = figures[0].axes
     names = ["SAD (1 seed)", "SAD+ (1 seed)", "Bayes-optimal"]

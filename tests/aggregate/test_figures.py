@@ -27,7 +27,7 @@ from sad_hpc.aggregate.figures import _draw_curves, distinct, drawn
 from sad_hpc.aggregate.series import Series, reference_order, row_order
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.aggregate.training_figure import draw_training, training_panels
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import Measure
 from sad_hpc.theory.line_worlds import write_line_worlds
 
@@ -126,7 +126,7 @@ def figure_of(
 ) -> Figure:
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    with pytest.raises(SadError):  # the stand-in writes no file
+    with pytest.raises(UserError):  # the stand-in writes no file
         draw(Path("figure.png"), "Darkroom", *arguments)
     return figures[0]
 

@@ -10,7 +10,7 @@ import pytest
 from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.results_file import RESULTS, read_results, write_results
 from sad_hpc.aggregate.stage import aggregate
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
@@ -56,7 +56,7 @@ def test_a_trial_launch_leaves_results_and_run_alone(
     run: Run, tmp_path: Path, dry_run: bool
 ) -> None:
     results, run_before = contents(tmp_path / "results"), contents(run.runs)
-    with pytest.raises(SadError) as caught:
+    with pytest.raises(UserError) as caught:
         launch(
             changed(run, **TRIAL),
             Path("x.yaml"),
@@ -92,7 +92,7 @@ def test_other_settings_are_refused(
     run: Run, tmp_path: Path, change: dict[str, object], difference: str
 ) -> None:
     other = changed(run, **change)
-    with pytest.raises(SadError) as caught:
+    with pytest.raises(UserError) as caught:
         check_overwrite(other.experiment, tmp_path / "results")
     assert difference in str(caught.value)
 
@@ -124,7 +124,7 @@ def test_aggregate_refuses_before_it_writes_and_replaces_on_request(
 ) -> None:
     smaller = changed(run, rows=["SAD"], seeds=[0])
     before = contents(tmp_path / "results")
-    with pytest.raises(SadError, match="holds 8 results that the new tables would drop"):
+    with pytest.raises(UserError, match="holds 8 results that the new tables would drop"):
         aggregate(smaller, tmp_path / "results")
     assert contents(tmp_path / "results") == before
     folder = aggregate(smaller, tmp_path / "results", replace=True)
@@ -136,7 +136,7 @@ def test_aggregate_refuses_before_it_writes_and_replaces_on_request(
 def test_tables_with_gaps_do_not_replace_complete_ones(run: Run, tmp_path: Path) -> None:
     elsewhere = make_run(tmp_path / "elsewhere")
     fill(elsewhere, skip={("SAD", 1)})
-    with pytest.raises(SadError, match=r"holds 1 results .*without results of SAD seed 1"):
+    with pytest.raises(UserError, match=r"holds 1 results .*without results of SAD seed 1"):
         aggregate(elsewhere, tmp_path / "results", allow_missing=True)
 
 
@@ -164,5 +164,5 @@ def test_results_of_a_config_that_cannot_be_read_are_kept(
     damage(tmp_path / "results/synthetic" / RESULTS)
     check_overwrite(run.experiment, tmp_path / "results")  # its provenance says that it is the same
     fewer = changed(run, seeds=[0]).experiment
-    with pytest.raises(SadError, match=r"whose config cannot be read .*--replace"):
+    with pytest.raises(UserError, match=r"whose config cannot be read .*--replace"):
         check_overwrite(fewer, tmp_path / "results")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sad_hpc.aggregate.series import check_alike
 from sad_hpc.aggregate.training import read_epochs, training_curves
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate import result_file
 from sad_hpc.evaluate.result_file import read_result
 from tests.patience import HUNG
@@ -56,7 +56,7 @@ def test_steps_and_contexts_of_references_are_read_back(tmp_path):
     assert found["online"].mask("reward_seen", "random").all()
     with h5py.File(path, "a") as file:
         file["references/ideal/online_context_rewards"][0, 0] = 1
-    with pytest.raises(SadError, match="was altered"):
+    with pytest.raises(UserError, match="was altered"):
         read_result(path)
 
 
@@ -87,7 +87,7 @@ def _replace(name, value):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (_set("format_version", 1), "format 1"),
+        (_set("format_version", 2), "format 2"),
         (lambda file: file.attrs.pop("format_version"), "no format_version"),
         (lambda file: file.attrs.pop("method"), "incomplete"),
         (lambda file: file.pop("online"), "incomplete"),
@@ -109,7 +109,7 @@ def _replace(name, value):
 def test_unusable_file_is_named_with_reason_and_way_out(path, damage, reason):
     with h5py.File(path, "a") as file:
         damage(file)
-    with pytest.raises(SadError, match=reason) as caught:
+    with pytest.raises(UserError, match=reason) as caught:
         read_result(path)
     assert str(path) in str(caught.value)
     assert "sad-hpc evaluate" in str(caught.value)
@@ -145,7 +145,7 @@ def test_any_attribute_is_read_as_one_value_or_refused(path, place, value):
         file[group].attrs[name] = value
     try:
         result = read_result(path)
-    except SadError as error:
+    except UserError as error:
         assert str(path) in str(error) and "\n" not in str(error)
     else:
         assert np.isscalar(value)
@@ -188,7 +188,7 @@ def test_nothing_leads_out_of_the_file(path, tmp_path, place, kind):
         del file[place]
         file[place] = instead[kind]
     signal.alarm(int(HUNG))  # ends the tests where one waits for the pipe
-    with pytest.raises(SadError) as caught:
+    with pytest.raises(UserError) as caught:
         read_result(path)
     signal.alarm(0)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
@@ -198,7 +198,7 @@ def test_nothing_leads_out_of_the_file(path, tmp_path, place, kind):
 def test_file_that_is_not_hdf5(tmp_path, content):
     path = tmp_path / "result.h5"
     path.write_bytes(content)
-    with pytest.raises(SadError, match="cannot be read as HDF5"):
+    with pytest.raises(UserError, match="cannot be read as HDF5"):
         read_result(path)
 
 
@@ -218,7 +218,7 @@ def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
     same = read_result(write_result(run, "SAD", 1, **usual))
     other = read_result(write_result(run, "SAD", 2, **(usual | change)))
     check_alike([first, same])
-    with pytest.raises(SadError, match="differ"):
+    with pytest.raises(UserError, match="differ"):
         check_alike([first, same, other])
 
 

@@ -11,7 +11,7 @@ from sad_hpc.aggregate import stage
 from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.results_file import RESULTS, read_results
 from sad_hpc.aggregate.stage import aggregate
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
 
@@ -106,7 +106,7 @@ def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.Monk
 
     def meanwhile(*arguments: object) -> None:
         write(*arguments)
-        with pytest.raises(SadError, match=r"results/\.synthetic is in use by process"):
+        with pytest.raises(UserError, match=r"results/\.synthetic is in use by process"):
             aggregate(runs[1], results)
 
     monkeypatch.setattr(stage, "write_results", meanwhile)

@@ -21,7 +21,7 @@ from sad_hpc.aggregate.overview import (
 )
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from tests.conftest import ROOT, committed
 from tests.patience import HUNG
 
@@ -191,5 +191,5 @@ def test_load_agrees_with_the_summary(two: Path):
 def test_load_reads_one_file_and_names_an_empty_folder(two: Path, tmp_path: Path):
     one = results.load(two / "darkroom/results.h5")
     assert one.equals(results.load(two / "darkroom"))
-    with pytest.raises(SadError, match="results/darkroom"):
+    with pytest.raises(UserError, match="results/darkroom"):
         results.load(tmp_path)

@@ -17,7 +17,7 @@ from sad_hpc.aggregate.results_file import (
     read_results,
     write_results,
 )
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import MODES, Result
 
 from .synthetic import mode_result
@@ -140,7 +140,7 @@ DAMAGE = [
 def test_a_changed_file_is_one_line_that_names_it(path: Path, damage) -> None:
     with h5py.File(path, "a") as file:
         damage(file)
-    with pytest.raises(SadError) as caught:
+    with pytest.raises(UserError) as caught:
         read_results(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
@@ -159,7 +159,7 @@ def test_changed_bytes_are_refused_or_without_effect(path: Path, data: st.DataOb
     path.write_bytes(content)
     try:
         found = read_results(path)
-    except SadError as error:
+    except UserError as error:
         assert "\n" not in str(error)
     else:
         assert replace(found, seeds=[]) == replace(wanted, seeds=[])

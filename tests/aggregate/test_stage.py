@@ -8,7 +8,7 @@ from sad_hpc.aggregate.canvas import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.readme import headline_table, render
 from sad_hpc.aggregate.results_file import RESULTS, read_results
 from sad_hpc.aggregate.stage import aggregate
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
@@ -120,7 +120,7 @@ def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
 def test_missing_elements_are_an_error_that_names_them(tmp_path):
     run = make_run(tmp_path)
     fill(run, skip={("SAD", 1), ("DPT*", 2)})
-    with pytest.raises(SadError, match=r"SAD seed 1, DPT\* seed 2 \(2 of 9\)") as caught:
+    with pytest.raises(UserError, match=r"SAD seed 1, DPT\* seed 2 \(2 of 9\)") as caught:
         aggregate(run, tmp_path / "results")
     assert "sad-hpc launch" in str(caught.value)
     assert "sad-hpc evaluate" in str(caught.value)
@@ -146,14 +146,14 @@ def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path):
 
 
 def test_nothing_at_all_is_an_error_even_if_gaps_are_allowed(tmp_path):
-    with pytest.raises(SadError, match="no result"):
+    with pytest.raises(UserError, match="no result"):
         aggregate(make_run(tmp_path), tmp_path / "results", allow_missing=True)
 
 
 def test_result_in_the_wrong_folder_is_refused(run, tmp_path):
     with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
         file.attrs["method"] = "DPT"
-    with pytest.raises(SadError, match="is of DPT seed 0, not of SAD seed 0"):
+    with pytest.raises(UserError, match="is of DPT seed 0, not of SAD seed 0"):
         aggregate(run, tmp_path / "results")
 
 
@@ -161,7 +161,7 @@ def test_result_of_another_training_is_refused(run, tmp_path):
     signature = run.experiment.evaluate_signature("SAD", 0)
     with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
         file.attrs["signature"] = "0123456789ab"
-    with pytest.raises(SadError, match=f"of signature 0123456789ab, not of signature {signature}"):
+    with pytest.raises(UserError, match=f"of signature 0123456789ab, not of signature {signature}"):
         aggregate(run, tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
@@ -175,7 +175,7 @@ def test_headline_table_has_a_line_a_method(run, tmp_path):
 
 
 def test_headline_table_of_no_results_folder(tmp_path):
-    with pytest.raises(SadError, match="sad-hpc aggregate"):
+    with pytest.raises(UserError, match="sad-hpc aggregate"):
         headline_table(tmp_path)
 
 
@@ -234,7 +234,7 @@ def test_numbers_that_were_edited_reach_no_table(run, tmp_path, name):
     model.complete(records=["metrics.jsonl"])
     path = model.path / name
     path.write_text(path.read_text().replace("1", "2", 1) + " ")
-    with pytest.raises(SadError, match=f"{name} was changed after its stage was complete"):
+    with pytest.raises(UserError, match=f"{name} was changed after its stage was complete"):
         aggregate(run, tmp_path / "results")
     assert not (tmp_path / "results/synthetic").exists()
 

@@ -18,7 +18,7 @@ from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from tests.patience import HUNG
 
 from .synthetic import fill, make_run
@@ -105,7 +105,7 @@ def test_a_wrong_value_is_one_line_or_shown(made: Path, theirs: Path, data: st.D
     for show in (lambda: headline_table(theirs), lambda: overview(theirs.parent)):
         try:
             show()
-        except SadError as error:
+        except UserError as error:
             assert str(theirs) in str(error) and "\n" not in str(error)
 
 
@@ -124,7 +124,7 @@ def test_a_link_does_not_bring_the_readers_files_onto_the_page(
     (theirs / name).symlink_to(secret / name)
     try:
         page = overview(theirs.parent).read_text()
-    except SadError as error:
+    except UserError as error:
         assert name != "offline.png" and str(theirs / name) in str(error)
     else:
         # A picture is made again from results.h5: the link is replaced, the file stays.

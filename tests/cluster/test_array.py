@@ -12,8 +12,8 @@ import pytest
 from sad_hpc import results
 from sad_hpc.aggregate.results_file import RESULTS, read_results
 from sad_hpc.collect.stage import collect
-from sad_hpc.evaluate.element import evaluate
 from sad_hpc.evaluate.result_file import read_result
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.status import MOST_LOGS

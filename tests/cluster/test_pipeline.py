@@ -94,7 +94,7 @@ def test_the_script_of_each_stage(pipeline: Pipeline, undisturbed: Pipeline) -> 
     runs, results = ["--runs", str(pipeline.folder / "runs")], ["--results", str(pipeline.results)]
     for options, script, arguments in (
         ([], "collect", runs),
-        (["--ntasks=2"], "pretrain", [*runs, "--method", "SAD", "--seed", "0"]),
+        (["--ntasks=2"], "pretrain", [*runs, "--row", "SAD", "--seed", "0"]),
         (["--array=0-1"], "evaluate", runs),
         ([], "aggregate", [*runs, *results]),
     ):

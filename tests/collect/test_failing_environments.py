@@ -10,7 +10,7 @@ import pytest
 from sad_hpc.collect.shards import MOST_FAILURES, TRIES
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
 from tests.tasks.own_environments import Walk
@@ -89,7 +89,7 @@ def test_a_task_that_always_fails_costs_its_block_alone(experiment, tmp_path: Pa
         others = {luck for block in (0, 1, 3, 4) for luck in _lucks(calm, block)}
         bad = sorted(lucks - others)[0]
         failed = fail_if(lambda walk: walk.luck == bad, unlucky)
-        with pytest.raises(SadError) as caught:
+        with pytest.raises(UserError) as caught:
             collect(run)
     assert str(caught.value).startswith(
         f"1 of 5 blocks of train failed, each {TRIES} times; block 2: "
@@ -103,7 +103,7 @@ def test_a_task_that_always_fails_costs_its_block_alone(experiment, tmp_path: Pa
 
 def test_an_environment_that_fails_everywhere_is_given_up(experiment, tmp_path: Path, monkeypatch):
     failed = fail_if(lambda walk: walk.steps == 3, monkeypatch)
-    with pytest.raises(SadError, match=f"^{MOST_FAILURES} of 5 blocks of train failed"):
+    with pytest.raises(UserError, match=f"^{MOST_FAILURES} of 5 blocks of train failed"):
         collect(Run(experiment, tmp_path))
     assert len(failed) == MOST_FAILURES * TRIES
 

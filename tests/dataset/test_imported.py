@@ -14,7 +14,7 @@ from sad_hpc.dataset.interchange import export_episodes
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import find_splits, inspect, verify
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.storage.run import Run
@@ -188,22 +188,22 @@ def other_play(run: Run) -> Episode:
 def test_contexts_that_are_missing_damaged_or_of_other_blocks_are_named(tmp_path: Path) -> None:
     run = room_run(tmp_path)
     contexts = import_contexts(logged(tmp_path / "m", rooms(run)), run.experiment, run.contexts)
-    with pytest.raises(SadError, match=r"no imported contexts at .*: `sad-hpc import CONFIG"):
+    with pytest.raises(UserError, match=r"no imported contexts at .*: `sad-hpc import CONFIG"):
         collect(with_data(run, tmp_path, imported_contexts="minari-0123456789ab"))
     named = "data.imported_contexts=minari-0123456789ab"
     command = ["launch", str(TINY), "--runs", str(tmp_path), named]
     assert main(command) == 1  # before any job has begun
     assert not (tmp_path / "tiny").exists()
-    with pytest.raises(SadError, match=r"data.block_tasks: 4 -> 3.*import it again"):
+    with pytest.raises(UserError, match=r"data.block_tasks: 4 -> 3.*import it again"):
         collect(with_data(run, tmp_path, imported_contexts=contexts, block_tasks=3))
     # A folder that was renamed to what another config asks for.
     (run.contexts / contexts).rename(run.contexts / "minari-0123456789ab")
-    with pytest.raises(SadError, match="other contexts than it says"):
+    with pytest.raises(UserError, match="other contexts than it says"):
         collect(with_data(run, tmp_path, imported_contexts="minari-0123456789ab"))
     (run.contexts / "minari-0123456789ab").rename(run.contexts / contexts)
     shard = run.contexts / contexts / "shard-00001.h5"
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    with pytest.raises(SadError, match=r"shard-00001.h5 is missing or damaged: remove"):
+    with pytest.raises(UserError, match=r"shard-00001.h5 is missing or damaged: remove"):
         collect(with_data(run, tmp_path, imported_contexts=contexts))
 
 
@@ -215,5 +215,5 @@ def test_contexts_that_are_missing_damaged_or_of_other_blocks_are_named(tmp_path
     ],
 )
 def test_settings_against_logged_contexts_are_named(data: dict[str, Any], words: str) -> None:
-    with pytest.raises(SadError, match=words):
+    with pytest.raises(UserError, match=words):
         room_run(Path("runs"), **{"imported_contexts": "minari-0123456789ab"} | data)

@@ -15,7 +15,7 @@ from sad_hpc.dataset import interchange
 from sad_hpc.dataset.interchange import cut_into_episodes, observation_space
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -159,7 +159,7 @@ def test_a_split_and_a_row_are_chosen(tmp_path: Path, home: Path) -> None:
     collect(own)
     export = ["export", str(run.path), "--minari", str(tmp_path / "shared"), "--split", "test"]
     assert main(export) == 1  # of the other rows there is none
-    assert main([*export, "--method", "SAD, more"]) == 0
+    assert main([*export, "--row", "SAD, more"]) == 0
     dataset = minari.MinariDataset(tmp_path / "shared" / "darkroom_1-test-v0" / "data")
     manifest = Manifest.load(own.data().path / "test")
     assert dataset.total_episodes == manifest.n_tasks > 0
@@ -183,7 +183,7 @@ def test_what_is_in_the_way_is_named(
     assert main([*export, "--seed", "0"]) == 1
     assert "--minari has no --seed" in capsys.readouterr().err
     assert main([*export[:2], "--weights", str(shared), "--split", "test"]) == 1
-    assert "--weights needs --method and --seed" in capsys.readouterr().err
+    assert "--weights needs --row and --seed" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "minari", None)
     assert main([*export, "--split", "test"]) == 1
     assert "pip install 'sad_hpc[minari]'" in capsys.readouterr().err
@@ -221,5 +221,5 @@ def test_an_export_that_fails_leaves_nothing(
 
 def test_images_are_refused() -> None:
     experiment = load_experiment(ROOT / "configs/miniworld.yaml")
-    with pytest.raises(SadError, match="no Minari dataset of miniworld: no image is stored"):
+    with pytest.raises(UserError, match="no Minari dataset of miniworld: no image is stored"):
         observation_space(make_family(experiment.task))

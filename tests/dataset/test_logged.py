@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sad_hpc.cli import main
 from sad_hpc.dataset.imported import import_contexts
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.tasks.base import make_family
 from tests.conftest import ROOT, TINY
@@ -64,7 +64,7 @@ def elsewhere(episodes: list[Episode]) -> dict[str, Any]:
 def test_what_is_wrong_with_episodes_is_named(words: str, tmp_path: Path) -> None:
     run = room_run(tmp_path)
     source = logged(tmp_path / "minari", BAD_EPISODES[words](rooms(run)))
-    with pytest.raises(SadError, match=words) as raised:
+    with pytest.raises(UserError, match=words) as raised:
         import_contexts(source, run.experiment, run.contexts)
     assert "\n" not in str(raised.value)
     assert not run.contexts.exists() or not list(run.contexts.iterdir())
@@ -87,7 +87,7 @@ BAD_DATASETS: dict[str, dict[str, Any]] = {
 def test_what_is_wrong_with_a_dataset_is_named(words: str, tmp_path: Path) -> None:
     run = room_run(tmp_path)
     source = logged(tmp_path / "minari", rooms(run), **BAD_DATASETS[words])
-    with pytest.raises(SadError, match=words) as raised:
+    with pytest.raises(UserError, match=words) as raised:
         import_contexts(source, run.experiment, run.contexts)
     assert "\n" not in str(raised.value)
 
@@ -99,7 +99,7 @@ def test_states_of_another_shape_are_named(tmp_path: Path) -> None:
         for task, goal, steps in rooms(run)
     ]
     source = logged(tmp_path / "m", wide, observation_space=spaces.MultiDiscrete([3, 3, 3]))
-    with pytest.raises(SadError, match=r"observation_space is MultiDiscrete.* has Box"):
+    with pytest.raises(UserError, match=r"observation_space is MultiDiscrete.* has Box"):
         import_contexts(source, run.experiment, run.contexts)
 
 
@@ -107,7 +107,7 @@ def test_a_test_task_is_no_training_task(tmp_path: Path) -> None:
     run = room_run(tmp_path)
     goal = make_family(run.experiment.task).distinct["test"][0]
     source = logged(tmp_path / "minari", [*rooms(run), (60, goal, play(goal, 9, seed=0))])
-    with pytest.raises(SadError, match="none of a training task of darkroom_3x3"):
+    with pytest.raises(UserError, match="none of a training task of darkroom_3x3"):
         import_contexts(source, run.experiment, run.contexts)
 
 
@@ -128,7 +128,7 @@ def test_a_family_knows_its_training_tasks(name: str) -> None:
     family = make_family(parse_experiment(config, "test").task)
     foreign = np.array([FOREIGN[name]], np.float64)
     for wrong in (foreign, np.full((1, 7), 0.5), np.full_like(foreign, np.nan)):
-        with pytest.raises(SadError, match=r"parameters \(.*\) are none of a training task"):
+        with pytest.raises(UserError, match=r"parameters \(.*\) are none of a training task"):
             family.stored_tasks(wrong)
 
 
@@ -148,7 +148,7 @@ def test_minari_and_a_dataset_are_needed(
 
 def test_images_are_not_imported(tmp_path: Path) -> None:
     experiment = load_experiment(ROOT / "configs/miniworld.yaml")
-    with pytest.raises(SadError, match=r"data.imported_contexts is for tabular"):
+    with pytest.raises(UserError, match=r"data.imported_contexts is for tabular"):
         import_contexts(tmp_path, experiment, tmp_path)
 
 
@@ -185,7 +185,7 @@ def test_nothing_outside_of_a_dataset_is_read(attack: str, tmp_path: Path) -> No
     with h5py.File(source / "data/main_data.hdf5", "a") as file:
         del file["episode_0/rewards"]
         ATTACKS[attack](file["episode_0"], secret)
-    with pytest.raises(SadError, match=r"lies in another file|would take") as raised:
+    with pytest.raises(UserError, match=r"lies in another file|would take") as raised:
         import_contexts(source, run.experiment, run.contexts)
     assert "\n" not in str(raised.value)
 
@@ -199,7 +199,7 @@ def test_links_and_pipes_in_a_dataset_are_refused(name: str, tmp_path: Path) -> 
     (tmp_path / "secret").write_text("{}")
     for make in (lambda: path.symlink_to(tmp_path / "secret"), lambda: os.mkfifo(path)):
         make()
-        with pytest.raises(SadError, match="a link or a pipe"):
+        with pytest.raises(UserError, match="a link or a pipe"):
             import_contexts(source, run.experiment, run.contexts)
         path.unlink()
 
@@ -212,7 +212,7 @@ def test_no_environment_of_a_stranger_is_made(tmp_path: Path) -> None:
     del metadata["action_space"]
     touch = {"id": "X-v0", "entry_point": "pathlib:Path.touch", "kwargs": {}}
     path.write_text(json.dumps(metadata | {"env_spec": json.dumps(touch)}))
-    with pytest.raises(SadError, match="has no spaces"):
+    with pytest.raises(UserError, match="has no spaces"):
         import_contexts(source, run.experiment, run.contexts)
 
 
@@ -245,7 +245,7 @@ def test_a_dataset_with_missing_or_wrong_parts_is_refused_in_a_line(
                 spoil(file["episode_0"], data)
         try:
             import_contexts(theirs, run.experiment, Path(name) / "contexts")
-        except SadError as error:
+        except UserError as error:
             assert "\n" not in str(error) and len(str(error)) < 1000
 
 

@@ -5,7 +5,7 @@ from scipy import stats
 from sad_hpc.distill import make_block, tabular
 from sad_hpc.distill.labels import LabelRule, optimal_labels
 from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import algorithm_5_law, best_of, hitting_step_law, label_chances
@@ -169,7 +169,7 @@ def test_more_episodes_give_better_labels():
 
 
 def test_a_threshold_that_nothing_reaches_is_an_error():
-    with pytest.raises(SadError, match="trust_horizon"):
+    with pytest.raises(UserError, match="trust_horizon"):
         sample(rule(stop_at_reward=False, return_threshold=1e9), n_tasks=1)
 
 

@@ -9,7 +9,7 @@ from sad_hpc.distill.pose_contexts import (
     sample_pose_transitions,
 )
 from sad_hpc.distill.rollout_labels import distill_pose_labels
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.ideal.label_law import best_of, label_chances
 from sad_hpc.kernels.random import next_double, stream
@@ -189,7 +189,7 @@ def test_the_fastest_of_several_episodes_has_the_enumerated_law():
 
 
 def test_a_threshold_that_nothing_reaches_is_an_error():
-    with pytest.raises(SadError, match="trust_horizon"):
+    with pytest.raises(UserError, match="trust_horizon"):
         distill_pose_labels(
             TARGETS[:1],
             UNIFORM,

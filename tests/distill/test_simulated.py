@@ -7,7 +7,7 @@ from scipy.stats import norm
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Acts
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law
 from tests.simulators import HORIZON, Rooms, RoomSimulators
@@ -102,7 +102,7 @@ def test_a_block_depends_on_its_number_and_seed_alone() -> None:
 
 def test_query_states_that_are_never_good_enough_are_given_up() -> None:
     data = DataConfig(tasks=10, trust_horizon=1, return_threshold=100.0)
-    with pytest.raises(SadError, match=r"lower the threshold"):
+    with pytest.raises(UserError, match=r"lower the threshold"):
         make_block(Rooms(noise=0.1), data, "train", 0)
 
 

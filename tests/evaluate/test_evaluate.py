@@ -17,7 +17,6 @@ from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
-from sad_hpc.evaluate.element import Evaluation, evaluate
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
@@ -31,6 +30,7 @@ from sad_hpc.evaluate.policy import (
 )
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
+from sad_hpc.evaluate.stage import Evaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.load import parse_experiment

@@ -14,7 +14,7 @@ from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
 from sad_hpc.distill import make_block
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.rows import is_recipe, method_of, rows_of, slug
@@ -358,7 +358,7 @@ def test_a_sweeps_figure_has_every_point(
     table = sweep_table(rows, [key], summary)
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    with pytest.raises(SadError):  # the stand-in writes no file
+    with pytest.raises(UserError):  # the stand-in writes no file
         draw_sweep(Path("sweep.png"), "Darkroom", table, [key], summary)
     (axes,) = figures[0].axes
     figures[0].canvas.draw()
@@ -388,7 +388,7 @@ def test_status_and_scripts_name_the_rows(
     assert main(["launch", *arguments, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("sad-hpc collect") == 1
-    assert printed.count("--method 'SAD, N = 2, heads = 1' --seed 0") == 2
+    assert printed.count("--row 'SAD, N = 2, heads = 1' --seed 0") == 2
     run = Run(load_experiment(TINY, arguments[1:3]), tmp_path / "runs")
     run.prepare(["test"])
     assert main(["status", str(run.path)]) == 0

@@ -136,7 +136,7 @@ def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:
     text = scripts(run, "local", [])
     command = f"sad-hpc collect x.yaml data.tasks=900 --runs {run.runs} --results results"
     assert f"mpiexec -n 2 {command}\n" in text["collect"]
-    assert "--method 'DPT*' --seed 1\n" in text["pretrain-dpt_star-seed1"]
+    assert "--row 'DPT*' --seed 1\n" in text["pretrain-dpt_star-seed1"]
     assert text["evaluate"].count("\nsad-hpc evaluate") == 4
 
 

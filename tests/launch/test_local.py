@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
@@ -69,7 +69,7 @@ def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
     run: Run, stubs: None, override: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(SadError, match=said):
+    with pytest.raises(UserError, match=said):
         start(run, override)
     assert not run.path.exists()
     complete(*steps_of(run, "pretrain"), *steps_of(run, "evaluate"))
@@ -133,7 +133,7 @@ def test_a_failure_leaves_the_others_alone(
 def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: FakeSlurm) -> None:
     """Not even where the launcher died before it could record the job."""
     slurm.queue(run_tag(run), j100="RUNNING", j101="PENDING", j102="COMPLETED")
-    with pytest.raises(SadError, match=r"--cluster slurm, or `scancel 100 101`"):
+    with pytest.raises(UserError, match=r"--cluster slurm, or `scancel 100 101`"):
         start(run)
     assert not (run.path / "config.json").exists()
     slurm.queue("another run", j100="RUNNING")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.pipeline import wait_for_jobs
 from sad_hpc.launch.records import JobRecord, load_records, save_records
@@ -278,11 +278,11 @@ def test_silent_slurm_is_left_alone_too(run: Run, slurm: FakeSlurm) -> None:
 
 
 def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
-    with pytest.raises(SadError, match="no run's folder"):
+    with pytest.raises(UserError, match="no run's folder"):
         Run.of_folder(tmp_path)
     run.prepare(["test"])
     run.path.rename(run.runs / "other")
-    with pytest.raises(SadError, match="rename the folder to made-up"):
+    with pytest.raises(UserError, match="rename the folder to made-up"):
         Run.of_folder(run.runs / "other")
 
 
@@ -302,11 +302,11 @@ def test_queue_programs(slurm: FakeSlurm) -> None:
 
 def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> None:
     slurm._program("squeue", "echo dead >&2; exit 1")
-    with pytest.raises(SadError, match="dead"):
+    with pytest.raises(UserError, match="dead"):
         find_jobs(["12"])
     slurm._program("sacct", "echo '12|RUNNING|2024-01-01T00:00:00|Unknown'")
     assert find_jobs(["12"])["12"].state == "RUNNING"
-    with pytest.raises(SadError, match="dead"):  # it calls waiting elements of an array 13_[0-3]
+    with pytest.raises(UserError, match="dead"):  # it calls waiting elements of an array 13_[0-3]
         find_jobs(["12", "13_0"])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.aggregate.origin import origin
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.environment import submission_environment
@@ -98,19 +98,19 @@ def test_jobs_that_wait_in_vain_are_cancelled(run: Run, slurm: FakeSlurm) -> Non
 
 def test_refusal_is_one_line_and_keeps_what_was_submitted(run: Run, slurm: FakeSlurm) -> None:
     slurm.refuse()
-    with pytest.raises(SadError, match=r"refused collect: invalid partition .*cluster\.partition"):
+    with pytest.raises(UserError, match=r"refused collect: invalid partition .*cluster\.partition"):
         submit(run)
     assert load_records(run) == {}
 
 
 def test_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SadError, match=r"--cluster local.*dev_cluster\.sh up"):
+    with pytest.raises(UserError, match=r"--cluster local.*dev_cluster\.sh up"):
         submit(run)
 
 
 def test_one_launcher_at_a_time(run: Run, slurm: FakeSlurm) -> None:
-    with held(run.path), pytest.raises(SadError, match=rf"made-up is in use by .* {os.getpid()} "):
+    with held(run.path), pytest.raises(UserError, match=rf"made-up is in use by .* {os.getpid()} "):
         submit(run)
     assert not (run.path / "config.json").exists(), "the second one has left its config behind"
 
@@ -163,7 +163,7 @@ def test_no_job_is_cancelled_because_the_disk_does_not_answer(
 
     monkeypatch.setattr("sad_hpc.launch.records.read_whole", fail)
     with pytest.raises(
-        SadError, match=r"cannot read .*jobs\.json: Input/output error; .*try again"
+        UserError, match=r"cannot read .*jobs\.json: Input/output error; .*try again"
     ):
         submit(run)
     assert slurm.cancelled == [] and len(slurm.scripts()) == 7
@@ -173,7 +173,7 @@ def test_no_job_is_cancelled_because_the_disk_does_not_answer(
 def test_a_folder_that_sbatch_would_misread_is_refused(
     run: Run, slurm: FakeSlurm, name: str
 ) -> None:
-    with pytest.raises(SadError, match="choose another --runs folder"):
+    with pytest.raises(UserError, match="choose another --runs folder"):
         submit(Run(run.experiment, run.runs / name))
     assert slurm.scripts() == {}
 
@@ -185,9 +185,9 @@ def test_a_folder_that_another_user_could_change_is_left_alone(
     """Whoever may write there may put another pickle in the place of a job's."""
     run.path.mkdir(parents=True)
     run.path.chmod(mode)
-    with pytest.raises(SadError, match=r"made-up is writable by everyone .*--runs"):
+    with pytest.raises(UserError, match=r"made-up is writable by everyone .*--runs"):
         submit(run)
-    with pytest.raises(SadError, match="writable by everyone"):
+    with pytest.raises(UserError, match="writable by everyone"):
         launch(run, Path("x"), [], Path("r"), load_cluster("slurm", []), dry_run=True, wait=False)
     assert slurm.scripts() == {}
     assert not [path for path in run.path.rglob("*") if path.is_file()]
@@ -223,7 +223,7 @@ def test_sbatch_reads_no_defaults_that_would_go_before_the_script(
                  "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "OPEN_MODE", "WAIT", "GRES"):  # fmt: skip
         monkeypatch.setenv(f"SBATCH_{name}", "1")
     slurm._program("sbatch", f"env > {slurm.folder}/env; exit 1")
-    with pytest.raises(SadError, match="Slurm refused collect"):
+    with pytest.raises(UserError, match="Slurm refused collect"):
         submit(run, "collect.memory_gb=null", *overrides)
     seen = (slurm.folder / "env").read_text().splitlines()
     assert {line[7:-2] for line in seen if line.startswith("SBATCH_")} == kept
@@ -240,11 +240,11 @@ def test_jobs_go_where_squeue_looks_for_them(
     monkeypatch.setenv("SCANCEL_STATE", "PENDING")
     foreign = "env | grep -E '^(SLURM|SBATCH)_CLUSTERS'"
     slurm._program("sbatch", f'echo "they say $({foreign})" >&2; exit 1')
-    with pytest.raises(SadError, match="refused collect: they say;"):
+    with pytest.raises(UserError, match="refused collect: they say;"):
         submit(run)
     slurm._program("scancel", f"env > {slurm.folder}/seen; echo > {slurm.folder}/queue")
     slurm.queue(comment=run_tag(run), j777="PENDING")
-    with pytest.raises(SadError, match="refused"):
+    with pytest.raises(UserError, match="refused"):
         submit(run)
     assert not re.search("^(SCANCEL|SLURM_CLUSTERS)", (slurm.folder / "seen").read_text(), re.M)
 
@@ -306,7 +306,7 @@ def test_an_array_may_have_several_ranks_each(run: Run, slurm: FakeSlurm) -> Non
 def test_a_full_queue_is_named(run: Run, slurm: FakeSlurm) -> None:
     why = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
     slurm._program("sbatch", f'echo "sbatch: error: {why}" >&2; exit 1')
-    with pytest.raises(SadError, match=r"MaxSubmitJobs.*launch again when some have ended"):
+    with pytest.raises(UserError, match=r"MaxSubmitJobs.*launch again when some have ended"):
         submit(run)
 
 

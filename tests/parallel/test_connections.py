@@ -2,7 +2,7 @@
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel.connections import lost_ranks_named
 
 GLOO = (
@@ -23,7 +23,7 @@ OLDER_GLOO = (
     ],
 )
 def test_gloos_words_become_one_line(text: str, reason: str) -> None:
-    with pytest.raises(SadError) as caught, lost_ranks_named():
+    with pytest.raises(UserError) as caught, lost_ranks_named():
         raise RuntimeError(text)
     assert str(caught.value).startswith(f"lost another rank {reason}: ")
 

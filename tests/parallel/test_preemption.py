@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sad_hpc.collect.stage import collect
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.pretrain.rank_sync import RankConsensus

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.parallel.meeting import meet
 from sad_hpc.parallel.ranks import (
     MEETING_PORTS,
@@ -169,9 +169,9 @@ def one_of_two(rank: int, seconds: float, host: str = "127.0.0.1") -> "subproces
 @pytest.mark.parametrize(
     "rank, host, words",
     [
-        (0, "127.0.0.1", "SadError no rank 1 came to 127.0.0.1:"),
-        (1, "127.0.0.1", "SadError rank 0 does not answer at 127.0.0.1:"),
-        (1, "nowhere.invalid", "SadError rank 0 does not answer at nowhere.invalid:"),
+        (0, "127.0.0.1", "UserError no rank 1 came to 127.0.0.1:"),
+        (1, "127.0.0.1", "UserError rank 0 does not answer at 127.0.0.1:"),
+        (1, "nowhere.invalid", "UserError rank 0 does not answer at nowhere.invalid:"),
     ],
 )
 def test_a_rank_that_never_comes_is_named_in_time(rank: int, host: str, words: str) -> None:
@@ -247,7 +247,7 @@ NUMBERS = ("RANK", "SLURM_NTASKS", "MASTER_PORT")
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_that_is_none_is_named(environment: None, name: str) -> None:
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", name: "abc"}
-    with pytest.raises(SadError, match=f"{name}='abc'"):
+    with pytest.raises(UserError, match=f"{name}='abc'"):
         torch_process()
 
 
@@ -259,5 +259,5 @@ def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
         folder.heartbeat(1, 2, "blocks")
     assert folder.progress is not None
     os.environ["SLURM_RESTART_COUNT"] = "abc"
-    with pytest.raises(SadError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
+    with pytest.raises(UserError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
         pass

@@ -65,8 +65,8 @@ PROBE = """
 import runpy
 from sad_hpc.parallel import ranks
 ranks.world = lambda: types.SimpleNamespace(gather=lambda node: [node], Get_rank=lambda: 1)
-sys.argv = ["site_probes", {name!r}, "."]
-runpy.run_module("sad_hpc.launch.site_probes", run_name="__main__")
+sys.argv = ["cluster_probes", {name!r}, "."]
+runpy.run_module("sad_hpc.launch.cluster_probes", run_name="__main__")
 """
 JOB = """
 def stage(*arguments):

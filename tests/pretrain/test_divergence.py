@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.errors import CheckpointError, DivergedError
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.pretrain import trainer as trainer_module
 from sad_hpc.pretrain.checkpoint import Checkpoints
@@ -57,7 +57,7 @@ def run(tiny_run: Run, tmp_path: Path) -> Run:
 def test_a_training_that_diverges_fails_on_every_rank(run: Run) -> None:
     stage = [BIN / "sad-hpc", "pretrain", TINY, "pretrain.learning_rate=1e6"]
     done = subprocess.run(
-        [BIN / "mpiexec", "-n", "2", *stage, "--runs", run.runs, "--method", "SAD", "--seed", "0"],
+        [BIN / "mpiexec", "-n", "2", *stage, "--runs", run.runs, "--row", "SAD", "--seed", "0"],
         capture_output=True,
         text=True,
         timeout=HUNG,

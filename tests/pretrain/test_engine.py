@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus, torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
@@ -22,7 +22,7 @@ def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SadError, match="Slurm gave this job GPUs, but torch sees none on"):
+    with pytest.raises(UserError, match="Slurm gave this job GPUs, but torch sees none on"):
         join_process_group(Process(0, 0, 1))
 
 

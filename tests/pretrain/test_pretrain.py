@@ -32,7 +32,7 @@ OVERRIDES = ["pretrain.batch_size=4", "pretrain.epochs=3", "pretrain.checkpoint_
 def command(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> list[str]:
     launcher = [str(BIN / "mpiexec"), "-n", str(ranks)] if ranks > 1 else []
     stage = [str(BIN / "sad-hpc"), "pretrain", str(TINY), *OVERRIDES, *overrides]
-    return [*launcher, *stage, "--runs", str(run.runs), "--method", method, "--seed", "0"]
+    return [*launcher, *stage, "--runs", str(run.runs), "--row", method, "--seed", "0"]
 
 
 def train(run: Run, *overrides: str, ranks: int = 1, method: str = "SAD") -> None:

@@ -16,7 +16,7 @@ from sad_hpc.aggregate.origin import origin
 from sad_hpc.aggregate.training import read_training
 from sad_hpc.cli import main
 from sad_hpc.commands import report_error
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import JobRecord, save_records
@@ -122,7 +122,7 @@ def sources(run: Run) -> int:
     try:
         origin(run, [("SAD", 0)], [])
         read_training(run, [("SAD", 0)])
-    except SadError as error:
+    except UserError as error:
         report_error(error, debug=False)
         return 1
     return 0
@@ -130,7 +130,7 @@ def sources(run: Run) -> int:
 
 def commands(run: Run, folder: Path) -> dict[str, Callable[[], int]]:
     """Those that read a run, by name."""
-    weights = ["--method", "SAD", "--seed", "0", "--weights", str(folder / "policy")]
+    weights = ["--row", "SAD", "--seed", "0", "--weights", str(folder / "policy")]
     return {
         "status": lambda: main(["status", str(run.path)]),
         "inspect": lambda: main(["inspect", str(run.path), "--json"]),

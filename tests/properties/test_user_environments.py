@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.errors import LONGEST, ConfigError, SadError, described
+from sad_hpc.errors import LONGEST, ConfigError, UserError, described
 from sad_hpc.tasks.environments.task import make_environment
 from sad_hpc.tasks.number_range import LARGEST_NUMBER
 from tests.tasks.own_environments import sized
@@ -41,7 +41,7 @@ def test_a_scale_is_never_zero_or_infinite(exponent: float):
     for make in ({"size": size}, {"pay": size}):
         try:
             family = sized(make=make)
-        except SadError as error:
+        except UserError as error:
             assert size > LARGEST_NUMBER / 1000
             assert ("its observation[0] is" if "size" in make else "its reward is") in str(error)
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage import lock as holder
@@ -132,7 +132,7 @@ def test_patience_is_no_matter_of_the_time_of_day(
     process = hold(tmp_path, 600)
     started = time.monotonic()
     try:
-        with pytest.raises(SadError, match="in use by"), held(tmp_path):
+        with pytest.raises(UserError, match="in use by"), held(tmp_path):
             pass
     finally:
         process.kill()

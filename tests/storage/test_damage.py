@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sad_hpc.dataset.reader import load_complete, read_columns
-from sad_hpc.errors import SadError
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.evaluate.result_file import read_result
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
@@ -46,7 +46,7 @@ def checkpoint(run: Run) -> list[Any]:
     signature = run.experiment.pretrain_signature("SAD", 0)
     tag = Checkpoints(folder, signature, 1).newest(zero_stage=0, precision="fp32")
     if tag is None:
-        raise SadError("starts from the beginning")
+        raise UserError("starts from the beginning")
     return [path.read_bytes() for path in sorted((folder / "state" / tag).rglob("*.pt"))]
 
 
@@ -117,7 +117,7 @@ def test_damage_is_found_or_has_no_effect(finished: Run, kind: str, places: int)
             path.write_bytes(damaged(content, generator))
             try:
                 got = read(finished)
-            except SadError as error:
+            except UserError as error:
                 found += 1
                 assert "\n" not in str(error)
             else:

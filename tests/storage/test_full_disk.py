@@ -13,8 +13,8 @@ from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
-from sad_hpc.errors import SadError
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.errors import UserError
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain import checkpoint
 from sad_hpc.pretrain.checkpoint import Checkpoints
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.faults
 Disk = tuple[Path, Callable[[str], None]]
 
 
-def one_line(error: pytest.ExceptionInfo[SadError]) -> str:
+def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_no_half_file_is_left(small_disk: Disk) -> None:
     disk, _ = small_disk
-    with pytest.raises(SadError, match=r"No space left .*500,\d{3} bytes are needed, ") as caught:
+    with pytest.raises(UserError, match=r"No space left .*500,\d{3} bytes are needed, ") as caught:
         write_json(disk / "big.json", "x" * 500_000)
     assert "big.json" in one_line(caught)
     assert os.listdir(disk) == []
@@ -48,7 +48,7 @@ def test_collection_keeps_the_shards_that_fit_and_makes_the_others_later(
     disk, resize = small_disk
     experiment = load_experiment(TINY, ["data.tasks=9000", "data.block_tasks=200"])
     run = Run(experiment, disk)
-    with pytest.raises(SadError, match=r"cannot write.*No space left.* needed, ") as caught:
+    with pytest.raises(UserError, match=r"cannot write.*No space left.* needed, ") as caught:
         collect(run)
     assert "shard-" in one_line(caught)
     train = run.data().path / "train"
@@ -75,7 +75,8 @@ def test_training_keeps_its_last_checkpoint_and_goes_on_from_it(
         for folder in (disk, tmp_path / "calm")
     )
     resize("500k")  # two checkpoints, of which each epoch saves one, and not a third
-    with pytest.raises(SadError, match=r"cannot write .*step-.*No space left.* needed, ") as caught:
+    said = r"cannot write .*step-.*No space left.* needed, "
+    with pytest.raises(UserError, match=said) as caught:
         pretrain(struck, "SAD", 0)
     one_line(caught)
     folder = struck.checkpoint("SAD", 0)
@@ -100,7 +101,7 @@ def test_a_quota_is_told_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(checkpoint, "on_first_rank", lambda work: work())
     engine = mock.Mock(module=torch.nn.Linear(1000, 1))
     engine.save_checkpoint.side_effect = RuntimeError("[enforce fail at inline_container.cc]")
-    with pytest.raises(SadError, match=r"Disk quota exceeded \(12,012 bytes are needed") as caught:
+    with pytest.raises(UserError, match=r"Disk quota exceeded \(12,012 bytes are needed") as caught:
         Checkpoints(tmp_path, "0", 1).save(engine, {"step": 7})
     assert "free space" in one_line(caught) and os.listdir(tmp_path / "state") == []
 
@@ -114,7 +115,7 @@ def test_tables_are_made_once_there_is_space(
     pretrain(run, "SAD", 0)
     evaluate(run, "SAD", 0)
     resize("40k")
-    with pytest.raises(SadError, match=r"cannot write .*No space left") as caught:
+    with pytest.raises(UserError, match=r"cannot write .*No space left") as caught:
         aggregate(run, disk)
     one_line(caught)
     assert run.aggregate().done is None

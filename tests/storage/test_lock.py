@@ -18,7 +18,7 @@ import pytest
 
 from sad_hpc.collect import stage as collect_module
 from sad_hpc.collect.stage import collect
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
@@ -72,7 +72,7 @@ def test_the_second_is_told_who_holds_the_folder(
     other: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     who = rf"in use by process {other.pid} on \S+ \(job 17\), since \d{{4}}-.*remove .*\.lock"
-    with pytest.raises(SadError, match=who), held(tmp_path):
+    with pytest.raises(UserError, match=who), held(tmp_path):
         pass
 
 
@@ -94,7 +94,7 @@ def test_where_locks_are_refused_a_file_is_the_lock(
     other = hold(tmp_path, 600, refusal=refusal)
     monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(refusal, "refused")))
     who = rf"in use by process {other.pid} on .*remove .*\.in-use"
-    with pytest.raises(SadError, match=who), held(tmp_path):
+    with pytest.raises(UserError, match=who), held(tmp_path):
         pass
     other.kill()  # what it leaves behind is taken over, on this file system
     other.wait()
@@ -161,7 +161,7 @@ def test_patience_has_an_end(
 ) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     monkeypatch.setattr(holder, "REQUEUED_SECONDS", 0.2)
-    with pytest.raises(SadError, match="in use by"), held(tmp_path):
+    with pytest.raises(UserError, match="in use by"), held(tmp_path):
         pass
 
 
@@ -190,7 +190,7 @@ def test_a_stage_that_somebody_else_works_on_is_left_alone(tmp_path: Path) -> No
     folder.mkdir(parents=True)
     process = hold(folder, 600)
     try:
-        with pytest.raises(SadError, match="in use by"):
+        with pytest.raises(UserError, match="in use by"):
             collect(run)
         assert not list(folder.rglob("shard-*"))
     finally:

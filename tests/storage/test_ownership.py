@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.storage import ownership
 from sad_hpc.storage.ownership import TRUSTED, check_ownership
 
@@ -51,7 +51,7 @@ def test_the_way_may_be_writable_by_all_with_a_sticky_bit_and_the_folder_not_at_
         folder.chmod(mode)
     target = folder.joinpath(*["missing"] * missing)
     if 0o777 in modes or (modes[-1] == 0o1777 and not missing):
-        with pytest.raises(SadError, match=r"writable by everyone \(d.*chmod -R o-w .*--runs"):
+        with pytest.raises(UserError, match=r"writable by everyone \(d.*chmod -R o-w .*--runs"):
             check_ownership(target)
     else:
         check_ownership(target)
@@ -86,7 +86,7 @@ def test_nothing_below_may_be_writable_by_everyone_and_the_message_says_how_to_m
 def _obey_until_it_passes(folder: Path, times: int) -> None:
     """Runs the command of each refusal; there are exactly so many."""
     for _ in range(times):
-        with pytest.raises(SadError, match="writable by everyone") as refusal:
+        with pytest.raises(UserError, match="writable by everyone") as refusal:
             check_ownership(folder)
         found = re.search(r"you there: (chmod .*), or choose another", str(refusal.value))
         assert found is not None
@@ -110,7 +110,7 @@ def test_what_belongs_to_another_is_refused_below_the_folder(
     (tmp_path / "run" / theirs).mkdir(parents=True)
     check_ownership(tmp_path / "run")
     give_away(tmp_path / "run" / theirs)
-    with pytest.raises(SadError, match=f"belongs to .*{TRUSTED}="):
+    with pytest.raises(UserError, match=f"belongs to .*{TRUSTED}="):
         check_ownership(tmp_path / "run")
 
 
@@ -123,7 +123,7 @@ def test_links_below_are_followed_once_each(tmp_path: Path) -> None:
     (tmp_path / "elsewhere/data/back").symlink_to(tmp_path / "run")
     check_ownership(tmp_path / "run")
     (tmp_path / "elsewhere").chmod(0o777)
-    with pytest.raises(SadError, match="elsewhere is writable"):
+    with pytest.raises(UserError, match="elsewhere is writable"):
         check_ownership(tmp_path / "run")
 
 
@@ -132,7 +132,7 @@ def test_no_command_is_advised_that_only_the_owner_could_run(tmp_path: Path, mon
     (tmp_path / "system/run").mkdir(parents=True)
     (tmp_path / "system").chmod(0o777)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(SadError, match="there: choose another folder"):
+    with pytest.raises(UserError, match="there: choose another folder"):
         check_ownership(tmp_path / "system/run")
 
 
@@ -143,7 +143,7 @@ def test_what_belongs_to_another_is_refused_on_the_whole_way(
     (tmp_path / "theirs/mine").mkdir(parents=True)
     give_away(tmp_path / "theirs")
     folder = tmp_path / "theirs" / below
-    with pytest.raises(SadError, match=rf"belongs to (\w+), .*--runs.*{TRUSTED}=\1 ") as refusal:
+    with pytest.raises(UserError, match=rf"belongs to (\w+), .*--runs.*{TRUSTED}=\1 ") as refusal:
         check_ownership(folder)
     owner = str(refusal.value).split(f"{TRUSTED}=")[1].split()[0]
     monkeypatch.setenv(TRUSTED, f"somebody, {owner}")
@@ -157,7 +157,7 @@ def test_a_link_is_as_foreign_as_whoever_made_it_and_as_what_it_leads_to(
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     check_ownership(tmp_path / "link/run")
     give_away(tmp_path / "mine")
-    with pytest.raises(SadError, match="belongs to"):
+    with pytest.raises(UserError, match="belongs to"):
         check_ownership(tmp_path / "link/run")
 
 
@@ -166,7 +166,7 @@ def test_a_strangers_link_to_a_folder_of_mine_is_refused(tmp_path: Path) -> None
     (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     os.lchown(tmp_path / "link", pwd.getpwnam("nobody").pw_uid, -1)
-    with pytest.raises(SadError, match="link belongs to nobody"):
+    with pytest.raises(UserError, match="link belongs to nobody"):
         check_ownership(tmp_path / "link/run")
 
 
@@ -181,7 +181,7 @@ def test_in_a_container_that_knows_no_root_the_folders_above_may_be_anyones(
     (tmp_path / "uid_map").write_text(f"{users}\n")
     monkeypatch.setattr(ownership, "UID_MAP", tmp_path / "uid_map")
     if known:
-        with pytest.raises(SadError, match="system belongs to"):
+        with pytest.raises(UserError, match="system belongs to"):
             check_ownership(tmp_path / "system/run")
     else:
         check_ownership(tmp_path / "system/run")
@@ -189,5 +189,5 @@ def test_in_a_container_that_knows_no_root_the_folders_above_may_be_anyones(
         os.lchown(tmp_path / "link", number, -1)
         check_ownership(tmp_path / "link/run")
     os.chown(tmp_path / "system/run", number, -1)
-    with pytest.raises(SadError, match="belongs to"):
+    with pytest.raises(UserError, match="belongs to"):
         check_ownership(tmp_path / "system/run")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sad_hpc import cli
 from sad_hpc.aggregate.stage import aggregate
-from sad_hpc.errors import SadError
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.errors import UserError
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.records import load_records, save_records
@@ -57,7 +57,7 @@ def test_a_folder_of_another_config_is_refused_with_the_difference(tmp_path: Pat
     folder = StageFolder("collect", tmp_path / "f")
     folder.prepare({"seed": 0})
     folder.prepare({"seed": 0})
-    with pytest.raises(SadError, match="seed: 0 -> 1"):
+    with pytest.raises(UserError, match="seed: 0 -> 1"):
         folder.prepare({"seed": 1})
 
 
@@ -101,7 +101,7 @@ def test_provenance_watches_the_whole_package():
 
 def test_an_unwritable_folder_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SadError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         StageFolder("collect", tmp_path / "file" / "below").prepare({})
 
 
@@ -119,7 +119,7 @@ def test_no_stage_writes_where_another_user_could(tmp_path: Path):
     run = Run(load_experiment(TINY), tmp_path)
     run.path.mkdir()
     run.path.chmod(0o777)
-    with pytest.raises(SadError, match="writable by everyone"), run.writing(run.data(), {}):
+    with pytest.raises(UserError, match="writable by everyone"), run.writing(run.data(), {}):
         pass
     assert not [path for path in run.path.rglob("*") if path.is_file()]
 
@@ -129,7 +129,7 @@ def test_no_stage_reads_where_another_user_could_write(opened: str, tmp_path: Pa
     run = Run(load_experiment(TINY), tmp_path)
     (run.path / opened).mkdir(parents=True)
     (run.path / opened).chmod(0o777)
-    expected = pytest.raises(SadError, match=f"{opened} is writable by everyone")
+    expected = pytest.raises(UserError, match=f"{opened} is writable by everyone")
     with expected, run.writing(run.evaluation("SAD", 0), {}):
         pass
     with expected:
@@ -195,7 +195,7 @@ def test_a_record_that_was_changed_after_its_stage_is_refused(tmp_path: Path, na
     folder.check_records()
     with (folder.path / name).open("a") as file:
         file.write("\n")
-    with pytest.raises(SadError, match=f"{name} was changed after its stage") as raised:
+    with pytest.raises(UserError, match=f"{name} was changed after its stage") as raised:
         folder.check_records()
     assert "\n" not in str(raised.value)
     assert folder.done is not None
@@ -228,7 +228,7 @@ def test_a_failed_write_is_advised_by_its_cause(number: int):
 
 def test_a_file_in_the_place_of_a_folder_is_no_lack_of_space(tmp_path: Path):
     (tmp_path / "f").write_text("")
-    with pytest.raises(SadError, match="File exists; remove what has this name"):
+    with pytest.raises(UserError, match="File exists; remove what has this name"):
         StageFolder("collect", tmp_path / "f").prepare({})
 
 

@@ -10,7 +10,7 @@ import torch
 
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.dataset.schema import Manifest
-from sad_hpc.evaluate.element import evaluate
+from sad_hpc.evaluate.stage import evaluate
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.tasks.environments.ale_state import AleState
 from sad_hpc.tasks.environments.deep_copy import DeepCopied
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
@@ -224,7 +224,7 @@ def test_tasks_side_by_side_are_those_that_were_asked_for():
 def test_a_nan_names_environment_parameters_and_step(where):
     some = simulators(own("NotANumber", where=where), DeepCopied)
     with pytest.raises(
-        SadError, match=rf"\(where={where}\) fails in step 3 .*its {where}.* is nan"
+        UserError, match=rf"\(where={where}\) fails in step 3 .*its {where}.* is nan"
     ):
         futures(some, 5)
 
@@ -232,7 +232,7 @@ def test_a_nan_names_environment_parameters_and_step(where):
 def test_an_exception_of_an_environment_names_all_that_repeats_it():
     some = simulators(own("Walk", fails_at=4), DeepCopied)
     seed = some._seeds[0]
-    with pytest.raises(SadError, match=r"Walk-v0 \(fails_at=4\) fails in step 4 ") as caught:
+    with pytest.raises(UserError, match=r"Walk-v0 \(fails_at=4\) fails in step 4 ") as caught:
         futures(some, 5)
     assert f"of seed {seed}: ZeroDivisionError: the ground is gone" in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

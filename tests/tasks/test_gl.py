@@ -24,11 +24,11 @@ def open_room(
     code = f"""
 {before}
 import gymnasium, sad_hpc.tasks.miniworld.family
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 for _ in range(2):
     try:
         gymnasium.make('sad_hpc/Miniworld-v0')
-    except SadError as error:
+    except UserError as error:
         print(error)
 {after}
 """

@@ -13,7 +13,7 @@ from sad_hpc.dataset.verify import label_accuracy, verify
 from sad_hpc.distill import make_block
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout_labels import distill_labels
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.integers import action_dtype, integer_dtype, labelled, no_labels
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
@@ -112,7 +112,7 @@ def test_what_no_type_holds_is_refused() -> None:
         action_dtype(40_000)
     with pytest.raises(ConfigError, match=r"task\.states: more than 32,767"):
         integer_dtype(40_000, "task.states:")
-    with pytest.raises(SadError, match="70,000 states are too many"):
+    with pytest.raises(UserError, match="70,000 states are too many"):
         tables_of([{}], [np.ones(1)], n_states=70_000)
     assert not labelled(no_labels(3, 255)).any() and labelled(np.arange(255, dtype=np.uint8)).all()
 
@@ -137,7 +137,7 @@ def test_300_actions_pass_through_every_stage(tmp_path: Path) -> None:
     assert main(["collect", str(config), *runs]) == 0
     for method in ("AD", "SAD"):
         for stage in ("pretrain", "evaluate"):
-            assert main([stage, str(config), *runs, "--method", method, "--seed", "0"]) == 0
+            assert main([stage, str(config), *runs, "--row", method, "--seed", "0"]) == 0
     run = Run(load_experiment(config), tmp_path / "runs")
     split = run.data().path / "train"
     manifest, family = Manifest.load(split), make_family(run.experiment.task)

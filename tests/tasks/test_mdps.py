@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.episode import begin
 from sad_hpc.tasks.mdps import TabularMDPs, bounds, drawn, tables_of
 from sad_hpc.tasks.q_tables import optimal_q, policy_q
@@ -120,7 +120,7 @@ def test_certain_tables_are_outcomes_of_chance_one():
 )
 def test_impossible_outcomes_are_named(outcomes: list, said: str):
     fine = {0: [(1.0, 0, 0.0, False)]}
-    with pytest.raises(SadError, match=said):
+    with pytest.raises(UserError, match=said):
         tables_of([{0: {0: outcomes}, 1: fine}], [np.array([1.0, 0.0])])
-    with pytest.raises(SadError, match="start states"):
+    with pytest.raises(UserError, match="start states"):
         tables_of([{0: fine, 1: fine}], [np.array([0.5, 0.0])])

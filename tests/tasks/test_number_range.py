@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from sad_hpc.errors import ConfigError, SadError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.environments.tables import GymnasiumTableConfig
 from sad_hpc.tasks.mdps import tables_of
@@ -14,7 +14,7 @@ from tests.tasks.own_environments import sized
 
 
 def test_sparse_rewards_are_0_or_1():
-    with pytest.raises(SadError, match=r"Sized-v0 \(luck=\d\) fails .*task\.rewards=sparse needs"):
+    with pytest.raises(UserError, match=r"Sized-v0 \(luck=\d\) fails .*task\.rewards=sparse needs"):
         sized(rewards="sparse")
 
 
@@ -42,5 +42,5 @@ def test_no_table_of_any_task_has_a_reward_that_cannot_be_stored(rewards: str, p
 
 @pytest.mark.parametrize("reward", [1e39, math.inf, math.nan])
 def test_tables_of_other_families_have_such_rewards_neither(reward: float):
-    with pytest.raises(SadError, match=r"state 0, action 0: reward .*, which is not within"):
+    with pytest.raises(UserError, match=r"state 0, action 0: reward .*, which is not within"):
         tables_of([{0: {0: [(1.0, 0, reward, False)]}}], [np.ones(1)])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.config import task_split
+from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.environments.laws import Law, Laws
 from sad_hpc.tasks.environments.task import EnvironmentTask
@@ -28,9 +28,9 @@ class EnvironmentConfig(TaskConfig):
     """Attributes of the unwrapped environment that differ between tasks."""
     rewards: Literal["dense", "sparse"] = "dense"
     """sparse: 0 or 1, and mostly 0; labels are those of Algorithm 5 then, else of Algorithm 3."""
-    test_share: float = task_split(0.2, gt=0, lt=1)
+    test_share: float = with_role(Role.TASK_SPLIT, 0.2, gt=0, lt=1)
     """Of the tasks, for the test split."""
-    split_seed: int = task_split(0, ge=0)
+    split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
     """Seed of the dealing of finitely many tasks to training and test."""
 
     @property

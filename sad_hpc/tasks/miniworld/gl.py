@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 
 DEBIAN_PACKAGES = "libegl1 libgl1 libglu1-mesa libgl1-mesa-dri"
 
@@ -23,7 +23,7 @@ def graphics() -> Iterator[None]:
     there is a GPU: drivers differ in rounding, and images must not depend on the node.
 
     Raises:
-        SadError: `miniworld`, or a graphics library that it needs, is missing.
+        UserError: `miniworld`, or a graphics library that it needs, is missing.
     """
     os.environ.setdefault("LP_NUM_THREADS", "1")
     os.environ.setdefault("LIBGL_ALWAYS_SOFTWARE", "1")
@@ -40,11 +40,11 @@ def graphics() -> Iterator[None]:
         # miniworld prints a line about multisampling for every frame buffer.
         with contextlib.redirect_stdout(io.StringIO()):
             yield
-    except SadError:
+    except UserError:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
-        raise SadError(
+        raise UserError(
             f"Miniworld cannot be rendered here ({reason}): install OpenGL, on Debian or Ubuntu by "
             f"`apt-get install {DEBIAN_PACKAGES}`, and the package by `pip install miniworld`"
         ) from error

@@ -29,7 +29,7 @@ class Renderer:
         """Opens a room whose images have `image_size` pixels along each side.
 
         Raises:
-            SadError: OpenGL is missing.
+            UserError: OpenGL is missing.
         """
         self.image_size = image_size
         self._room = MiniworldEnv(image_size=image_size)

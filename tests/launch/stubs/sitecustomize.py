@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def _work(run, folder, line, rank=0):
-    from sad_hpc.errors import SadError
+    from sad_hpc.errors import UserError
 
     killed = os.environ.get("STUB_KILLED")
     if killed is not None and folder.stage in ("collect", "pretrain"):
@@ -22,7 +22,7 @@ def _work(run, folder, line, rank=0):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3600)
     if f"{folder.stage}/{folder.path.name}".startswith(os.environ.get("STUB_FAILS", "none")):
-        raise SadError("told to fail")
+        raise UserError("told to fail")
     if rank == 0:
         folder.prepare({})
         with (run.path / "calls.txt").open("a") as calls:
@@ -66,7 +66,7 @@ def aggregate(run, results: Path, replace: bool = False):
 for _name, _stage in {
     "collect.stage": collect,
     "pretrain.stage": pretrain,
-    "evaluate.element": evaluate,
+    "evaluate.stage": evaluate,
     "aggregate": aggregate,
 }.items():
     _module = types.ModuleType(f"sad_hpc.{_name}")

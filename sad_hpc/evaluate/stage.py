@@ -14,7 +14,7 @@ import numpy as np
 
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.bandit import evaluate_bandit
 from sad_hpc.evaluate.policy import Trained, load_model
 from sad_hpc.evaluate.result import MODES, ModeResult
@@ -193,7 +193,7 @@ class Evaluation:
             return None
         try:
             result = read_result(self._chunk(number))
-        except SadError:
+        except UserError:
             return None
         return result.modes if result.signature == self._attributes["signature"] else None
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sad_hpc.launch import doctor
+from sad_hpc.launch import check_machine
 from sad_hpc.launch.cluster import ClusterConfig, load_cluster
 from tests.conftest import ROOT
 
@@ -16,30 +16,30 @@ pytestmark = pytest.mark.slow
 
 def test_slurm_is_only_needed_by_slurm_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert doctor._slurm(load_cluster("local", []))[0] == "skip"
-    verdict, detail = doctor._slurm(load_cluster("slurm", []))
+    assert check_machine._slurm(load_cluster("local", []))[0] == "skip"
+    verdict, detail = check_machine._slurm(load_cluster("slurm", []))
     assert verdict == "miss" and "dev_cluster.sh up" in detail
 
 
 def test_mpi_sees_two_ranks() -> None:
-    assert doctor._mpi()[0] == "ok"
+    assert check_machine._mpi()[0] == "ok"
 
 
 def test_folder_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = tmp_path / "not" / "yet"
-    assert doctor._locking(runs, ClusterConfig())[0] == "ok"
-    monkeypatch.setattr(doctor, "FREE_DISK_GIB", 10**9)
-    verdict, detail = doctor._disk(runs)
+    assert check_machine._locking(runs, ClusterConfig())[0] == "ok"
+    monkeypatch.setattr(check_machine, "FREE_DISK_GIB", 10**9)
+    verdict, detail = check_machine._disk(runs)
     assert verdict == "miss" and str(tmp_path) in detail
     assert not runs.exists()
 
 
 def test_a_folder_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks")))
-    verdict, detail = doctor._locking(tmp_path, load_cluster("slurm", []))
+    verdict, detail = check_machine._locking(tmp_path, load_cluster("slurm", []))
     assert verdict == "miss" and "cluster.hdf5_file_locking=false" in detail
     told = load_cluster("slurm", ["hdf5_file_locking=false"])
-    assert doctor._locking(tmp_path, told)[0] == "ok"
+    assert check_machine._locking(tmp_path, told)[0] == "ok"
 
 
 @pytest.mark.parametrize("offered, verdict", [("none\n\tpmi2", "ok"), ("none\n\tpmix", "miss")])
@@ -50,18 +50,18 @@ def test_srun_must_offer_the_mpi_type(
     srun.write_text(f'#!/bin/sh\nprintf "MPI plugin types are...\n\t{offered}\n"\n')
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    outcome = doctor._slurm_mpi(load_cluster("slurm", []))
+    outcome = check_machine._slurm_mpi(load_cluster("slurm", []))
     assert outcome[0] == verdict and "pmi2" in outcome[1]
-    assert doctor._slurm_mpi(load_cluster("local", []))[0] == "skip"
+    assert check_machine._slurm_mpi(load_cluster("local", []))[0] == "skip"
 
 
 def test_exit_code_and_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name in ("_mpi", "_deepspeed", "_compiler", "_gl", "_shared_memory"):
-        monkeypatch.setattr(doctor, name, lambda: ("ok", "fine"))
-    monkeypatch.setattr(doctor, "_gpu", lambda cluster: ("miss", "buy one"))
-    assert doctor.doctor(ClusterConfig(), tmp_path) == 1
+        monkeypatch.setattr(check_machine, name, lambda: ("ok", "fine"))
+    monkeypatch.setattr(check_machine, "_gpu", lambda cluster: ("miss", "buy one"))
+    assert check_machine.check_machine(ClusterConfig(), tmp_path) == 1
     printed = capsys.readouterr().out
     assert "miss  GPU             buy one\n" in printed and "missing: GPU" in printed
 
@@ -75,12 +75,12 @@ data: {tasks: 7200, trust_horizon: 5}
 rows: [SAD]
 pretrain: {epochs: 1}
 """)
-    verdict, detail = doctor._config(config)
+    verdict, detail = check_machine._config(config)
     assert verdict == "ok" and "4 numbers are seen, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
     assert "at least data.return_threshold=1e-06 are labelled (null: all)" in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))
-    verdict, detail = doctor._config(config)
+    verdict, detail = check_machine._config(config)
     assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
 
 
@@ -94,14 +94,14 @@ data: {tasks: 8000, trust_horizon: 5}
 rows: [SAD]
 pretrain: {epochs: 1}
 """)
-    verdict, detail = doctor._config(config)
+    verdict, detail = check_machine._config(config)
     assert verdict == "ok", detail
     assert detail.startswith("frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test; ")
     assert "training: 46 steps, which is few (below 200): raise data.tasks" in detail
 
 
 def test_a_config_that_plays_the_models_of_another_trains_nothing() -> None:
-    verdict, detail = doctor._config(ROOT / "configs/bernoulli_bandit.yaml")
+    verdict, detail = check_machine._config(ROOT / "configs/bernoulli_bandit.yaml")
     assert verdict == "ok"
     assert detail.endswith("training: none, another experiment's models are played")
 
@@ -129,8 +129,8 @@ def test_an_environment_that_never_answers_is_told_by_its_line(
     importable: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seconds in (15, 150):  # a busy machine needs longer to reach the step
-        monkeypatch.setattr(doctor, "TRIAL_SECONDS", seconds)
-        verdict, detail = doctor._config(own_environment("Stuck", tmp_path))
+        monkeypatch.setattr(check_machine, "TRIAL_SECONDS", seconds)
+        verdict, detail = check_machine._config(own_environment("Stuck", tmp_path))
         if "in step" in detail:
             break
     assert verdict == "miss"
@@ -140,7 +140,7 @@ def test_an_environment_that_never_answers_is_told_by_its_line(
 def test_what_an_environment_prints_is_not_shown_and_equal_rewards_are_told(
     importable: None, tmp_path: Path
 ) -> None:
-    verdict, detail = doctor._config(own_environment("Chatty", tmp_path))
+    verdict, detail = check_machine._config(own_environment("Chatty", tmp_path))
     assert verdict == "ok" and "a step!" not in detail and len(detail.splitlines()) == 1
     assert "all rewards of 40 random transitions are -1" in detail
     assert "return_threshold" not in detail, "null labels all"
@@ -156,5 +156,5 @@ data: {tasks: 8000, trust_horizon: 5}
 rows: [SAD]
 pretrain: {epochs: 1}
 """)
-    verdict, detail = doctor._config(config)
+    verdict, detail = check_machine._config(config)
     assert verdict == "miss" and "data.return_threshold=" in detail and "null takes any" in detail

@@ -1,7 +1,7 @@
 """What `sad-hpc doctor CONFIG` tries: the tasks of a config, and what their data will cost.
 
-`python -m sad_hpc.launch.trial CONFIG SECONDS` does so in a process of its own, since environments
-may never answer, end their process, or print whatever they like.
+`python -m sad_hpc.launch.check_config CONFIG SECONDS` runs it in a separate process: an environment
+may never answer, end its process, or print text.
 """
 
 import faulthandler
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from sad_hpc.distill import make_block
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
@@ -36,14 +36,14 @@ FEW_STEPS = 200
 """Of a training; the shortest that is known to learn, an example of the documentation, has 210."""
 
 
-def try_config(path: Path) -> str:
+def check_config(path: Path) -> str:
     """Loads a config and makes some of its tasks.
 
     Returns:
         what was found, in a line.
 
     Raises:
-        SadError: what is wrong with the config or the environment, and the way out.
+        UserError: what is wrong with the config or the environment, and the way out.
     """
     experiment = load_experiment(path, [])
     family = make_family(experiment.task)
@@ -116,7 +116,7 @@ if __name__ == "__main__":
     faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
     try:
         with UserCode(lambda: f"the trial of {sys.argv[1]}", watched=False):
-            outcome = try_config(Path(sys.argv[1]))
-    except SadError as error:
+            outcome = check_config(Path(sys.argv[1]))
+    except UserError as error:
         sys.exit(str(error))
     print(outcome)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-from sad_hpc.errors import SadError
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import find_mpiexec
@@ -29,7 +29,9 @@ Outcome = tuple[Literal["ok", "miss", "skip"], str]
 """Miss: needed and not there; skip: not needed for what was asked.  With the details."""
 
 
-def doctor(cluster: ClusterConfig, runs: Path = Path("runs"), config: Path | None = None) -> int:
+def check_machine(
+    cluster: ClusterConfig, runs: Path = Path("runs"), config: Path | None = None
+) -> int:
     """Checks this machine, a line for each check; returns 1 if something needed is missing.
 
     Args:
@@ -94,7 +96,7 @@ def _probe_python(code: str) -> tuple[bool, str]:
 
 def _config(config: Path) -> Outcome:
     """In a process of its own, which ends itself if the environment does not answer."""
-    command = [sys.executable, "-P", "-m", "sad_hpc.launch.trial", str(config)]
+    command = [sys.executable, "-P", "-m", "sad_hpc.launch.check_config", str(config)]
     command.append(str(TRIAL_SECONDS))
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
     lines = _error_lines(ended)
@@ -120,7 +122,7 @@ def _mpi() -> Outcome:
     )
     try:
         works, text = _probe([find_mpiexec(), "-n", "2", sys.executable, "-P", "-c", code])
-    except SadError as error:
+    except UserError as error:
         return "miss", str(error)
     size, _, library = text.partition(" ")
     if works and size == "2":

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.errors import ERROR_PREFIX, UserError
+from sad_hpc.launch.check_machine import Outcome, print_outcome
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.container import interpreter
-from sad_hpc.launch.doctor import Outcome, print_outcome
 from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.launch.slurm import answer_lines, squeue
-from sad_hpc.launch.srun import LATER, srun_options
+from sad_hpc.launch.srun import IGNORE_USR2, srun_options
 from sad_hpc.shipped.files import SLURM
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
@@ -40,7 +40,7 @@ class Probe:
 
     title: str
     name: str
-    """Of `site_probes`."""
+    """Of `cluster_probes`."""
     stage: str
     """Whose jobs are started in this way."""
     way_out: str
@@ -80,10 +80,10 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
         runs: the folder to try, shared by the nodes.
 
     Raises:
-        SadError: there is no Slurm, or it takes no such job.
+        UserError: there is no Slurm, or it takes no such job.
     """
     if shutil.which("sbatch") is None:
-        raise SadError("no sbatch on the PATH: run this on a login node")
+        raise UserError("no sbatch on the PATH: run this on a login node")
     runs.mkdir(parents=True, exist_ok=True)
     log = (runs / f"check-{time.strftime('%Y%m%d-%H%M%S')}.log").absolute()
     command = ["sbatch", "--parsable", f"--output={log}", *_sbatch_flags(cluster), str(SCRIPT)]
@@ -92,7 +92,7 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
             [*command, *arguments, "--runs", str(runs.absolute())], capture_output=True, text=True
         )
     if asked.returncode != 0:
-        raise SadError(
+        raise UserError(
             f"Slurm refused slurm/check.sh: {' '.join(asked.stderr.split())}; see "
             "cluster.partition, account and qos"
         )
@@ -128,15 +128,15 @@ def _follow(job: str, log: Path) -> str:
         time.sleep(LOOK_SECONDS)
 
 
-def check_site(cluster: ClusterConfig, runs: Path) -> int:
+def check_cluster(cluster: ClusterConfig, runs: Path) -> int:
     """The job's script: tries everything, a line for each; 1 if something failed.
 
     Raises:
-        SadError: this is no batch job.
+        UserError: this is no batch job.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
-        raise SadError("this is for slurm/check.sh: sbatch it, or sad-hpc doctor --submit")
+        raise UserError("this is for slurm/check.sh: sbatch it, or sad-hpc doctor --submit")
     folder = runs.absolute() / f"check-{job}"
     failed = folder / "failed"
     if os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
@@ -171,8 +171,8 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
     """What the ranks of both nodes have found."""
     gpus = cluster.pretrain.gpus if probe.stage == "pretrain" else 0
     python = interpreter(cluster, probe.stage, [folder.parent, Path.cwd()])
-    program = [*python, "-m", "sad_hpc.launch.site_probes", probe.name, str(folder)]
-    lines = [*setup_lines(cluster.setup), f"exec {shlex.join(['sh', '-c', LATER, *program])}"]
+    program = [*python, "-m", "sad_hpc.launch.cluster_probes", probe.name, str(folder)]
+    lines = [*setup_lines(cluster.setup), f"exec {shlex.join(['sh', '-c', IGNORE_USR2, *program])}"]
     options = srun_options(probe.stage, 1, min(gpus, 1), cluster.mpi)
     command = ["srun", "--nodes=2", "--ntasks=2", *options, "bash", "-c", "\n".join(lines)]
     try:
@@ -201,7 +201,7 @@ def _accounting(job: str) -> Outcome:
             command = ["sacct", "--noheader", "--parsable2", f"--jobs={job}", "--format=JobID"]
             if job in answer_lines(command):
                 return "ok", "sacct knows this job"
-        except SadError as error:
+        except UserError as error:
             reason = str(error)
             break
         time.sleep(LOOK_SECONDS)

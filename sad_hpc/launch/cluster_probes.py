@@ -1,4 +1,4 @@
-"""What the ranks of slurm/check.sh try: `python -m sad_hpc.launch.site_probes NAME FOLDER`.
+"""What the ranks of slurm/check.sh try: `python -m sad_hpc.launch.cluster_probes NAME FOLDER`.
 
 Two nodes take part, with a rank each.  What they found is the last line that they print; where
 something is wrong, they raise, and the job's script says what to do.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from sad_hpc.errors import ERROR_PREFIX, SadError
+from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.parallel.ranks import SingleProcess, torch_process, world
 from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import has_locks
@@ -26,7 +26,7 @@ def mpi(folder: Path) -> None:
     """Every rank learns of all others through MPI."""
     communicator = world()
     if isinstance(communicator, SingleProcess):
-        raise SadError("srun started each rank as a world of its own")
+        raise UserError("srun started each rank as a world of its own")
     nodes = communicator.gather(_node())
     if communicator.Get_rank() == 0:
         print(f"{communicator.Get_size()} ranks on {', '.join(sorted(nodes))} see each other")
@@ -54,7 +54,7 @@ def deepspeed(folder: Path) -> None:
     weights = [torch.zeros_like(model.weight) for _ in range(process.world_size)]
     dist.all_gather(weights, model.weight.detach())
     if not all(torch.equal(weights[0], other) for other in weights):
-        raise SadError("after a step of data-parallel training the ranks' weights differ")
+        raise UserError("after a step of data-parallel training the ranks' weights differ")
     if process.is_first:
         print(f"a step of {process.world_size} ranks over {dist.get_backend()}: equal weights")
 
@@ -84,9 +84,9 @@ def files(folder: Path) -> None:
     is_held = _is_held(folder / "held")
     tried.touch()
     if not same:
-        raise SadError(f"{path} has other content on {_node()} than where it was written")
+        raise UserError(f"{path} has other content on {_node()} than where it was written")
     if not is_held:
-        raise SadError(f"a lock that one node holds does not keep another out of {folder}")
+        raise UserError(f"a lock that one node holds does not keep another out of {folder}")
     how = "by locks" if has_locks(folder) else "by files, for want of locks"
     print(
         f"HDF5 goes from node to node (seen within {seconds:.1f} s); {how}, a folder has one writer"
@@ -97,7 +97,7 @@ def _is_held(folder: Path) -> bool:
     try:
         with held(folder):
             return False
-    except SadError:
+    except UserError:
         return True
 
 
@@ -117,7 +117,7 @@ def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + SEEN_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
-            raise SadError(
+            raise UserError(
                 f"what another node writes into {path.parent} is not seen on {_node()} after "
                 f"{SEEN_SECONDS:.0f} s"
             )
@@ -142,7 +142,7 @@ def main(name: str, folder: Path) -> int:
     """Runs a probe; 1 where it fails, with the reason in the line that the script prints."""
     try:
         PROBES[name](folder)
-    except SadError as error:
+    except UserError as error:
         print(f"{ERROR_PREFIX}{error}", file=sys.stderr)
     except Exception as error:  # whatever it is
         reason = " ".join(f"{type(error).__name__}: {error}".split())
