@@ -149,6 +149,13 @@ def _launch(options: argparse.Namespace) -> int:
     )
 
 
+def _show(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.show import shown
+
+    print(shown(_load_run(options)))
+    return 0
+
+
 def _status(options: argparse.Namespace) -> int:
     from sad_hpc.launch.status import show_status
 
@@ -295,6 +302,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "aggregate": _aggregate,
     "ranks": _ranks,
     "launch": _launch,
+    "show": _show,
     "status": _status,
     "report": _report,
     "inspect": _inspect,

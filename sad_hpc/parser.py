@@ -9,7 +9,7 @@ from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
 
 GROUPS = {
-    "pipeline": ("launch", "status", "doctor", "init"),
+    "pipeline": ("launch", "show", "status", "doctor", "init"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
     "data and results": ("inspect", "verify", "report", "export", "import"),
     "theory": ("theory",),
@@ -22,6 +22,7 @@ EXAMPLES = {
     "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
     "ranks": "sad-hpc ranks collect configs/darkroom.yaml",
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
+    "show": "sad-hpc show configs/darkroom.yaml data.trust_horizon=10",
     "status": "sad-hpc status runs/darkroom",
     "report": "sad-hpc report --results results",
     "export": "sad-hpc export runs/darkroom --row SAD+ --seed 0 --weights my-policy",
@@ -78,6 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
     command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
     _add_replace(command)
+    _add_config(add("show", "Print the resolved config, its rows, and the work of each stage."))
     _add_run(add("status", "Show each stage's state, progress and log."))
     command = add("report", "Make the pages of all experiments again, an index and one page.")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")

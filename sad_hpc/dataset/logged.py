@@ -55,8 +55,8 @@ class LoggedTasks:
         tasks, parameters = list(self._tasks.items())[rows], self._parameters[rows]
         with readable(self._path):
             context = self._context(tasks)
-        # Between logged episodes the agent is put back to the start, as in learning histories.
-        if faults := self._family.dynamics_faults(parameters, "histories", context.parts):
+        # Logged episodes may end anywhere, as windows of Q-learning's histories do.
+        if faults := self._family.dynamics_faults(parameters, "episodes", context.parts, cut=True):
             raise self._error(f"tasks {tasks[0][0]} to {tasks[-1][0]} do not fit: {faults[0]}")
         return Given(parameters, context)
 

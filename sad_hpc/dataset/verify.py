@@ -189,16 +189,14 @@ def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool
         cut: whether episodes may be cut anywhere.
     """
     faults = []
-    names_of_groups = {"episodes": "histories"} if cut else {}
     for group in family.context_groups:
         names = ["states", "actions", "rewards", "next_states"]
         names += ["ends"] if family.has_ends else []
         if all(f"{group}/{name}" in arrays for name in names):
             context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
             parameters = arrays["tasks/parameters"][:sampled]
-            group = names_of_groups.get(group, group)
             try:
-                faults += family.dynamics_faults(parameters, group, context)
+                faults += family.dynamics_faults(parameters, group, context, cut)
             except (LookupError, TypeError, ValueError):
                 faults.append(f"{group} holds tasks, states or actions that {family.name} has not")
     return faults

@@ -285,4 +285,6 @@ def _print_results(folder: Path) -> None:
     from sad_hpc.aggregate.readme import headline_table
 
     print(headline_table(folder))
-    print(f"tables and figures: {folder}")
+    print(f"table:        {folder / 'README.md'}")
+    print(f"figures:      open {folder / 'online.png'} and the other PNG files beside it")
+    print("next:         your own environment, see examples/README.md and docs/environments.md")

@@ -105,7 +105,11 @@ class BanditFamily(TaskFamily):
         return chosen == parameters.max(axis=1, keepdims=True)
 
     def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self,
+        parameters: NDArray[Any],
+        group: str,
+        context: dict[str, NDArray[Any]],
+        cut: bool = False,
     ) -> list[str]:
         """Arms must exist, and their mean rewards must not be absurdly far from the means."""
         actions, rewards = context["actions"].astype(np.int64), context["rewards"]

@@ -157,7 +157,11 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self,
+        parameters: NDArray[Any],
+        group: str,
+        context: dict[str, NDArray[Any]],
+        cut: bool = False,
     ) -> list[str]:
         """What in contexts (n, T, ...) cannot have come from tasks (n, p).
 
@@ -165,6 +169,7 @@ class TaskFamily(ABC):
             parameters: of the tasks.
             group: the contexts' HDF5 group.
             context: states, actions, rewards and next_states, and ends where there are any.
+            cut: whether another episode may begin after any transition.
         """
 
 

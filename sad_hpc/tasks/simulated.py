@@ -96,7 +96,11 @@ class SimulatedFamily(TaskFamily):
         raise NotImplementedError(f"{self.name} does not know which actions are optimal")
 
     def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self,
+        parameters: NDArray[Any],
+        group: str,
+        context: dict[str, NDArray[Any]],
+        cut: bool = False,
     ) -> list[str]:
         """What does not follow from a simulator: its noise is not in the dataset."""
         if not self.has_actions(context["actions"]):

@@ -107,14 +107,21 @@ class TabularFamily(TaskFamily):
         return result
 
     def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self,
+        parameters: NDArray[Any],
+        group: str,
+        context: dict[str, NDArray[Any]],
+        cut: bool = False,
     ) -> list[str]:
         """Replays contexts: next states and rewards must follow from the MDPs."""
         faults = {
             fault: None  # in order, each once
             for some in self._at_once(len(parameters))
             for fault in self._faults(
-                parameters[some], group, {part: array[some] for part, array in context.items()}
+                parameters[some],
+                group,
+                {part: array[some] for part, array in context.items()},
+                cut,
             )
         }
         return list(faults)
@@ -126,7 +133,7 @@ class TabularFamily(TaskFamily):
             yield slice(first, min(first + size, tasks))
 
     def _faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]], cut: bool
     ) -> list[str]:
         mdps = self.mdps(parameters)
         task, ends = np.arange(len(parameters))[:, None], context.get("ends")
@@ -148,10 +155,10 @@ class TabularFamily(TaskFamily):
         can_start = states == starts if isinstance(starts, int) else starts[task, states] > 0
         if ends is not None:  # the next episode begins after an end, and nowhere else
             follows = np.where(ends[:, :-1] != 0, can_start[:, 1:], follows)
-        if group == "histories":
+        if cut:
             follows |= can_start[:, 1:]
-        if group in ("episodes", "histories") and not follows.all():
-            faults.append(f"{group} are not in time order")
+        if group == "episodes" and not follows.all():
+            faults.append("episodes are not in time order")
         return faults
 
     def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:

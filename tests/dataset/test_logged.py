@@ -44,7 +44,7 @@ BAD_EPISODES: dict[str, Change] = {
     "episode 12 has no task_index": lambda e: [*e, (1.5, e[0][1], e[0][2])],
     "do not fit: histories breaks the dynamics": lambda e: changed(e, rewards=np.ones(5)),
     "rewards of episode 11 are none of darkroom_3x3": lambda e: changed(e, rewards=np.full(5, 0.5)),
-    "tasks 40 to 50 do not fit: histories are not in time": lambda e: changed(e, **elsewhere(e)),
+    "tasks 40 to 50 do not fit: episodes are not in time": lambda e: changed(e, **elsewhere(e)),
 }  # fmt: skip
 
 

@@ -106,10 +106,10 @@ def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
 
 def test_only_a_reset_may_interrupt_a_history():
     family, parameters, _, made = histories(tasks=200)
-    assert family.dynamics_faults(parameters, "histories", made.parts) == []
+    assert family.dynamics_faults(parameters, "episodes", made.parts, cut=True) == []
     shuffled = {name: part[:, ::-1] for name, part in made.parts.items()}
-    assert family.dynamics_faults(parameters, "histories", shuffled) == [
-        "histories are not in time order"
+    assert family.dynamics_faults(parameters, "episodes", shuffled, cut=True) == [
+        "episodes are not in time order"
     ]
 
 

@@ -93,7 +93,11 @@ class Miniworld(TaskFamily):
             raise KeyError(str(error)) from error
 
     def dynamics_faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]]
+        self,
+        parameters: NDArray[Any],
+        group: str,
+        context: dict[str, NDArray[Any]],
+        cut: bool = False,
     ) -> list[str]:
         """Replays contexts: next poses and rewards must be those of the motion, to the last bit."""
         from sad_hpc.tasks.miniworld.motion import step_poses
