@@ -209,7 +209,8 @@ def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> s
         return f"{key}: needs keys ({', '.join(valid)}), not {first['input']!r}{more}"
     if first["type"] == "list_type" and isinstance(first["input"], str | int | float):
         value = first["input"] if isinstance(first["input"], str) else json.dumps(first["input"])
-        # A key of the user's own, as in `sweep`, may hold dots: no override names it.
+        value = " ".join(value.split())  # one line
+        # A key of the user's own, as in `grid`, may hold dots: no override names it.
         named = f"{prefix}{key}=" if not any("." in str(part) for part in first["loc"]) else ""
         return f"{key}: must be a list: write {shlex.quote(f'{named}[{value}]')}{more}"
     message = first["msg"].removeprefix("Value error, ")

@@ -46,8 +46,8 @@ class DataConfig(Section):
     """Of bandits' training contexts: the behavior policy, or a random one drawn for each task (see
     `distill.bandits`).  Test contexts and labels are the behavior policy's in any case."""
     q_learning_steps: int = with_role(Role.ROW_SETTING, 0, ge=0, le=10**12)
-    """Steps of Q-learning in every task; `episodes` is a window of T consecutive steps.  0: a rollout
-    of the behavior policy."""
+    """Steps of Q-learning in every task; `episodes` is a window of T consecutive steps.  0: they
+    are rollouts of the behavior policy."""
     imported_contexts: str | None = with_role(
         Role.ROW_SETTING, None, pattern="^minari-[0-9a-f]{12}$"
     )

@@ -173,8 +173,9 @@ def test_a_value_without_brackets_is_shown_with_them(key: str, text: str) -> Non
 
 
 def test_a_list_below_a_key_with_dots_is_shown_alone() -> None:
-    with pytest.raises(ConfigError, match=r"sweep.model.heads: must be a list: write '\[3\]'"):
-        parse_experiment({**TREE, "sweep": {"model.heads": 3}}, "test")
+    rows = [{"method": "SAD", "grid": {"model.heads": 3}}]
+    with pytest.raises(ConfigError, match=r"grid.model.heads: must be a list: write '\[3\]'"):
+        parse_experiment({**TREE, "rows": rows}, "test")
 
 
 @given(
