@@ -222,7 +222,7 @@ def test_open_mpis_mpiexec_with_another_library_is_one_line() -> None:
         timeout=HUNG,
     )
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert "Open MPI's mpiexec started this, but mpi4py uses MPICH: start it by " in done.stderr
+    assert "Open MPI's mpiexec started this, but mpi4py uses MPICH: use " in done.stderr
 
 
 LAUNCHERS_OF_TRAININGS = {
