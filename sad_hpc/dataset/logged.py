@@ -116,7 +116,7 @@ class LoggedTasks:
         return stored
 
     def _check_origin(self) -> None:
-        """Return whether it is of the same tasks: only T, and the split that it leaves, may differ."""
+        """Check that the tasks are of the same family; T and the division into splits may differ."""
         config = self._family.config
         origin = self._dataset.storage.metadata.get("sad_hpc")
         task = _inside(origin, "config", "task")
