@@ -274,7 +274,7 @@ def test_other_names_are_no_recipes():
         (row("SAD, x", "{pretrain.holdout_tasks: 100000}"), "holdout_tasks"),
         (row("SAD, .", "{model.heads: 1}"), "same file names"),
         (row("SAD, x", "{pretrain.log_seconds: 1.0}"), "cannot change a result"),
-        (row("SAD, x", "{model.heads: 1}", more=", grid: {model.layers: [1]}"), "cannot have `n"),
+        (row("SAD, x", "{model.heads: 1}", more=", grid: {model.layers: [1]}"), "have `name`"),
         (grid({"model.heads": []}, "SAD"), "no values"),
         (grid({"model.heads": [1, 1]}, "SAD"), "repeats"),
         (
