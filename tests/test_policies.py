@@ -155,7 +155,7 @@ def test_a_trial_hides_no_trained_model(tmp_path: Path, capsys: Any) -> None:
     assert main(["export", str(run.path), *options, str(tmp_path / "lost")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "SAD seed 0 is not trained with these settings" in error
-    assert "none of its models is; trained with other settings are sad-seed0-" in error
+    assert "trained models: none; trained with other settings: sad-seed0-" in error
     assert "CONFIG key=value" in error
     runs = ["--runs", str(run.runs)]
     assert main(["export", str(config), *options, str(tmp_path / "found"), *runs]) == 0
@@ -165,7 +165,7 @@ def test_a_trial_hides_no_trained_model(tmp_path: Path, capsys: Any) -> None:
     assert "not trained with these settings" in capsys.readouterr().err
     options[3] = "1"
     assert main(["export", str(config), *options, str(tmp_path / "x"), *runs, "seeds=[0,1]"]) == 1
-    assert "trained are SAD seed 0." in capsys.readouterr().err
+    assert "trained models: SAD seed 0." in capsys.readouterr().err
 
 
 def test_status_takes_a_config_or_a_folder(tmp_path: Path, capsys: Any) -> None:

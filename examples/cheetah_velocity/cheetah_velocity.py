@@ -56,7 +56,7 @@ class CheetahVelocity(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """(count, 1): no number comes twice, so that training and test share none."""
+        """Return no number comes twice, so that training and test share none, (count, 1)."""
         return generator.uniform(0, FASTEST, (count, 1))
 
     def simulators(

@@ -36,7 +36,7 @@ class HiddenBeacon(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """(count, 2): places drawn uniformly; none comes twice."""
+        """Return places drawn uniformly, (count, 2); none comes twice."""
         return generator.uniform(-1, 1, (count, 2))
 
     def simulators(
@@ -68,7 +68,7 @@ class Squares(Simulators):
         self._move_to(places)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """Puts agents anywhere."""
+        """Put agents anywhere."""
         places = self._places.copy()
         places[rows] = generator.uniform(-1, 1, (len(rows), 2))
         self._move_to(places)

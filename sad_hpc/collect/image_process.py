@@ -49,7 +49,7 @@ class RenderProcess:
         )
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None

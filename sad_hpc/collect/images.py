@@ -27,6 +27,6 @@ def add_images(block: Block, renderer: Renderer) -> Block:
 
 
 def render_all(renderer: Renderer, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """(..., s, s, 3): images at (..., 3) poses."""
+    """Return images at (..., 3) poses, (..., s, s, 3)."""
     images = renderer.render(poses.reshape(-1, 3))
     return images.reshape(*poses.shape[:-1], *images.shape[1:])

@@ -56,7 +56,7 @@ class ShardMaker:
         """Blocks that were given up, and why."""
 
     def begins_no_more(self) -> bool:
-        """Whether a signal has come, or the environment fails everywhere."""
+        """Return whether a signal has come, or the environment fails everywhere."""
         return preemption.requested() or len(self.failures) >= MOST_FAILURES
 
     def make(self, number: int) -> ShardEntry | None:

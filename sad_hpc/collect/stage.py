@@ -41,7 +41,7 @@ INSIDE = (
 
 
 def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
-    """Makes the dataset of a run, or what is missing of it; every MPI rank calls this.
+    """Make the dataset of a run, or what is missing of it; every MPI rank calls this.
 
     Args:
         run: whose dataset.
@@ -89,7 +89,7 @@ def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -
 
 
 def _check_environments(communicator: Any, family: TaskFamily) -> None:
-    """Refuses ranks whose environments differ.
+    """Refuse ranks whose environments differ.
 
     Raises:
         UserError: on all ranks, if some differ from that of rank 0.
@@ -136,7 +136,7 @@ class SplitCollector:
         return [MANIFEST, VIRTUAL, *sorted(shards)]
 
     def collect(self) -> None:
-        """Writes the shards that are missing; rank 0 lists them and adds the virtual dataset."""
+        """Write the shards that are missing; rank 0 lists them and adds the virtual dataset."""
         start = time.perf_counter()
         if self.split == "train" and self._data.imported_contexts is not None and self.missing:
             self._maker.imported = self._communicator.bcast(

@@ -26,7 +26,7 @@ def deal(
     work: Callable[[int], T],
     stop: Callable[[], bool],
 ) -> Iterator[T]:
-    """Works on each number on one of the ranks; every rank iterates over this to its end.
+    """Work on each number on one of the ranks; every rank iterates over this to its end.
 
     Args:
         communicator: MPI's, or a `SingleProcess`.
@@ -60,7 +60,7 @@ class _Leader:
         """Of each rank, dealt and not yet made: each has begun with its first one."""
 
     def lead(self, work: Callable[[int], T]) -> Iterator[T]:
-        """Works on what is dealt to nobody else; yields all results as they come."""
+        """Work on what is dealt to nobody else; yields all results as they come."""
         while self._left and not self._stop():
             yield work(self._left.popleft())
             while self._running and self._has_mail():
@@ -108,7 +108,7 @@ def _follow(
     work: Callable[[int], T],
     stop: Callable[[], bool],
 ) -> None:
-    """Works on `mine`, then on what rank 0 deals, which is asked for `ahead` pieces in advance."""
+    """Work on `mine`, then on what rank 0 deals, which is asked for `ahead` pieces in advance."""
     rank, open_questions = communicator.Get_rank(), ahead
     question = (ASKS, rank, None)
     for _ in range(ahead):

@@ -31,7 +31,7 @@ REMEDY = "`sad-hpc import CONFIG --minari DATASET` makes them"
 
 
 def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> str:
-    """Writes the contexts of an experiment's training tasks, from a Minari dataset.
+    """Write the contexts of an experiment's training tasks, from a Minari dataset.
 
     Args:
         source: folder of the Minari dataset; of its tasks the first are taken, as many as the
@@ -129,7 +129,7 @@ def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
 
 
 def _write(folder: Path, manifest: Manifest, logged: LoggedTasks, block_tasks: int) -> None:
-    """Writes every block, and then the manifest, which it fills."""
+    """Write every block, and then the manifest, which it fills."""
     attributes = {"format_version": FORMAT_VERSION, "signature": manifest.signature}
     for number in range(manifest.n_blocks):
         first = number * block_tasks

@@ -42,7 +42,7 @@ def dataset_id(experiment: str, split: str) -> str:
 
 
 def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: Path) -> int:
-    """Writes the episodes of a split as a Minari dataset.
+    """Write the episodes of a split as a Minari dataset.
 
     Args:
         source: folder of the split.
@@ -175,7 +175,7 @@ def _names(family: TaskFamily) -> list[str]:
 
 
 def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
-    """Adds the episodes of a shard, and says what tasks of the split they are of."""
+    """Add the episodes of a shard, and says what tasks of the split they are of."""
     from minari.data_collector import EpisodeBuffer
 
     groups = [name.split("/") for name in arrays]

@@ -61,7 +61,7 @@ class LoggedTasks:
         return Given(parameters, context)
 
     def _context(self, tasks: list[tuple[int, list[int]]]) -> Transitions:
-        """(n, T): the first transitions of tasks, each with the numbers of its episodes."""
+        """Return the first transitions of tasks, each with the numbers of its episodes, (n, T)."""
         horizon, result = self._family.config.horizon, self._empty(len(tasks))
         found = np.zeros(len(tasks), np.int64)
         row_of_episode = {number: row for row, (_, mine) in enumerate(tasks) for number in mine}
@@ -116,7 +116,7 @@ class LoggedTasks:
         return stored
 
     def _check_origin(self) -> None:
-        """Whether it is of the same tasks: only T, and the split that it leaves, may differ."""
+        """Check that the tasks are of the same family; T and the split may differ."""
         config = self._family.config
         origin = self._dataset.storage.metadata.get("sad_hpc")
         task = _inside(origin, "config", "task")

@@ -68,7 +68,7 @@ def opened(path: Path) -> Any:
 
 
 def _check_file(file: Path, dataset: Path) -> None:
-    """Refuses a file that leads out of its dataset, or is a pipe or a device."""
+    """Refuse a file that leads out of its dataset, or is a pipe or a device."""
     if not (file.is_file() or file.is_dir()) or not lies_in(file, dataset):
         raise UserError(f"{file} is no file of this dataset, but a link or a pipe: remove it")
     if file.suffix == ".hdf5":

@@ -142,7 +142,7 @@ class Manifest:
             )
 
     def save(self, folder: Path) -> None:
-        """Writes `manifest.json`; readers see the old one or the new one."""
+        """Write `manifest.json`; readers see the old one or the new one."""
         content = asdict(self)
         content["format_version"] = FORMAT_VERSION
         if self.fingerprint is None:
@@ -152,7 +152,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
-        """Reads `manifest.json`.
+        """Read `manifest.json`.
 
         Raises:
             DatasetError: it is missing, damaged, or of another format version.

@@ -110,7 +110,7 @@ class Verdict:
 
 
 def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
-    """Checks every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
+    """Check every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
     manifest = Manifest.load(folder)
     family, data = origin_of(manifest)
     # Stretches of a learning history, and what others have logged, go on from one episode to the
@@ -165,7 +165,7 @@ def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
 
 
 def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.bool_]:
-    """(n, K): whether a group's labels are optimal.
+    """Return whether a group's labels are optimal, (n, K).
 
     Raises:
         DatasetError: they are of tasks, states or actions that the family does not have.
@@ -180,7 +180,7 @@ def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.b
 
 
 def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool) -> list[str]:
-    """Whether the contexts of a shard's first tasks can have come from these tasks.
+    """Return whether the contexts of a shard's first tasks can have come from these tasks.
 
     Args:
         arrays: of the shard.

@@ -57,7 +57,7 @@ def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, 
 
 
 def write_shard(folder: Path, number: int, block: Block, content: bytes) -> ShardEntry:
-    """Writes a block's content, reads it back, and only then gives it its name.
+    """Write a block's content, reads it back, and only then gives it its name.
 
     Raises:
         UserError: the disk is full, the folder cannot be written, or what was read back differs.
@@ -73,7 +73,7 @@ def write_shard(folder: Path, number: int, block: Block, content: bytes) -> Shar
 
 
 def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None:
-    """Writes `dataset.h5`: all shards as one, for people; its sources are named relative to it."""
+    """Write `dataset.h5`: all shards as one, for people; its sources are named relative to it."""
     names = sorted(manifest.shards)
     with h5py.File(folder / shard_name(names[0]), "r") as first:
         layouts = {

@@ -110,7 +110,9 @@ def pay(
     actions: NDArray[Any],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """(n, T): rewards of pulls (n, T) of arms with means (n, A), as `draw_rewards` draws them."""
+    """Return rewards of pulls (n, T) of arms with means (n, A), as `draw_rewards` draws them, (n,
+    T).
+    """
     rewards = np.empty(actions.shape, np.float32)
     _pay(means, np.float32(sigma), actions, generator, rewards)
     return rewards

@@ -187,7 +187,7 @@ def _draw_pairs(  # type: ignore[no-untyped-def]
 def _step(  # type: ignore[no-untyped-def]
     cells, tables, mdp, state, action, stream, task, t, states, actions, rewards, next_states, ends
 ):
-    """Writes a transition of an MDP, and returns its next state and whether the episode ends."""
+    """Write a transition of an MDP, and returns its next state and whether the episode ends."""
     after, reward, end = take(tables, mdp, state, action, stream)
     states[task, t] = cells[state]
     actions[task, t] = action

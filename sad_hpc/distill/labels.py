@@ -70,7 +70,7 @@ class LabelRule:
 
     @property
     def discounts(self) -> NDArray[np.float64]:
-        """(N,): gamma to the power of the steps before."""
+        """Gamma to the power of the steps before, (N,)."""
         return self.discount ** np.arange(self.trust_horizon, dtype=np.float64)
 
     @property

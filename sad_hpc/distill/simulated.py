@@ -171,7 +171,9 @@ class Distillation:
         candidates: NDArray[Any],
         tasks: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """(m, C): mean (or best) discounted return of rollouts that begin with each candidate."""
+        """Return mean (or best) discounted return of rollouts that begin with each candidate, (m,
+        C).
+        """
         shape = *candidates.shape[:2], self._rule.episodes_per_action
         first_actions = np.repeat(candidates.reshape(-1, *candidates.shape[2:]), shape[2], axis=0)
         copies = simulators.copied(np.repeat(rows, shape[1] * shape[2]), self._generator)
@@ -194,7 +196,7 @@ class Distillation:
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
 
     def _best(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(m,): the candidate of the best score (m, C); of equal ones any, or the first.
+        """Return the candidate of the best score (m, C), (m,); of equal ones any, or the first.
 
         Equal scores of Algorithm 3 say that nothing matters here; always naming the first action
         would teach it (on CartPole, behind a good policy, in nine of ten query states).

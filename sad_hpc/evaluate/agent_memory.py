@@ -34,10 +34,10 @@ class AgentMemory(Protocol[ContextT_co]):
 
     @property
     def rewards(self) -> NDArray[np.int32]:
-        """(n,): rewarded transitions in the context."""
+        """Rewarded transitions in the context, (n,)."""
 
     def add(self, episode: Transitions) -> None:
-        """Takes note of an episode (n, T), states by number."""
+        """Take note of an episode (n, T), states by number."""
 
 
 class Recollection(ABC):
@@ -102,7 +102,9 @@ class History(Recollection):
         self._shown = self._all.map(lambda part: np.take_along_axis(part, places, axis=1))
 
     def _keys(self) -> NDArray[np.int64]:
-        """(n, L): a number for each state, action and next state, which tell transitions apart."""
+        """Return a number for each state, action and next state, which tell transitions apart, (n,
+        L).
+        """
         began = self._all.states.astype(np.int64) * self._family.n_actions + self._all.actions
         return began * self._family.n_states + self._all.next_states
 
@@ -113,7 +115,7 @@ def history_places(
     size: int,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """(n, size): places of the transitions of a history (n, L) that a context shows.
+    """Return places of the transitions of a history (n, L) that a context shows, (n, size).
 
     Args:
         keys: (n, L), equal where transitions are the same; L may be 0, which leaves (n, 0).
@@ -136,7 +138,7 @@ def history_places(
 
 
 def _first_of_their_kind(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n, L): whether no earlier transition of the row has the same key."""
+    """Return whether no earlier transition of the row has the same key, (n, L)."""
     order = keys.argsort(axis=1, kind="stable")
     ordered = np.take_along_axis(keys, order, axis=1)
     new = np.ones_like(ordered, dtype=np.bool_)

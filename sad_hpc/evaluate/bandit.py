@@ -34,7 +34,7 @@ hold them for every task stay small."""
 
 
 def kept_steps(horizon: int) -> NDArray[np.int32]:
-    """(K,): those of STEPS below T, and T."""
+    """Return those of STEPS below T, and T, (K,)."""
     return np.array([*(step for step in STEPS if step < horizon), horizon], np.int32)
 
 
@@ -72,12 +72,12 @@ def _result(
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(n, K): what arms (n, K) lose against the best one, for means (n, A)."""
+    """Return what arms (n, K) lose against the best one, for means (n, A), (n, K)."""
     return means.max(axis=1, keepdims=True) - np.take_along_axis(means, arms, axis=1)
 
 
 def offline_arms(trained: Trained, contexts: Context, batch_size: int) -> NDArray[np.int64]:
-    """(n, T): the greedy arm after each prefix of 1 to T pulls.
+    """Return the greedy arm after each prefix of 1 to T pulls, (n, T).
 
     Of prefixes that are longer than the model may be shown, it is shown the last pulls.
     """
@@ -108,12 +108,12 @@ class TransformerPolicy:
         self._logits = self._before_any_pull()
 
     def choose(self) -> NDArray[np.int64]:
-        """(n,): an arm for each task."""
+        """Return an arm for each task, (n,)."""
         return sampled(self._logits, self._generator.random(len(self._logits)))
 
     @torch.no_grad()
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """Adds a pull (n,) to the contexts."""
+        """Add a pull (n,) to the contexts."""
         device = self._state.device
         pull = Context(
             self._state,

@@ -15,10 +15,10 @@ class BanditPolicy(Protocol):
     """Plays n tasks at once."""
 
     def choose(self) -> NDArray[np.int64]:
-        """(n,): an arm for each task."""
+        """Return an arm for each task, (n,)."""
 
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """Takes note of a pull (n,) in each task."""
+        """Take note of a pull (n,) in each task."""
 
 
 def run_bandit(
@@ -28,7 +28,7 @@ def run_bandit(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda pulls: None,
 ) -> NDArray[np.int64]:
-    """(n, T): the arms that a policy pulls in tasks with means (n, A)."""
+    """Return the arms that a policy pulls in tasks with means (n, A), (n, T)."""
     arms = np.empty((len(means), family.config.horizon), np.int64)
     for pull in range(arms.shape[1]):
         chosen = policy.choose()
@@ -95,7 +95,7 @@ POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPol
 def offline_empirical_mean(
     actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
 ) -> NDArray[np.int64]:
-    """(n, T): the arm of the best average after each prefix of contexts (n, T).
+    """Return the arm of the best average after each prefix of contexts (n, T), (n, T).
 
     Arms that the prefix does not show are not chosen.
     """
@@ -108,7 +108,7 @@ def offline_empirical_mean(
 def offline_ideal(
     family: BanditFamily, actions: NDArray[np.int64], rewards: NDArray[np.float32]
 ) -> NDArray[np.int64]:
-    """(n, T): the arm of the highest posterior mean after each prefix of contexts (n, T)."""
+    """Return the arm of the highest posterior mean after each prefix of contexts (n, T), (n, T)."""
     counts, sums = _running(actions, rewards, family.n_actions)
     return posterior_means(counts, sums, family.sigma).argmax(axis=2)
 
@@ -116,6 +116,6 @@ def offline_ideal(
 def _running(
     actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pulls and sums of rewards by arm, both (n, T, A), after each prefix."""
+    """Pull and sums of rewards by arm, both (n, T, A), after each prefix."""
     pulled = actions[:, :, None] == np.arange(n_arms)
     return pulled.cumsum(axis=1).astype(np.float64), (pulled * rewards[:, :, None]).cumsum(axis=1)

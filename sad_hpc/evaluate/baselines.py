@@ -7,7 +7,7 @@ from sad_hpc.tasks.mdps import FiniteMDPs, Starts
 
 
 def optimal_returns(mdps: FiniteMDPs, horizon: int, starts: Starts) -> NDArray[np.float32]:
-    """(M,): the largest expected return of an episode of at most T steps."""
+    """Return the largest expected return of an episode of at most T steps, (M,)."""
     values = np.zeros(mdps.sizes[:2])
     for _ in range(horizon):
         values = mdps.action_values(values).max(axis=-1)
@@ -17,7 +17,7 @@ def optimal_returns(mdps: FiniteMDPs, horizon: int, starts: Starts) -> NDArray[n
 def policy_returns(
     mdps: FiniteMDPs, horizon: int, starts: Starts, policy: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """(M,): the expected return of an episode by one distribution (A,) over actions."""
+    """Return the expected return of an episode by one distribution (A,) over actions, (M,)."""
     values = np.zeros(mdps.sizes[:2])
     for _ in range(horizon):
         values = mdps.action_values(values) @ policy
@@ -25,6 +25,6 @@ def policy_returns(
 
 
 def _at_start(values: NDArray[np.float64], starts: Starts) -> NDArray[np.float32]:
-    """(M,): the mean of values (M, S) where episodes begin."""
+    """Return the mean of values (M, S) where episodes begin, (M,)."""
     begun = values[:, starts] if isinstance(starts, int) else (values * starts).sum(axis=1)
     return begun.astype(np.float32)

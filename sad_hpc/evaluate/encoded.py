@@ -28,7 +28,9 @@ class EncodedContexts:
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
-        """(n, K, A): the logits for queries (n, K, width), each after the whole of its context."""
+        """Return the logits for queries (n, K, width), each after the whole of its context, (n, K,
+        A).
+        """
         parts = []
         for cache, part in zip(self._caches, query.split(self._batch_size), strict=True):
             whole = torch.full(part.shape[:2], cache.length, device=part.device)

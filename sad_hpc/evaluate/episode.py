@@ -60,14 +60,14 @@ def play_episode(
 def begin(
     starts: Starts, tasks: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """(n,): the states in which episodes of tasks (n,) begin."""
+    """Return the states in which episodes of tasks (n,) begin, (n,)."""
     if isinstance(starts, int):
         return np.full(len(tasks), starts, np.int64)
     return drawn(starts[tasks], generator)
 
 
 def returns_of(played: Transitions) -> NDArray[np.float32]:
-    """(n,): the returns of the first episodes of what was played (n, T)."""
+    """Return the returns of the first episodes of what was played (n, T), (n,)."""
     if played.ends is None:
         return played.rewards.sum(axis=1)
     before = played.ends.cumsum(axis=1) - played.ends

@@ -67,14 +67,15 @@ def ideal_returns(
 
 
 def logits_of(posterior: Posterior, alive: Weights) -> NDArray[np.float32]:
-    """(n, S, A): logits of the ideal answers when tasks (n, G) are left; -inf: never."""
+    """Return logits of the ideal answers when tasks (n, G) are left, (n, S, A); -inf: never."""
     with np.errstate(divide="ignore"):
         return np.log(posterior.probabilities(alive)).astype(np.float32)
 
 
 def tasks_left(posterior: Posterior, seen: Transitions, *, drawn: bool = False) -> Weights:
-    """(n, G): how likely the tasks are after transitions (n, T), states by number; see
-    `consistent`."""
+    """Return how likely the tasks are after transitions (n, T), states by number, (n, G); see
+    `consistent`.
+    """
     return after_all(consistent(posterior.mdps, **seen.parts, drawn=drawn))
 
 

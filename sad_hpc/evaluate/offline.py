@@ -20,7 +20,7 @@ def offline_returns(
     logits: NDArray[np.float32],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """(n, 1): the return of one greedy episode in each of n tasks.
+    """Return the return of one greedy episode in each of n tasks, (n, 1).
 
     Args:
         family: of the tasks.

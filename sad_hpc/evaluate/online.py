@@ -30,7 +30,7 @@ def online_returns(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Returns and contexts' reward counts of successive episodes, actions drawn from the softmax.
+    """Return and contexts' reward counts of successive episodes, actions drawn from the softmax.
 
     Args:
         answer: what a context says, as logits (n, S, A).
@@ -66,5 +66,6 @@ def _draw(
     states: NDArray[np.int64],
     step: int,
 ) -> NDArray[np.int64]:
-    """(n,): each task's action in its state (n,), by logits (n, S, A) and uniforms (T, n)."""
+    """Return each task's action in its state (n,), by logits (n, S, A) and uniforms (T, n), (n,).
+    """
     return sampled(logits[np.arange(len(states)), states], uniforms[step])

@@ -65,7 +65,7 @@ def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Tr
 
 
 def make_ready(model: Transformer, kernel: bool = True) -> None:
-    """Puts a model where it answers fastest: on the GPU if there is one, else into the kernel."""
+    """Put a model where it answers fastest: on the GPU if there is one, else into the kernel."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
     if kernel and obstacle(model, device, torch.float32) is None:
@@ -88,7 +88,7 @@ def answers(
     prefixes: NDArray[np.int64],
     batch_size: int,
 ) -> NDArray[np.float32]:
-    """(n, K, A): action logits of the same K = Q P questions behind each of n contexts.
+    """Return action logits of the same K = Q P questions behind each of n contexts, (n, K, A).
 
     A context is encoded once for all of them.
 
@@ -113,7 +113,7 @@ def answers(
 def state_logits(
     model: Transformer, family: TabularFamily, context: Context, batch_size: int
 ) -> NDArray[np.float32]:
-    """(n, S, A): action logits in every state, each after the whole of one of n contexts.
+    """Return action logits in every state, each after the whole of one of n contexts, (n, S, A).
 
     See `answers` for the arguments.
     """
@@ -127,8 +127,9 @@ def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(n, ..., A): in the rows of `known` (n,) -inf for all but the likeliest action, whose draw is
-    certain then."""
+    """Return in the rows of `known` (n,) -inf for all but the likeliest action, whose draw is
+    certain then, (n, ..., A).
+    """
     unlikely = np.arange(logits.shape[-1]) != greedy(logits)[..., None]
     rows = known.reshape(-1, *(1,) * (logits.ndim - 1))
     return np.where(rows & unlikely, np.float32(-np.inf), logits)

@@ -130,12 +130,12 @@ class Rooms:
         self._numbers: dict[bytes, int] = {}
 
     def nothing(self) -> Tensor:
-        """(n, 0, width): empty contexts."""
+        """Return empty contexts, (n, 0, width)."""
         return torch.empty(len(self._targets), 0, self._model.inputs.width, device=self._device)
 
     @torch.no_grad()
     def read(self, context: Context) -> Tensor:
-        """(n, t, width): the tokens of contexts."""
+        """Return the tokens of contexts, (n, t, width)."""
         parts = [
             self._model.context_tokens(part.map(lambda column: column.to(self._device)))
             for part in context.split(32)  # the encoder's activations are large
@@ -166,13 +166,15 @@ class Rooms:
         return Walk(starts, walked, np.stack(rewards, axis=1), np.stack(keys, axis=1))
 
     def _keys(self, poses: NDArray[np.float64], actions: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """(n,): a number for each of all poses (n, 3) and actions (n,) so far."""
+        """Return a number for each of all poses (n, 3) and actions (n,) so far, (n,)."""
         rows = np.column_stack([poses, actions])
         numbers = self._numbers
         return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
 
     def _query(self, poses: NDArray[np.float64]) -> Tensor:
-        """(n, 1, width): the queries for poses (n, 3), features of the images that they show."""
+        """Return the queries for poses (n, 3), features of the images that they show, (n, 1,
+        width).
+        """
         states, images = torch.from_numpy(poses), torch.from_numpy(self._renderer.render(poses))
         queries = Queries(
             states[:, None].to(self._device),
@@ -184,7 +186,7 @@ class Rooms:
         return self._model.query_tokens(queries)
 
     def _starts(self) -> NDArray[np.float64]:
-        """(n, 3): the middle of the room, with random headings."""
+        """Return the middle of the room, with random headings, (n, 3)."""
         starts = np.full((len(self._targets), 3), ROOM_SIZE / 2)
         starts[:, 2] = 2 * np.pi * self._generator.random(len(starts))
         return starts
@@ -213,13 +215,14 @@ def _result(
 def optimal_returns(
     starts: NDArray[np.float64], targets: NDArray[np.int64], horizon: int
 ) -> NDArray[np.float32]:
-    """(n,): the largest return of T steps from (n, 3) poses; staying keeps a reward."""
+    """Return the largest return of T steps from (n, 3) poses, (n,); staying keeps a reward."""
     steps = np.maximum(1, steps_to_reward(starts, targets))
     return np.maximum(0, horizon + 1 - steps).astype(np.float32)
 
 
 def random_returns(family: Miniworld, targets: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
-    """(n,): the mean return of RANDOM_EPISODES rollouts of the uniform policy in each task."""
+    """Return the mean return of RANDOM_EPISODES rollouts of the uniform policy in each task, (n,).
+    """
     policy = policy_table("uniform", family.n_actions)
     episodes = sample_pose_episodes(
         targets.repeat(RANDOM_EPISODES),

@@ -89,8 +89,9 @@ class ModeResult:
         return SUBSETS[:1] if self.context_rewards is None else SUBSETS
 
     def mask(self, subset: str, reference: str | None = None) -> NDArray[np.bool_]:
-        """(n_tasks, K): which entries belong to `subset`, by the contexts of a reference if it has
-        its own."""
+        """Return which entries belong to `subset`, by the contexts of a reference if it has its
+        own, (n_tasks, K).
+        """
         if subset == "all" or self.context_rewards is None:
             return np.ones(self.values.shape, dtype=bool)
         own = self.reference_context_rewards.get(reference) if reference else None

@@ -26,7 +26,7 @@ def write_result(
     tasks: dict[str, NDArray[Any]],
     modes: dict[str, ModeResult],
 ) -> None:
-    """Writes a result file in one step.
+    """Write a result file in one step.
 
         tasks/index (n) parameters (n, p)
         <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
@@ -103,7 +103,7 @@ def _digest(modes: dict[str, ModeResult]) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """Reads and checks one result file.
+    """Read and checks one result file.
 
     Raises:
         UserError: it is missing, is no HDF5, has another format or contradicts itself.

@@ -130,7 +130,7 @@ def acting(model: Transformer, context: Context, read: Read, batch_size: int) ->
 def _random_returns(
     family: SimulatedFamily, parameters: NDArray[np.float64], generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """(n,): the mean return of RANDOM_EPISODES of the uniform policy in each task."""
+    """Return the mean return of RANDOM_EPISODES of the uniform policy in each task, (n,)."""
     episodes = Episodes(family, parameters, generator)
     uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
     returns = [returns_of(episodes.rollout(uniform)) for _ in range(RANDOM_EPISODES)]

@@ -41,7 +41,7 @@ Modes = dict[str, ModeResult]
 
 
 def evaluate(run: Run, method: str, seed: int) -> None:
-    """Evaluates the trained model of one (method, seed) on test tasks and writes `result.h5`.
+    """Evaluate the trained model of one (method, seed) on test tasks and writes `result.h5`.
 
     Raises:
         CheckpointError: the model is not trained, or damaged.
@@ -88,7 +88,7 @@ def evaluate_family(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> Modes:
-    """Plays test tasks, offline and online.
+    """Play test tasks, offline and online.
 
     Args:
         family: of the tasks.
@@ -169,7 +169,7 @@ class Evaluation:
         return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
 
     def write(self, path: Path, columns: Arrays, modes: Modes) -> None:
-        """Writes results and which tasks they are of."""
+        """Write results and which tasks they are of."""
         tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
         write_result(path, self._attributes, tasks, modes)
 

@@ -1,4 +1,4 @@
-"""The behavior policy: one fixed distribution over actions, as a table that is drawn uniformly."""
+"""The behavior policy: one fixed distribution over actions, as a table to sample uniformly."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ MAX_DENOMINATOR = 1000
 
 
 def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[Any]:
-    """(K,) actions; drawing an entry uniformly draws an action by the policy, exactly.
+    """Return (K,) actions whose uniform draws follow the policy exactly.
 
     Args:
         policy: `uniform`, or a probability for each action, in multiples of 1/1000 or other
             fractions with denominators up to 1000.
-        n_actions: A.
+        n_actions: number of actions, A.
 
     Raises:
-        ConfigError: the probabilities are negative, do not add up to 1, or are too fine; or there
-            are too many actions.
+        ConfigError: the probabilities are negative, do not add up to 1, or need larger
+            denominators; or the family has too many actions.
     """
     if policy == "uniform":
         return np.arange(n_actions, dtype=action_dtype(n_actions))
@@ -40,6 +40,6 @@ def policy_table(policy: str | Sequence[float], n_actions: int) -> NDArray[Any]:
 
 
 def policy_shares(policy: str | Sequence[float], n_actions: int) -> NDArray[np.float64]:
-    """(A,): the probability of each action under a policy; see `policy_table`."""
+    """Return the (A,) probabilities of the actions under a policy; see `policy_table`."""
     table = policy_table(policy, n_actions)
     return np.bincount(table, minlength=n_actions) / len(table)

@@ -1,4 +1,4 @@
-"""What must fit together across the sections of an experiment; `where` is named in errors."""
+"""Checks across the sections of an experiment; `where` names its source in errors."""
 
 import math
 
@@ -10,17 +10,18 @@ from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import METHODS
 
 MAX_BLOCKS = 20_000
-"""HDF5 holds 36 KB a block in memory while it writes the view of all shards: 1 GB of rank 0."""
+"""Most blocks of a dataset.  While HDF5 writes the view of all shards it holds 36 KB a block in
+memory, so rank 0 needs less than 1 GB."""
 
 MAX_BLOCK = 2**30
-"""Transitions in the contexts of a block, or its query states: a rank holds 8 GB and more then."""
+"""Most transitions, or query states, of a block.  At this size a rank holds at least 8 GB."""
 
 
 def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
-    """Checks every row of the experiment's tables.
+    """Check every row of the experiment's tables.
 
     Raises:
-        ConfigError: one line with the key and the way out.
+        ConfigError: a setting does not fit; the line names the key and the fix.
     """
     _check_rows(experiment, where)
     for row in experiment.by_row:
@@ -28,12 +29,12 @@ def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
 
 
 def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
-    """What is evaluated must be trained."""
+    """Refuse rows that the source experiment does not train."""
     rows, trained = experiment.by_row, experiment.source
     if unknown := [row for row in rows if rows[row] != trained.by_row.get(row)]:
         raise ConfigError(
-            f"{where}: rows {'; '.join(unknown)} are not {trained.name}'s, which trains "
-            f"{'; '.join(trained.by_row)}: leave `rows` to it"
+            f"{where}: {trained.name} does not train the rows {'; '.join(unknown)}, only "
+            f"{'; '.join(trained.by_row)}: remove `rows` here"
         )
 
 
@@ -41,8 +42,8 @@ def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> N
     _check_data(experiment, where)
     if experiment.evaluate.greedy_after_reward and not experiment.family.sparse_reward:
         raise ConfigError(
-            f"{where}: evaluate.greedy_after_reward=true is for tasks with sparse rewards: "
-            f"{experiment.family.name} has others; set it to drawn"
+            f"{where}: evaluate.greedy_after_reward=true needs sparse rewards, which "
+            f"{experiment.family.name} does not have; set it to false"
         )
     if experiment.pretrained is None:
         _check_training(experiment, method, where)
@@ -51,10 +52,10 @@ def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> N
 
 
 def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
-    """The models of the other experiment must be usable, and must be what is said of them here."""
+    """Check that the source experiment's models fit the task and the settings repeated here."""
     trained = experiment.source
     if unknown := set(experiment.seeds) - set(trained.seeds):
-        raise ConfigError(f"{where}: seeds {sorted(unknown)} are not among {trained.name}'s")
+        raise ConfigError(f"{where}: {trained.name} does not train the seeds {sorted(unknown)}")
     for key in fields_of(type(trained), Role.TRAINING):
         wanted, found = (resolved(getattr(each, key)) for each in (experiment, trained))
         if changed := differences(found, wanted, key):
@@ -77,7 +78,9 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
                 f"this task has {getattr(own, name)}"
             )
     if experiment.data.rounds > 1:
-        raise ConfigError(f"{where}: data.rounds is for an experiment that trains its own models")
+        raise ConfigError(
+            f"{where}: data.rounds needs an experiment that trains its own models: set it to 1"
+        )
     if type(own) is type(others):
         _check_split(experiment, where)
     if experiment.task.horizon != trained.task.horizon:
@@ -88,18 +91,18 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
 
 
 def _check_split(experiment: Experiment[TaskConfig], where: str) -> None:
-    """Of one family, no task that a model was trained on may be among the test tasks."""
+    """Refuse a split in which the test tasks may include training tasks of the models."""
     for key in fields_of(type(experiment.task), Role.TASK_SPLIT):
         own, trained = (getattr(each.task, key) for each in (experiment, experiment.source))
         if own != trained:
             raise ConfigError(
-                f"{where}: task.{key}={own}, but {trained} in {experiment.source.name}: its models "
-                "may have been trained on this one's test tasks"
+                f"{where}: task.{key}={own}, but {trained} in {experiment.source.name}, whose "
+                f"models may have seen these test tasks: set task.{key}={trained}"
             )
 
 
 def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
-    """What only shows when task, data and evaluation are seen together."""
+    """Check that the sections `task`, `data` and `evaluate` fit together."""
     family = experiment.family
     data, policy = experiment.data, experiment.data.behavior_policy
     if policy != "uniform" and len(policy) != family.n_actions:
@@ -114,8 +117,8 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
     if data.score == "fastest" and not (family.sparse_reward and family.certain):
         raise ConfigError(
-            f"{where}: data.score=fastest is for sparse rewards and certain steps: the luckiest "
-            f"rollout of {experiment.task.family} is not the best action's; use data.score=mean"
+            f"{where}: data.score=fastest needs sparse rewards and deterministic steps, which "
+            f"{experiment.task.family} does not have; use data.score=mean"
         )
     if 0 < data.q_learning_steps < experiment.task.horizon:
         raise ConfigError(
@@ -125,13 +128,13 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
     for split in ("train", "test"):
         if family.n_tasks(split, data.tasks) < 1:
             raise ConfigError(
-                f"{where}: data.tasks={data.tasks} leaves the {split} split empty; ask for more"
+                f"{where}: data.tasks={data.tasks} leaves the {split} split empty; increase it"
             )
     if (blocks := data.blocks(data.tasks)) > MAX_BLOCKS:
         enough = 2 ** math.ceil(math.log2(data.tasks / MAX_BLOCKS))
         raise ConfigError(
             f"{where}: data.tasks={data.tasks} in blocks of {data.block_tasks} are {blocks:,} "
-            f"files, too many for the view of them all: set data.block_tasks={enough}"
+            f"files, more than the limit of {MAX_BLOCKS:,}: set data.block_tasks={enough}"
         )
     for key, of_a_task, what in (
         ("task.horizon", experiment.task.horizon, "transitions"),
@@ -151,39 +154,43 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
 
 
 def _check_shown(experiment: Experiment[TaskConfig], where: str) -> None:
-    """Where rollouts are no different from other contexts, nothing else can be shown."""
+    """Refuse `evaluate.context` and `evaluate.memory` if the family has one kind of context."""
     if "episodes" in experiment.family.context_groups:
         return
     for key, usual in (("context", "transitions"), ("memory", "episode")):
         if (value := getattr(experiment.evaluate, key)) != usual:
             raise ConfigError(
-                f"{where}: evaluate.{key}={value}, but {experiment.task.family} has one kind of "
-                f"context only: leave it at {usual}"
+                f"{where}: evaluate.{key}={value}, but {experiment.task.family} has only one kind "
+                f"of context: set it to {usual}"
             )
 
 
 def _check_training(experiment: Experiment[TaskConfig], method: str, where: str) -> None:
-    """Labels must be there, the training tasks fill a batch, and repetitions tell nothing new."""
+    """Check a training's labels, batch size and resampling.
+
+    The family must have the method's labels, the training tasks must fill a batch, and repeated
+    transitions must not pass for independent ones.
+    """
     family = experiment.family
     group = METHODS[method].labels
     if group is not None and group.removeprefix("labels/") not in family.label_groups:
         raise ConfigError(
             f"{where}: rows: {method} needs optimal actions, which {experiment.task.family} "
-            "does not know: leave it out"
+            "does not know: remove the row"
         )
     n_train = family.n_tasks("train", experiment.data.tasks)
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(
-            f"{where}: {n_train} training tasks less pretrain.holdout_tasks="
+            f"{where}: {n_train} training tasks minus pretrain.holdout_tasks="
             f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
-            f"pretrain.batch_size={experiment.pretrain.batch_size}"
+            f"pretrain.batch_size={experiment.pretrain.batch_size}: increase data.tasks"
         )
     if experiment.pretrain.resample_probability:
         _check_repetitions(experiment, method, where)
     elif experiment.pretrain.max_reward_weight > 1:
         raise ConfigError(
-            f"{where}: pretrain.max_reward_weight={experiment.pretrain.max_reward_weight:g} does "
-            "nothing where pretrain.resample_probability is 0: set both, or neither"
+            f"{where}: pretrain.max_reward_weight={experiment.pretrain.max_reward_weight:g} has no "
+            "effect while pretrain.resample_probability is 0: set both, or neither"
         )
 
 
@@ -191,11 +198,11 @@ def _check_repetitions(experiment: Experiment[TaskConfig], method: str, where: s
     setting = f"pretrain.resample_probability={experiment.pretrain.resample_probability}"
     if not experiment.family.certain:
         raise ConfigError(
-            f"{where}: {setting} would show the noise of {experiment.task.family} again as "
-            "if it were new: leave it 0"
+            f"{where}: {setting} would repeat the noise of {experiment.task.family} as if it were "
+            "new: set it to 0"
         )
     if METHODS[method].labels is None:
         raise ConfigError(
-            f"{where}: {setting}, but {method} learns from whole episodes in time order: give it "
-            "to rows of other methods, as in a recipe for SAD+"
+            f"{where}: {setting}, but {method} learns from whole episodes in time order: set it "
+            "only for rows of other methods"
         )

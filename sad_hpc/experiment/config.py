@@ -1,8 +1,8 @@
 """Strict configuration: sections with known keys, YAML files, dotted overrides, and signatures.
 
-A section is a pydantic model that refuses unknown keys and wrong types.  Fields are marked where
-they are declared: `Role.TRANSIENT` ones cannot change a result (paths, logging, workers)
-and stay out of the signature that names a stage's output folder.
+A section is a pydantic model that refuses unknown keys and wrong types.  A field declares its
+`Role`.  Fields with `Role.TRANSIENT` cannot change a result (paths, logging, workers), so the
+signature, which names a stage's output folder, omits them.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import plain_yaml
 
 SCHEMA_VERSION = 1
-"""Raised when the meaning of a config or of a stage's output changes: old folders are redone."""
+"""Increased when a config or a stage's output changes meaning, so that no old folder is reused."""
 
 
 class Section(BaseModel):
@@ -41,17 +41,17 @@ class Section(BaseModel):
 
 
 def check_content(value: Any, depth: int = 0) -> None:
-    """Check that JSON, and every process that reads it, keeps `value` unchanged.
+    """Check that `value` survives a round trip through JSON unchanged.
 
     Raises:
-        ValueError: a number in it is not finite or does not fit into 64 bits, a text is no Unicode,
-            a key is no text, or it is deeper than `plain_yaml.MAX_DEPTH`.
+        ValueError: a number is not finite or does not fit into 64 bits, a string is not valid
+            Unicode, a key is not a string, or the nesting exceeds `plain_yaml.MAX_DEPTH`.
     """
     if depth > plain_yaml.MAX_DEPTH:
         raise ValueError(f"is deeper than {plain_yaml.MAX_DEPTH} levels")
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise ValueError("has a key that is no text")
+            raise ValueError("has a key that is not a string")
         for part in (*value, *value.values()):
             check_content(part, depth + 1)
     elif isinstance(value, list | tuple):
@@ -62,27 +62,27 @@ def check_content(value: Any, depth: int = 0) -> None:
     elif isinstance(value, int) and abs(value) >= 2**63:  # kernels and files count in 64 bits
         raise ValueError("is too large")
     elif isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"holds {value!r}, which is no Unicode text")
+        raise ValueError(f"holds {value!r}, which is not valid Unicode")
 
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
 class Role(StrEnum):
-    """What a field of a config decides."""
+    """The effect of a config field."""
 
     TRANSIENT = "transient"
-    """It cannot change the result (paths, logging, workers), and is no part of the signature."""
+    """It cannot change the result (paths, logging, workers); the signature omits it."""
     ROW_SETTING = "row setting"
     """It may differ between the rows of a table."""
     TRAINING = "training"
-    """A section that decides a model's training; rows may differ in all of it."""
+    """A section that decides a model's training; rows may differ in all its keys."""
     TASK_SPLIT = "task split"
     """A field of `task` that decides which tasks are for training."""
 
 
 def with_role(role: Role, default: Any = ..., **constraints: Any) -> Any:
-    """Return a field with a role, as `pydantic.Field` without one."""
+    """Return a `pydantic.Field` that carries a role."""
     return Field(default, json_schema_extra={"role": role}, **constraints)
 
 
@@ -97,7 +97,7 @@ def _role_of(field: FieldInfo) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Return the mapping in a YAML file.
 
     Raises:
         ConfigError: the file is missing, is not YAML, or holds no mapping.
@@ -110,7 +110,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (
         OSError,
         ValueError,
-    ) as error:  # ValueError: a NUL in the path, or bytes that are no UTF-8
+    ) as error:  # ValueError: a NUL in the path, or invalid UTF-8
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"cannot read config {str(path)!r}: {reason}") from error
     try:
@@ -123,7 +123,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """`mapping` with each `key.sub=value` set; values are read as YAML (`[0, 1]`, `true`, `1e-3`).
+    """Return `mapping` with each `key.sub=value` set; values are YAML (`[0, 1]`, `true`, `1e-3`).
 
     Raises:
         ConfigError: an override has no `=`, or goes through a key that holds no section.
@@ -138,7 +138,7 @@ def apply_overrides(mapping: dict[str, Any], overrides: Iterable[str]) -> dict[s
 
 
 def with_values(mapping: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`mapping` with values set by dotted key.
+    """Return `mapping` with values set by dotted key.
 
     Raises:
         ConfigError: a key goes through another one that holds no section.
@@ -150,7 +150,7 @@ def with_values(mapping: dict[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _set(mapping: dict[str, Any], path: str, value: Any, override: str) -> None:
-    """Sets the value at a dotted path; `override` is named in errors."""
+    """Set the value at a dotted path; errors name `override`."""
     keys = path.split(".")
     if not all(keys) or len(keys) > plain_yaml.MAX_DEPTH:
         raise ConfigError(f"override {override!r} is not of the form key.sub=value")
@@ -172,13 +172,13 @@ def _read_value(override: str, text: str) -> Any:
 def build(
     section: type[SectionT], mapping: Mapping[str, Any], where: str, prefix: str = ""
 ) -> SectionT:
-    """`mapping` checked and turned into `section`.
+    """Validate `mapping` and return it as a `section`.
 
     Args:
-        section: what it shall be.
+        section: the model to build.
         mapping: its values.
-        where: named in errors.
-        prefix: of its keys on a command line.
+        where: the source of the values, for errors.
+        prefix: prefix of the section's keys on a command line.
 
     Raises:
         ConfigError: one line that names `where`, the first wrong key and the valid choices.
@@ -210,11 +210,11 @@ def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> s
     if first["type"] == "list_type" and isinstance(first["input"], str | int | float):
         value = first["input"] if isinstance(first["input"], str) else json.dumps(first["input"])
         value = " ".join(value.split())  # one line
-        # A key of the user's own, as in `grid`, may hold dots: no override names it.
+        # User-defined keys, such as names of recipes, may hold dots; no override can name them.
         named = f"{prefix}{key}=" if not any("." in str(part) for part in first["loc"]) else ""
         return f"{key}: must be a list: write {shlex.quote(f'{named}[{value}]')}{more}"
     message = first["msg"].removeprefix("Value error, ")
-    for unit in ("minutes", "seconds"):  # a YAML 1.1 reader would have made a number of 10:00:00
+    for unit in ("minutes", "seconds"):  # a YAML 1.1 reader would parse 10:00:00 as a number
         if key.endswith(unit) and isinstance(first["input"], str):
             message = f"must be a number of {unit}, such as 600"
     where = f"{key}: " if key else ""
@@ -223,12 +223,12 @@ def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> s
 
 
 def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
-    """The valid keys of the section at `location` inside `section`."""
+    """Return the valid keys of the section at `location` inside `section`."""
     inside: Any = section
     for part in location:
         if part in section.model_fields:
             inside = section.model_fields[part].annotation
-        elif typing.get_origin(inside) is dict:  # of sections, by names of the user's
+        elif typing.get_origin(inside) is dict:  # sections by user-defined names
             inside = typing.get_args(inside)[1]
         if isinstance(inside, type) and issubclass(inside, BaseModel):
             section = inside
@@ -236,10 +236,10 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 
 def resolved(section: BaseModel) -> dict[str, Any]:
-    """Return a section as plain JSON values: all that can change a result."""
+    """Return the values of a section that can change a result, as plain JSON."""
     left_out = fields_of(type(section), Role.TRANSIENT)
     names = (name for name in type(section).model_fields if name not in left_out)
-    values = {name: getattr(section, name) for name in names}  # in their order, in every process
+    values = {name: getattr(section, name) for name in names}  # the same order in every process
     return json.loads(json.dumps(values, default=resolved))
 
 
@@ -249,13 +249,13 @@ def signature(
     upstream: Sequence[str] = (),
     revision: int = 0,
 ) -> str:
-    """12 hex digits that name a stage's output: what it computes, and from which inputs.
+    """Return 12 hex digits that identify a stage's output by its settings and inputs.
 
     Args:
         stage: the stage's name.
-        config: what can change its result, as JSON values (see `resolved`).
+        config: the settings that can change its result, as JSON values (see `resolved`).
         upstream: signatures of the stages whose output it reads.
-        revision: of this one output, counted apart from SCHEMA_VERSION.
+        revision: revision of this output, added to SCHEMA_VERSION.
     """
     identity = {
         "stage": stage,
@@ -268,7 +268,7 @@ def signature(
 
 
 def differences(stored: Any, wanted: Any, prefix: str = "") -> list[str]:
-    """The keys in which two resolved configs differ, as `key: stored -> wanted`."""
+    """Return the keys in which two resolved configs differ, as `key: stored -> wanted`."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         lines = []
         for key in sorted({*stored, *wanted}):

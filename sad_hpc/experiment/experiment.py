@@ -35,26 +35,26 @@ class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME)
-    """Folder under runs/ and results/."""
+    """Name of the folders under runs/ and results/."""
     question: str = with_role(Role.TRANSIENT, "")
-    """The question that the experiment answers, in a sentence for its page and the index."""
+    """The question that the experiment answers: one sentence for its page and the index."""
     task: TaskT
     data: DataConfig
     rows: list[RowConfig] = Field(min_length=1)
     """The rows of the tables: methods, methods with settings, grids (see `experiment.rows`)."""
     recipes: dict[str, dict[str, Any]] = {}
-    """Named settings by dotted key, which rows `use`."""
+    """Named settings, by dotted key, that rows refer to with `use`."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
-    """Training seeds; each (row, seed) is an element: one pretraining job, one of an array."""
+    """Training seeds.  Each (row, seed) is an element: one pretraining in the array job."""
     model: ModelConfig = with_role(Role.TRAINING, ModelConfig())
     dit: DITConfig = with_role(Role.TRAINING, DITConfig())
     pretrain: PretrainConfig = with_role(Role.TRAINING)
     evaluate: EvaluateConfig = EvaluateConfig()
     pretrained: SerializeAsAny[Section] | None = None
-    """The experiment whose models are evaluated here; None: this one trains its own.
+    """The experiment whose models are evaluated here; None if this experiment trains its own.
 
-    In a file it is the path of the other config, relative to this one; it decides rows, seeds,
-    model and training.
+    A file gives the path of the other config, relative to itself.  The other config decides rows,
+    seeds, model and training.
     """
 
     @field_validator("seeds")
@@ -72,12 +72,12 @@ class Experiment(Section, Generic[TaskT]):
 
     @property
     def source(self) -> "Experiment[Any]":
-        """The experiment that trains the models: this one, or `pretrained`."""
+        """The experiment that trains the models: `pretrained`, or this one without it."""
         return cast("Experiment[Any]", self.pretrained or self)
 
     @property
     def family(self) -> Any:
-        """The `sad_hpc.tasks.base.TaskFamily` of the tasks; see `tasks.base.make_family`."""
+        """The task family, a `sad_hpc.tasks.base.TaskFamily`; see `tasks.base.make_family`."""
         return new_family(self.task)
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class Experiment(Section, Generic[TaskT]):
         return rows_of(self.rows, self.recipes)
 
     def __copy__(self) -> "Experiment[TaskT]":
-        """Copy without `by_row`, which is another once a copy's sections have been replaced."""
+        """Copy without the cached `by_row`, which replaced sections of the copy may change."""
         copy = super().__copy__()
         copy.__dict__.pop("by_row", None)
         return copy
@@ -97,10 +97,10 @@ class Experiment(Section, Generic[TaskT]):
         return [(row, seed) for row in self.by_row for seed in self.seeds]
 
     def of_row(self, row: str) -> tuple["Experiment[Any]", str]:
-        """The experiment that makes a row's models, and the row's method.
+        """Return the experiment that trains a row's models, and the row's method.
 
         Raises:
-            ConfigError: the settings are impossible.
+            ConfigError: the row is unknown, or its settings are invalid.
         """
         found = self.by_row.get(row)
         if found is None:
@@ -111,7 +111,7 @@ class Experiment(Section, Generic[TaskT]):
             source, method = self.source.of_row(row)
             decided = ("rows", "recipes", *fields_of(type(self), Role.TRAINING))
             changed = {key: getattr(source, key) for key in decided}
-            # What the trained models are shown is this evaluation's own.
+            # This experiment's evaluation settings decide the contexts of the trained models.
             shown = {
                 key.removeprefix("evaluate."): value
                 for key, value in found.settings.items()
@@ -125,9 +125,10 @@ class Experiment(Section, Generic[TaskT]):
 
     @property
     def round_before(self) -> "Experiment[Any] | None":
-        """The experiment of the SAD that label rollouts follow; None: they are random play.
+        """The experiment that trains the SAD model of the label rollouts.
 
-        Its only seed is that of the data, so that all models have the same dataset.
+        None if the rollouts follow the behavior policy.  Its only seed is that of the data, so
+        that all models have the same dataset.
         """
         if self.data.rounds == 1:
             return None
@@ -136,12 +137,12 @@ class Experiment(Section, Generic[TaskT]):
         return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
 
     def data_config(self) -> dict[str, Any]:
-        """What decides the dataset."""
+        """Return the settings that decide the dataset."""
         return {"task": resolved(self.task), "data": resolved(self.data)}
 
     def data_signature(self) -> str:
-        """Names the dataset's folder."""
-        # Each revision only ever rises, and so does their sum with every change.
+        """Return the signature in the name of the dataset's folder."""
+        # Revisions only increase, so every change changes their sum.
         revision = self.family.data_revision + self.data.revision
         before = self.round_before
         upstream = (
@@ -150,10 +151,10 @@ class Experiment(Section, Generic[TaskT]):
         return signature("collect", self.data_config(), [*upstream, *self.family.code], revision)
 
     def optimization(self, method: str) -> PretrainConfig:
-        """The `pretrain` section as a method uses it.
+        """Return the `pretrain` section as a method uses it.
 
-        DIT's loss is lambda times as large as the others': under the same limit on the gradient's
-        norm every step of it would be cut to the same length, whatever the returns in its batch.
+        DIT's loss is lambda times as large as the others'.  Its limit on the gradient norm is also
+        lambda times as large; otherwise every step would be clipped to the same length.
         """
         key = METHODS[method].loss_scale
         scale = operator.attrgetter(key)(self) if key else 1
@@ -161,30 +162,30 @@ class Experiment(Section, Generic[TaskT]):
         return self.pretrain.model_copy(update={"gradient_clipping": limit})
 
     def pretrain_config(self, method: str, seed: int) -> dict[str, Any]:
-        """What decides a trained model, besides the dataset."""
+        """Return the settings that decide a trained model, apart from the dataset."""
         return {
             "method": method,
             "seed": seed,
             "model": resolved(self.model),
             "pretrain": resolved(self.optimization(method)),
             "reward_scale": self.family.reward_scale,
-            # What a method does not use must not train its models again.
+            # Only the sections that the method uses: others must not change its signature.
             **{name: resolved(getattr(self, name)) for name in METHODS[method].sections},
         }
 
     def pretrain_signature(self, method: str, seed: int) -> str:
-        """Names the folder of one trained model."""
+        """Return the signature in the name of a trained model's folder."""
         config = self.source.pretrain_config(method, seed)
         # See data_signature.
         revision = self.source.family.model_revision + METHODS[method].revision
         return signature("pretrain", config, [self.source.data_signature()], revision)
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
-        """What decides an evaluation, besides the trained model."""
+        """Return the settings that decide an evaluation, apart from the trained model."""
         return {"method": method, "seed": seed, "evaluate": resolved(self.evaluate)}
 
     def evaluate_signature(self, method: str, seed: int) -> str:
-        """Names the result file of one (method, seed)."""
+        """Return the signature in the name of an evaluation's folder."""
         config = self.evaluate_config(method, seed)
         upstream = [self.pretrain_signature(method, seed)]
         if self.pretrained is not None:
@@ -192,7 +193,7 @@ class Experiment(Section, Generic[TaskT]):
         return signature("evaluate", config, upstream)
 
     def aggregate_signature(self) -> str:
-        """Names the state in which the tables include every element."""
+        """Return the signature of the tables that include every element."""
         made = {row: self.of_row(row) for row in self.by_row}
         upstream = [
             experiment.evaluate_signature(method, seed)
@@ -203,10 +204,15 @@ class Experiment(Section, Generic[TaskT]):
 
 
 def _check_settings(name: str, row: Row) -> None:
-    """What may differ between rows: others would change the test tasks or what is measured on them,
-    and the rows would not compare.  With another number of tasks the first test tasks stay as they
-    are; bandits with less than a block of them have other noise in the contexts.  What a model is
-    shown in an evaluation may differ: such rows share its weights."""
+    """Refuse settings that must not differ between rows, or that cannot change a result.
+
+    Rows compare only if they share the test tasks and the measured quantity.  With another number
+    of tasks the first test tasks stay the same; for bandits with less than one block of tasks the
+    noise in the contexts changes.  Rows that differ only in `evaluate` share their weights.
+
+    Raises:
+        ValueError: see above.
+    """
     sections = fields_of(Experiment, Role.TRAINING)
     parts = {
         "data": fields_of(DataConfig, Role.ROW_SETTING),

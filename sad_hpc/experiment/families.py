@@ -1,6 +1,7 @@
-"""Task families by name: entry points of the group `sad_hpc.tasks`, of this package or of another.
+"""Task families by name: entry points of the group `sad_hpc.tasks` in any installed package.
 
-This room knows of a family that it is a `sad_hpc.tasks.base.TaskFamily`, and imports none itself.
+`sad_hpc.experiment` relies only on the interface `sad_hpc.tasks.base.TaskFamily` and imports no
+family directly.
 """
 
 import functools
@@ -17,22 +18,22 @@ from sad_hpc.user_modules import import_user_module
 GROUP = "sad_hpc.tasks"
 
 Horizon = Annotated[int, Field(ge=1, le=100_000)]
-"""Attention over more transitions than that fits into no memory."""
+"""Number of transitions in a context; attention over more does not fit into memory."""
 
 
 class TaskConfig(Section):
-    """What every family's `task` section has; each family adds its own parameters."""
+    """The keys that every family's `task` section has; each family adds its own parameters."""
 
     family: str
     horizon: Horizon
-    """T: transitions in a context, and steps in an episode."""
+    """T: the number of transitions in a context, and of steps in an episode."""
 
 
 def family_class(name: Any) -> type[Any]:
-    """The family that a config's `task.family` names.
+    """Return the class of the family that a config's `task.family` names.
 
     Raises:
-        ConfigError: there is none, and the message lists the valid names; or it cannot be imported.
+        ConfigError: the name is unknown (the message lists the valid ones), or the import fails.
     """
     known = _families()
     if not isinstance(name, str) or name not in known.names:
@@ -50,7 +51,7 @@ def family_class(name: Any) -> type[Any]:
 
 
 def new_family(config: TaskConfig) -> Any:
-    """The `sad_hpc.tasks.base.TaskFamily` that a `task` section describes."""
+    """Return the `sad_hpc.tasks.base.TaskFamily` that a `task` section describes."""
     found = family_class(config.family)
     with UserCode(lambda: f"task.family={config.family}"):
         return found(config)

@@ -1,4 +1,4 @@
-"""The integer types of actions and states: as small as their numbers allow.
+"""The smallest integer types for actions and states.
 
 PyTorch has few operations for uint16, so int16 follows uint8.
 """
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from sad_hpc.errors import ConfigError
 
 MOST_STATES = 2**16
-"""States of a table: kernels count them in uint16."""
+"""Most states of a tabular family; kernels index them in uint16."""
 
 
 def integer_dtype(largest: int, what: str) -> np.dtype[Any]:
-    """The type of the integers 0..`largest`.
+    """Return the smallest supported type for the integers 0..`largest`.
 
     Raises:
-        ConfigError: int16 does not hold them; `what` begins the error.
+        ConfigError: int16 is too small; the message begins with `what`.
     """
     for candidate in (np.uint8, np.int16):
         if largest <= np.iinfo(candidate).max:
@@ -27,21 +27,21 @@ def integer_dtype(largest: int, what: str) -> np.dtype[Any]:
 
 
 def action_dtype(n_actions: int) -> np.dtype[Any]:
-    """The type of actions 0..n_actions - 1; its largest number is never an action.
+    """Return the type of actions 0..n_actions - 1; its largest value is never an action.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: the number of actions is too large.
     """
     return integer_dtype(n_actions, f"{n_actions:,} actions:")
 
 
 def no_labels(count: int, n_actions: int) -> NDArray[Any]:
-    """(count,) action labels, none of which is known (see `labelled`)."""
+    """Return (count,) unknown action labels (see `labelled`)."""
     dtype = action_dtype(n_actions)
     return np.full(count, np.iinfo(dtype).max, dtype)
 
 
 def labelled(actions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which action labels are known."""
+    """Return a mask of the known action labels."""
     known: NDArray[np.bool_] = actions != np.iinfo(actions.dtype).max
     return known

@@ -1,4 +1,4 @@
-"""Reading an experiment: defaults < the file's `base` < the file < overrides."""
+"""Loading of experiments; precedence: defaults < the file's `base` < the file < overrides."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,30 +11,34 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig, family_class
 
 MAX_FILES = 32
-"""Config files that lead to one another by `base` and `pretrained`."""
+"""Most config files in a chain of `base` and `pretrained`."""
 
 WHOLE = ("recipes", "pretrained")
-"""What a file says of these replaces all that its base says."""
+"""Keys whose value in a file replaces that of its base instead of being merged."""
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[TaskConfig]:
-    """Reads a config file: defaults < its base < the file itself < `key.sub=value` overrides.
+    """Load a config file: defaults < its base < the file itself < `key.sub=value` overrides.
 
-    `base: FILE` merges the file's sections over those of another, and `pretrained: FILE` stands for
-    that file's content, so that overrides reach into it.  Both paths are relative to the file.
+    `base: FILE` merges the file's sections over those of another file.  `pretrained: FILE` stands
+    for that file's content, so overrides can reach into it.  Both paths are relative to the file.
 
     Raises:
-        ConfigError: one line with the file, the key and the valid choices.
+        ConfigError: the file is invalid; one line names the file, the key and the valid choices.
     """
     mapping = apply_overrides(_read(path), overrides)
     return parse_experiment(mapping, " ".join([str(path), *overrides]))
 
 
 def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The sections of a file and of those that it names; `readers` led to it.
+    """Return the sections of a file, merged with those of the files that it names.
+
+    Args:
+        path: the file.
+        readers: the files that led to it.
 
     Raises:
-        ConfigError: a file cannot be read, leads back to itself, or there are too many.
+        ConfigError: a file cannot be read, the files form a cycle, or the chain is too long.
     """
     if len(readers) == MAX_FILES:
         raise ConfigError(
@@ -44,7 +48,7 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     mapping = read_yaml(path)
     readers = (*readers, path)
     if any(path.samefile(each) for each in readers[:-1]):
-        raise ConfigError(f"config files that need each other: {' -> '.join(map(str, readers))}")
+        raise ConfigError(f"config files form a cycle: {' -> '.join(map(str, readers))}")
     if isinstance(mapping.get("pretrained"), str):
         mapping["pretrained"] = _read(path.parent / mapping["pretrained"], readers)
     base = mapping.pop("base", None)
@@ -56,7 +60,7 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`base` with what `own` says instead, section by section."""
+    """Return `base` updated with the values of `own`, section by section."""
     merged = base | own
     for key in base.keys() & own.keys() - set(WHOLE):
         if isinstance(base[key], dict) and isinstance(own[key], dict):
@@ -65,7 +69,7 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_experiment(mapping: dict[str, Any], where: str) -> Experiment[TaskConfig]:
-    """A mapping of sections as an experiment; `where` is named in errors.
+    """Return the experiment that a mapping of sections describes; errors name `where`.
 
     Raises:
         ConfigError: see `load_experiment`.
@@ -85,12 +89,14 @@ def parse_experiment(mapping: dict[str, Any], where: str) -> Experiment[TaskConf
 
 
 def _inherit(mapping: dict[str, Any], where: str) -> dict[str, Any]:
-    """The mapping with `pretrained` as an experiment, and with what that decides."""
+    """Return the mapping with `pretrained` parsed and with the keys that it decides filled in."""
     pretrained = mapping["pretrained"]
     if not isinstance(pretrained, dict):
         raise ConfigError(f"{where}: 'pretrained' must be the path of a config file, in a file")
     parsed = parse_experiment(pretrained, f"{where}: pretrained")
     if parsed.pretrained is not None:
-        raise ConfigError(f"{where}: pretrained has a 'pretrained' of its own; name that one")
+        raise ConfigError(
+            f"{where}: the 'pretrained' config itself has 'pretrained': name that file instead"
+        )
     decided = {"rows", "recipes", "seeds", *fields_of(Experiment, Role.TRAINING)}
     return {**parsed.model_dump(include=decided), **mapping, "pretrained": parsed}

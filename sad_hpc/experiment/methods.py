@@ -1,4 +1,4 @@
-"""The methods: which context, query state, action label and weight a training example has.
+"""The methods: the context, query state, action label and weight of their training examples.
 
 | method | context       | query state and action label                          | weight          |
 |--------|---------------|-------------------------------------------------------|-----------------|
@@ -16,36 +16,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Method:
-    """Where in a dataset file a method finds its training examples, and what else is its own."""
+    """A method: its training examples in a dataset file, its names and its settings."""
 
     name: str
-    """As in the paper and in configs."""
+    """The name in the paper and in configs."""
     slug: str
-    """For file names."""
+    """The name in file names."""
     color: str
-    """In figures: Okabe and Ito's palette, which colour-blind readers can tell apart."""
+    """The color in figures, from Okabe and Ito's palette for color-blind readers."""
     context: str
     """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (rollouts)."""
     labels: str | None
-    """HDF5 group of query states and action labels; None: the states and actions of the context
-    itself, each after the transitions before it."""
+    """HDF5 group of query states and action labels.  None: each state of the context is a query
+    after the transitions before it, and its action is the label."""
     by_return: bool = False
-    """Where `labels` is None: whether these are asked after any prefix of the context instead, and
-    an answer's loss is multiplied by lambda x the query's discounted return-to-go."""
+    """If `labels` is None: query a state after any prefix of the context, and multiply the loss by
+    lambda x the query's discounted return-to-go."""
     sections: tuple[str, ...] = ()
-    """Of a config, besides `model` and `pretrain`: what else decides the training."""
+    """Config sections besides `model` and `pretrain` that decide the training."""
     loss_scale: str | None = None
-    """The key of a config by which the loss is larger than that of the other methods."""
+    """Config key of the factor by which the loss exceeds that of the other methods."""
     revision: int = 0
-    """Raised when what is asked changes: a model of the same config then has other weights."""
+    """Increased when the training examples change: the same config then gives other weights."""
     baseline: bool = True
-    """Whether SAD is compared with it, in the order of the paper's columns."""
+    """Whether tables compare SAD with this method, in the order of the paper's columns."""
 
     def longest_context(self, horizon: int) -> int:
-        """Transitions of the longest context that its training asks after, of T.
+        """Return the number of transitions in the longest context of the training, given T.
 
-        Of AD's questions the last one is asked after the T - 1 transitions before it.  No answer
-        was ever trained by what the place of transition T says: an evaluation must not fill it.
+        AD's last query follows T - 1 transitions.  Position T of its context is never trained, so
+        an evaluation must leave it empty.
         """
         return horizon if self.labels is not None or self.by_return else horizon - 1
 
@@ -65,4 +65,4 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 
 BASELINES = tuple(method.name for method in METHODS.values() if method.baseline)
-"""DPT* is the oracle."""
+"""The methods that SAD is compared with; DPT* is the oracle."""

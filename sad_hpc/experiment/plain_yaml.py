@@ -1,4 +1,4 @@
-"""YAML as a config needs it: plain values, no key twice, and nothing that grows as it is read."""
+"""A restricted YAML for configs: plain values, unique keys, no aliases and no tags."""
 
 import io
 import re
@@ -17,13 +17,14 @@ from ruamel.yaml.events import (
 )
 
 MAX_CHARACTERS = 2**18
-"""For as much ruamel.yaml takes seconds; the largest config here has a hundredth of it."""
+"""Most characters of a config.  ruamel.yaml takes seconds for these; shipped configs are a hundred
+times smaller."""
 
 MAX_DEPTH = 32
-"""Of sections and lists within each other."""
+"""Most levels of nested sections and lists."""
 
 MAX_DIGITS = 400
-"""Of a number."""
+"""Most characters of a number."""
 
 INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)")
@@ -33,15 +34,15 @@ WORDS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-"""Plain scalars of YAML 1.2's core schema, as are the numbers above; all others are strings."""
+"""Words with a value in YAML 1.2's core schema.  Plain scalars are these, numbers or strings."""
 
 
 def parse(text: str) -> Any:
-    """Return the value of `text` by YAML 1.2's core schema, with keys as they are written.
+    """Return the value of `text` by YAML 1.2's core schema; keys are strings.
 
     Raises:
-        ValueError: it is no YAML, or has something that no config needs: an alias (whose expansion
-            may be endless), a tag, a key twice, a value deep inside others, very much text.
+        ValueError: the text is not valid YAML, is too long or too deeply nested, or contains an
+            alias (which may expand without limit), a tag or a repeated key.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"more than {MAX_CHARACTERS:,} characters")
@@ -77,20 +78,20 @@ class _Builder:
         value = None
         for number, event in enumerate(self._content()):
             if number:
-                raise _refused("a second document (---) is not read here", event)
+                raise _refused("a second document (---) is not supported", event)
             value = self._value(event, depth=0)
         return value
 
     def _content(self) -> Iterator[Any]:
-        """The events at which a document's value begins."""
+        """Return the events at which a document's value begins."""
         values = (ScalarEvent, SequenceStartEvent, MappingStartEvent, AliasEvent)
         return (event for event in self._events if isinstance(event, values))
 
     def _value(self, event: Any, depth: int) -> Any:
         if isinstance(event, AliasEvent):
-            raise _refused("aliases (*) are not read here", event)
+            raise _refused("aliases (*) are not supported", event)
         if event.tag is not None:
-            raise _refused("tags (!) are not read here", event)
+            raise _refused("tags (!) are not supported", event)
         if depth == MAX_DEPTH:
             raise _refused(f"deeper than {MAX_DEPTH} levels", event)
         if isinstance(event, SequenceStartEvent):
@@ -105,9 +106,9 @@ class _Builder:
             if not isinstance(key, ScalarEvent):
                 raise _refused("a key must be a word", key)
             if key.tag is not None:
-                raise _refused("tags (!) are not read here", key)
+                raise _refused("tags (!) are not supported", key)
             if key.value in found:
-                raise _refused(f"key {key.value!r} is there twice", key)
+                raise _refused(f"repeated key {key.value!r}", key)
             found[key.value] = self._value(next(self._events), depth + 1)
         return found
 
@@ -117,7 +118,7 @@ class _Builder:
 
 
 def _plain(event: ScalarEvent) -> Any:
-    """The value of a scalar without quotes."""
+    """Return the value of an unquoted scalar."""
     text = event.value
     if text in WORDS:
         return WORDS[text]

@@ -24,13 +24,13 @@ from sad_hpc.experiment.config import Section
 from sad_hpc.experiment.methods import METHODS
 
 MAX_ROWS = 10_000
-"""Each is a training: more of them are a mistake."""
+"""Most rows of an experiment; each is trained separately."""
 
 MAX_NAME = 100
-"""Characters of an experiment's name, and of a row's: files are named after them."""
+"""Most characters of an experiment's or a row's name, which become file names."""
 
 NAME = re.compile(r"(?P<method>[^,+]+)(?P<recipe>\+?)(?:,(?P<words>[A-Za-z0-9 _.,*=()+-]+))?")
-"""Of a row: a method, a plus where it has a recipe, and words that tell it from others."""
+"""Pattern of a row's name: a method, an optional plus for a recipe, and distinguishing words."""
 
 SYMBOLS = {
     "data.queries_per_task": "K",
@@ -38,24 +38,24 @@ SYMBOLS = {
     "data.episodes_per_action": "N_ep",
     "pretrain.learning_rate": "rate",
 }
-"""What a key is called in names; others by their last part."""
+"""Short names of keys in row names; other keys appear by their last part."""
 
 Settings = Mapping[str, Any]
 """Values by dotted key."""
 
 
 class RowConfig(Section):
-    """An entry of `rows`.  A word stands for the method of this name."""
+    """An entry of `rows`.  A plain string is the name of a method."""
 
     method: str
     name: str | None = None
-    """In tables; the method's by default.  Grids name their rows themselves."""
+    """Name in tables; by default that of the method.  A grid names its own rows."""
     use: str | None = None
-    """The recipe whose settings the row has."""
+    """Name of the recipe whose settings the row has."""
     set: dict[str, Any] = {}
-    """Settings by dotted key, which replace those of the recipe."""
+    """Settings by dotted key; they override those of the recipe."""
     grid: dict[str, list[Any]] = {}
-    """Values by dotted key: every combination is a row."""
+    """Lists of values by dotted key; every combination becomes a row."""
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +64,7 @@ class RowConfig(Section):
 
     @model_serializer(mode="wrap")
     def _shortest(self, serialize: SerializerFunctionWrapHandler) -> Any:
-        """Serialize as it would be written: without defaults, a bare method as a word."""
+        """Serialize without defaults, and a bare method as a string."""
         given = {key: value for key, value in serialize(self).items() if value not in (None, {})}
         return self.method if list(given) == ["method"] else given
 
@@ -78,14 +78,14 @@ class Row:
 
 
 def rows_of(given: Sequence[RowConfig], recipes: Mapping[str, Settings]) -> dict[str, Row]:
-    """Return all rows by name, in their order.
+    """Return all rows by name, in the config's order.
 
     Args:
         given: the entries of `rows`.
         recipes: named settings.
 
     Raises:
-        ValueError: an entry cannot be used, or two rows would have the same files.
+        ValueError: an entry is invalid, or two rows would have the same file names.
     """
     rows: dict[str, Row] = {}
     for entry in given:
@@ -95,7 +95,7 @@ def rows_of(given: Sequence[RowConfig], recipes: Mapping[str, Settings]) -> dict
                 raise ValueError(f"rows repeat {name!r}")
             rows[name] = row
         if len(rows) > MAX_ROWS:
-            raise ValueError(f"rows: {len(rows):,} are too many for one table")
+            raise ValueError(f"rows: {len(rows):,} are too many; at most {MAX_ROWS:,}")
     check_distinct(list(rows))
     return rows
 
@@ -110,7 +110,7 @@ def _single_row(entry: RowConfig, recipes: Mapping[str, Settings]) -> tuple[str,
     if name == entry.method:
         if settings:
             raise ValueError(
-                f"rows: {name} has settings of its own: give it a name, such as '{name}+' or "
+                f"rows: {name} has changed settings: give the row a name, such as '{name}+' or "
                 f"'{name}, words'"
             )
         return name, Row(entry.method, {})
@@ -123,9 +123,9 @@ def _single_row(entry: RowConfig, recipes: Mapping[str, Settings]) -> tuple[str,
 def _grid_rows(entry: RowConfig) -> list[tuple[str, Row]]:
     _check_method(entry.method)
     if entry.name or entry.use or entry.set:
-        raise ValueError("rows: an entry with `grid` has no `name`, `use` or `set`")
+        raise ValueError("rows: an entry with `grid` cannot have `name`, `use` or `set`")
     if (count := math.prod(map(len, entry.grid.values()))) > MAX_ROWS:
-        raise ValueError(f"grid: {count:,} rows are too many for one table; at most {MAX_ROWS:,}")
+        raise ValueError(f"grid: {count:,} rows are too many; at most {MAX_ROWS:,}")
     for key, values in entry.grid.items():
         _check_values(key, values)
     points = [
@@ -136,12 +136,12 @@ def _grid_rows(entry: RowConfig) -> list[tuple[str, Row]]:
 
 
 def grid_keys(given: Sequence[RowConfig]) -> list[str]:
-    """Return the dotted keys of the first grid; none without a grid."""
+    """Return the dotted keys of the first grid; empty without a grid."""
     return next((list(entry.grid) for entry in given if entry.grid), [])
 
 
 def method_of(row: str) -> str | None:
-    """Return the method that a row's name begins with, or None for other names."""
+    """Return the method that a row's name begins with, or None if it begins with none."""
     found = NAME.fullmatch(row)
     return found["method"] if found and found["method"] in METHODS else None
 
@@ -153,7 +153,7 @@ def is_recipe(row: str) -> bool:
 
 
 def symbol(key: str) -> str:
-    """Return what a key is called in names of rows and on axes."""
+    """Return a key's short name, for names of rows and axes."""
     return SYMBOLS.get(key, key.rpartition(".")[2])
 
 
@@ -164,21 +164,21 @@ def point_name(method: str, point: Settings) -> str:
 
 
 def slug(row: str) -> str:
-    """Return a row's name for files: a method's own, `sad_n_ep_64`, or `sad_plus_history`."""
+    """Return a row's name in file names, such as `sad`, `sad_n_ep_64` or `sad_plus_history`."""
     if row in METHODS:
         return METHODS[row].slug
     name = METHODS[method].slug + row[len(method) :] if (method := method_of(row)) else row
     words = name.lower().replace("*", " star ").replace("= -", "= minus ")
-    if is_recipe(row):  # a plus elsewhere is no word
+    if is_recipe(row):  # elsewhere a plus is not spelled out
         words = words.replace("+", " plus ", 1)
     return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 
 def check_distinct(rows: Sequence[str]) -> None:
-    """Check that names of rows differ as names of files, and are short enough for these.
+    """Check that names of rows give distinct and short file names.
 
     Raises:
-        ValueError: two of them do not, or one is too long.
+        ValueError: two rows have the same file name, or a name is too long.
     """
     seen: dict[str, str] = {}
     for row in rows:
@@ -188,7 +188,7 @@ def check_distinct(rows: Sequence[str]) -> None:
                 f"{MAX_NAME}"
             )
         if slug(row) in seen:
-            raise ValueError(f"rows {seen[slug(row)]!r} and {row!r} would have the same files")
+            raise ValueError(f"rows {seen[slug(row)]!r} and {row!r} would have the same file names")
         seen[slug(row)] = row
 
 
@@ -202,8 +202,8 @@ def _check_name(name: str, method: str) -> None:
     words = found["words"] if found else None
     if method_of(name) != method or (words is not None and not words.strip()):
         raise ValueError(
-            f"{name!r} is no name for a row of {method}: begin with the method, then a plus, or a "
-            "comma and letters, digits, blanks and _.,*=()+-, or both, as in 'SAD+', "
+            f"{name!r} is not a valid name for a row of {method}: write the method, then a plus, "
+            "or a comma and letters, digits, blanks and _.,*=()+-, or both, as in 'SAD+', "
             "'SAD, N_ep = 64' and 'SAD+, history'"
         )
 

@@ -105,7 +105,7 @@ def _of_arms(
 
 
 def _optimal(family: TaskFamily, columns: Arrays) -> NDArray[np.bool_]:
-    """(n, A): whether an action is optimal in a task's first query state."""
+    """Return whether an action is optimal in a task's first query state, (n, A)."""
     shape = len(columns["parameters"]), family.n_actions
     states = np.repeat(columns["query_states"][:, :1], family.n_actions, axis=1)
     actions = np.broadcast_to(np.arange(family.n_actions), shape)

@@ -40,7 +40,7 @@ def posterior_means(counts: Numbers, sums: Numbers, sigma: float) -> Numbers:
 def posterior_draws(
     counts: Numbers, sums: Numbers, sigma: float, generator: np.random.Generator
 ) -> Numbers:
-    """Draws from the posterior; see `posterior_means`."""
+    """Draw from the posterior; see `posterior_means`."""
     if sigma == 0:
         return generator.beta(1 + sums, 1 + counts - sums)
     uniforms = generator.random(counts.shape)
@@ -77,7 +77,7 @@ def best_arm_probabilities(
     sigma: float,
     noise: float,
 ) -> NDArray[np.float64]:
-    """(n, T + 1, A): after each prefix, the probability that an arm's score is the highest.
+    """Return after each prefix, the probability that an arm's score is the highest, (n, T + 1, A).
 
     Args:
         actions: (n, T) pulls.
@@ -110,7 +110,9 @@ def best_arm_probabilities(
 def score_density(
     counts: Numbers, sums: Numbers, sigma: float, noise: float, grid: Numbers
 ) -> Numbers:
-    """(..., GRID): density of an arm's mean plus normal noise, up to a factor, for (...) arms."""
+    """Return density of an arm's mean plus normal noise, up to a factor, for (...) arms, (...,
+    GRID).
+    """
     pulled = counts[..., None] > 0
     pulls = np.maximum(counts, 1)[..., None]
     averages, variances = sums[..., None] / pulls, sigma**2 / pulls
@@ -132,7 +134,7 @@ def score_density(
 
 @njit(cache=True, fastmath=True)
 def _highest(masses, below, chances):  # type: ignore[no-untyped-def]
-    """Fills (n, A): that an arm is at a point of the grid, and all others are below it."""
+    """Fill (n, A): that an arm is at a point of the grid, and all others are below it."""
     arms, points = masses.shape[1:]
     for task in range(len(masses)):
         for arm in range(arms):

@@ -18,7 +18,7 @@ from sad_hpc.tasks.tabular import TabularFamily
 def label_law(
     family: TabularFamily, data: DataConfig, labels: str, split: str = "train"
 ) -> NDArray[np.float64] | None:
-    """(M, S, A): joint law of query state and label in each distinct task of a split.
+    """Return joint law of query state and label in each distinct task of a split, (M, S, A).
 
     None where it is not known: of the mean score over several rollouts, and of dense rewards.
 
@@ -49,7 +49,7 @@ def label_law(
 
 
 def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """(S, A, N + 1): chance that a rollout is first paid at step 1..N, or (last) not at all.
+    """Return chance that a rollout is first paid at step 1..N, or (last) not at all, (S, A, N + 1).
 
     Args:
         may: the outcomes (S, A, J) of one MDP.
@@ -72,7 +72,7 @@ def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> 
 
 
 def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
-    """(S, A, N + 1): the same of the fastest of several independent rollouts."""
+    """Return the same of the fastest of several independent rollouts, (S, A, N + 1)."""
     beyond = np.maximum(1 - law[:, :, :-1].cumsum(axis=-1), 0) ** episodes
     none = np.ones((*law.shape[:2], 1))
     return -np.diff(np.concatenate([none, beyond, np.zeros_like(none)], axis=-1))
@@ -86,7 +86,7 @@ def algorithm_5_law(
     episodes: int = 1,
     task: int = 0,
 ) -> NDArray[np.float64]:
-    """(S, A): joint law of query state and action label for one of the MDPs.
+    """Return joint law of query state and action label for one of the MDPs, (S, A).
 
     Of N_ep > 1 episodes the fastest counts (`data.score: fastest`).
     """
@@ -98,7 +98,9 @@ def algorithm_5_law(
 
 
 def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:
-    """(S, A): chance that a query state is accepted with each label, from `hitting_step_law`."""
+    """Return chance that a query state is accepted with each label, from `hitting_step_law`, (S,
+    A).
+    """
     # Chance that an action needs more than k steps.
     beyond = 1 - law.cumsum(axis=-1)
     chances = np.zeros(law.shape[:2])
@@ -115,7 +117,7 @@ def _wins(
     k: int,
     random_ties: bool,
 ) -> NDArray[np.float64]:
-    """(S,): chance that `action`, paid at step k, is chosen over the others."""
+    """Return chance that `action`, paid at step k, is chosen over the others, (S,)."""
     others = [a for a in range(law.shape[1]) if a != action]
     if not random_ties:
         chance = np.ones(len(law))

@@ -33,7 +33,8 @@ def consistent(
     *,
     drawn: bool = False,
 ) -> Weights:
-    """(n, T, G): which of G tasks each transition could have come from, or with which chance.
+    """Return which of G tasks each transition could have come from, or with which chance, (n, T,
+    G).
 
     Args:
         mdps: one a task (M = G).
@@ -87,7 +88,7 @@ def after_all(could: Weights) -> Weights:
 
 
 def together(one: Weights, other: Weights) -> Weights:
-    """(n, G): the weights after what both have seen."""
+    """Return the weights after what both have seen, (n, G)."""
     if one.dtype == other.dtype == np.bool_:
         return one & other
     return after_all(np.stack([one, other], axis=1).astype(np.float64))
@@ -122,7 +123,8 @@ class Posterior:
         return self.mdps.sizes[0]
 
     def probabilities(self, alive: Weights) -> NDArray[np.float64]:
-        """(n, S, A): the posterior mean of the distribution that is uniform over optimal actions.
+        """Return the posterior mean of the distribution that is uniform over optimal actions, (n,
+        S, A).
 
         Args:
             alive: (n, G), the tasks that nothing contradicts, or how likely they are.

@@ -104,7 +104,7 @@ class Context:
 
     @property
     def rewarded(self) -> NDArray[np.int32]:
-        """(B,): rewarded transitions in each context."""
+        """Rewarded transitions in each context, (B,)."""
         return (self.rewards > 0).sum(dim=1, dtype=torch.int32).cpu().numpy()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Context":

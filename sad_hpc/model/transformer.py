@@ -99,7 +99,9 @@ class TransformerBlock(nn.Module):
         return self.attention.split(self.norm_attention(x))
 
     def rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """(B, L, E): the residual stream x with what attention has mixed, and the other half."""
+        """Return the residual stream x with what attention has mixed, and the other half, (B, L,
+        E).
+        """
         x = x + mixed
         return x + self.feed_forward(self.norm_feed_forward(x))
 
@@ -127,7 +129,8 @@ class Transformer(nn.Module):
         initialize(self, config)
 
     def forward(self, context: Context, queries: Queries, through: Through | None = None) -> Tensor:
-        """(B, K, A): action logits of the K = Q P questions, K = Q P a where actions are vectors.
+        """Return action logits of the K = Q P questions, K = Q P a where actions are vectors, (B,
+        K, A).
 
         Args:
             context: t transitions a row, 0 <= t <= T.
@@ -151,7 +154,7 @@ class Transformer(nn.Module):
         return self._transitions(context, features), self._questions(asked, n_prefixes)
 
     def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
-        """(B, K, A): transitions (B, t, width), queries (B, K, width), prefixes (B, K)."""
+        """Return transitions (B, t, width), queries (B, K, width), prefixes (B, K), (B, K, A)."""
         cache = KVCache()
         if not self.inputs.stateless:
             self.extend(cache, tokens, with_answers=False)
@@ -163,7 +166,7 @@ class Transformer(nn.Module):
         return every.gather(1, prefixes.unsqueeze(2).expand(-1, -1, every.shape[2]))
 
     def extend(self, cache: KVCache, tokens: Tensor, with_answers: bool = True) -> Tensor:
-        """Adds transitions (B, l, width), l >= 0, to those of the cache.
+        """Add transitions (B, l, width), l >= 0, to those of the cache.
 
         Returns:
             (B, l, A): what they answer where states say nothing, each for the prefix that it ends.
@@ -184,7 +187,9 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
     def ask(self, cache: KVCache, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
-        """(B, K, A): the answers to queries (B, K, width) after prefixes (B, K) of the cache."""
+        """Return the answers to queries (B, K, width) after prefixes (B, K) of the cache, (B, K,
+        A).
+        """
         batch, count = prefixes.shape
         places = torch.arange(cache.length, device=prefixes.device)
         itself = torch.eye(count, dtype=torch.bool, device=prefixes.device)
@@ -207,7 +212,9 @@ class Transformer(nn.Module):
         return self.dropout(x + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
-        """(..., F): what the model is told of states (..., d) and their images (..., s, s, 3)."""
+        """Return what the model is told of states (..., d) and their images (..., s, s, 3), (...,
+        F).
+        """
         if self.images is None:
             return self.scale(states)
         assert images is not None, "this model sees states as images"
@@ -218,16 +225,16 @@ class Transformer(nn.Module):
         return torch.cat([part.to(self.dtype) for part in parts], dim=-1)
 
     def query_tokens(self, queries: Queries) -> Tensor:
-        """(B, K, width): the query states and, of vectors, which component is asked for."""
+        """Return the query states and, of vectors, which component is asked for, (B, K, width)."""
         features = self.features(queries.states, queries.images)
         return self._questions(features, queries.prefixes.shape[2])
 
     def asked_after(self, prefixes: Tensor) -> Tensor:
-        """(B, K): the prefix of each question, from those (B, Q, P) of the queries."""
+        """Return the prefix of each question, from those (B, Q, P) of the queries, (B, K)."""
         return prefixes.flatten(1).repeat_interleave(self.inputs.components or 1, dim=1)
 
     def context_tokens(self, context: Context) -> Tensor:
-        """(B, t, width): a context's transitions."""
+        """Return a context's transitions, (B, t, width)."""
         return self._transitions(context, self.features(context.states, context.images))
 
     def _questions(self, features: Tensor, n_prefixes: int) -> Tensor:
@@ -254,8 +261,9 @@ class Transformer(nn.Module):
         rewards: Tensor,
         ends: Tensor | None = None,
     ) -> Tensor:
-        """(B, t, width): state (B, t, F), one-hot action, next state unless None, reward (B, t),
-        and ends (B, t) unless None."""
+        """Return state (B, t, F), one-hot action, next state unless None, reward (B, t), and ends
+        (B, t) unless None, (B, t, width).
+        """
         dtype = features.dtype
         if self.inputs.components is None:
             actions = F.one_hot(actions.long(), self.inputs.n_actions)

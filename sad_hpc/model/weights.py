@@ -16,7 +16,7 @@ WEIGHTS = "weights.pt"
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> str:
-    """Writes a model's weights, by name, in float32, in one step; returns the file's checksum.
+    """Write a model's weights, by name, in float32, in one step; returns the file's checksum.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
@@ -29,7 +29,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> s
 
 
 def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) -> None:
-    """Loads the weights that the training of this signature has written into `model`.
+    """Load the weights that the training of this signature has written into `model`.
 
     torch does not notice a flipped bit in a tensor: hence the checksum.
 

@@ -1,1 +1,1 @@
-"""Processes that work together: ranks, their first meeting, signals, and how they end."""
+"""Parallel processes: ranks, their rendezvous, signals and teardown."""

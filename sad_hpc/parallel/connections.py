@@ -1,8 +1,8 @@
-"""Connections between the ranks of a training: which of them are dead, and what is said of it.
+"""Detection of lost connections between the ranks of a training.
 
-A process that dies closes its connections.  A node that loses its power, or the network between two
-nodes, closes nothing: who then waits for a message would wait for ever.  The kernel of the other
-node answers probes as long as it lives, also for a rank that is late, or suspended by Slurm.
+A process that dies closes its connections.  A power loss or a network failure closes none, and a
+rank that waits for a message would then wait indefinitely.  TCP probes detect such failures.  The
+kernel of a live node answers them even for a rank that is late or suspended by Slurm.
 """
 
 import os
@@ -17,27 +17,27 @@ import torch.distributed as dist
 from sad_hpc.errors import UserError
 
 SILENCE = timedelta(minutes=10)
-"""Of another rank's node, after which it counts as lost.  What is on the way to it is sent again
-for about a quarter of an hour, as the kernel has it (`net.ipv4.tcp_retries2`)."""
+"""A rank counts as lost once its node has been silent this long.  The kernel resends unacknowledged
+data for about a quarter of an hour (`net.ipv4.tcp_retries2`)."""
 
 PROBES = 5
-"""Without an answer, in that time."""
+"""Unanswered probes in that time before the connection ends."""
 
 GLOO = re.compile(
     r"gloo/transport/\S+\] (.*?)\.? *(?:This is typically|Check the logs|$)", re.DOTALL
 )
-"""What gloo says of a connection, between its own source's line and its advice."""
+"""Pattern of gloo's messages about a connection, between its source line and its advice."""
 
 
 def probe_connections() -> None:
-    """From now on the connections that this process has end once the other side is silent."""
+    """Enable TCP probes on this process's connections, which then end if the peer is silent."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # no socket, or a connection that has just ended
             connection = socket.socket(fileno=int(name))
             try:
                 _probe(connection)
             finally:
-                connection.detach()  # it is another's, who closes it
+                connection.detach()  # its owner closes it
 
 
 def _probe(connection: socket.socket) -> None:
@@ -52,7 +52,7 @@ def _probe(connection: socket.socket) -> None:
 
 @contextmanager
 def lost_ranks_named() -> Iterator[None]:
-    """Within this block the end of a connection is an error in one line.
+    """Report a lost connection within this block as an error in one line.
 
     Raises:
         UserError: a connection to another rank has ended, or is dead.
@@ -65,6 +65,6 @@ def lost_ranks_named() -> Iterator[None]:
             raise
         reason = " ".join((found[1] if found else str(error)).split())
         raise UserError(
-            f"lost another rank ({reason}): its own log says why, or its node or the network "
-            "between them is down; launch again, which goes on from the last checkpoint"
+            f"lost another rank ({reason}): see its log, or check its node and the network.  "
+            "Launch again to continue from the last checkpoint"
         ) from error

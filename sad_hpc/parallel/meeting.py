@@ -1,8 +1,8 @@
-"""Where the ranks of a training meet before anything else: each is there within minutes, or never.
+"""The first rendezvous of the ranks of a training, with a timeout of minutes.
 
-Collectives have the patience of days, since a rank may wait for a disk.  A rank that dies before it
-has met the others closes no connection that they would notice: hence a first meeting of its own,
-which also listens to signals.
+Collectives have a timeout of days, since a rank may wait for a disk.  A rank that dies before it
+connects closes no connection that the others would notice, so the rendezvous has a short timeout.
+It also reacts to signals.
 """
 
 import os
@@ -18,21 +18,21 @@ from sad_hpc.parallel import preemption
 from sad_hpc.parallel.ranks import Process
 
 MEETING = timedelta(minutes=10)
-"""Between the first rank and the last one: programs may be read from a slow disk."""
+"""Longest time between the first and the last rank; a slow disk delays the start of Python."""
 
 CONNECTING = timedelta(seconds=20)
-"""To a store that is known to answer."""
+"""Timeout of a connection to a store that already answers."""
 
 LOOK_SECONDS = 0.1
 
 
 def meet(process: Process) -> dist.Store:
-    """The store that all ranks share; they are all there when this returns.
+    """Wait for all ranks, and return the store that they share.
 
     Raises:
-        UserError: rank 0 cannot open a store at MASTER_ADDR and MASTER_PORT, or some rank does not
-            come.
-        Preempted: a signal came first.
+        UserError: rank 0 cannot open a store at MASTER_ADDR and MASTER_PORT, or a rank does not
+            arrive in time.
+        Preempted: a signal arrived first.
     """
     if process.world_size == 1:
         return dist.HashStore()
@@ -46,11 +46,11 @@ def meet(process: Process) -> dist.Store:
         )
         store.set(_name(process.rank), "here")
         names = [_name(rank) for rank in range(process.world_size)]
-        _wait(lambda: store.check(names), lambda: f"no {_absent(store, names)} came to {where}")
+        _wait(lambda: store.check(names), lambda: f"{_absent(store, names)} did not reach {where}")
     except dist.DistError as error:
         raise UserError(
-            f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again, "
-            "which takes another port, or set MASTER_PORT"
+            f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again to "
+            "use another port, or set MASTER_PORT"
         ) from error
     return store
 
@@ -61,14 +61,14 @@ def _wait(arrived: Callable[[], bool], missing: Callable[[], str]) -> None:
         preemption.check()
         if time.monotonic() - start > MEETING.total_seconds():
             raise UserError(
-                f"{missing()} within {MEETING.total_seconds():.0f} s: look for its error in the "
-                "other ranks' logs; nodes must reach each other at MASTER_ADDR"
+                f"{missing()} within {MEETING.total_seconds():.0f} s: look for an error in the "
+                "other ranks' logs, and check that the nodes can reach MASTER_ADDR"
             )
         time.sleep(LOOK_SECONDS)
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether anybody listens there; torch itself would fill the log with traces until then."""
+    """Return whether a server listens there; torch would log a trace for each failed attempt."""
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:

@@ -1,9 +1,9 @@
-"""Preemption: a signal raises a flag, and each stage stops at the next place where nothing is lost.
+"""Preemption: a signal sets a flag, and each stage stops at the next point where it can resume.
 
-Slurm sends USR2 ahead of a time limit and, as `scancel --signal=USR2`, on a user's word; it sends
-TERM when it ends a job for whatever reason, or is about to: a preempted job may get some time in
-between.  A handler runs between any two instructions, so it may
-do nothing else: saving takes all ranks, at the same step.
+Slurm sends USR2 before a time limit; a user sends it by `scancel --signal=USR2`.  Slurm sends TERM
+when it ends a job for any reason.  A preempted job may get a grace time after TERM.  A signal
+handler may run between any two instructions, so it only sets the flag: to save a checkpoint, all
+ranks must stop at the same step.
 """
 
 import signal
@@ -19,15 +19,15 @@ _received: list[signal.Signals] = []
 
 
 class Preempted(Exception):
-    """The stage stopped early; started again, it goes on where it was.
+    """A stage stopped early because of a signal; a new start resumes it.
 
     Args:
-        reason: for the log.
-        requeue: whether the job has to queue itself again.
+        reason: text for the log.
+        requeue: whether the job has to requeue itself.
     """
 
     def __init__(self, reason: str, requeue: bool) -> None:
-        super().__init__(reason, requeue)  # both, or it could not travel between ranks
+        super().__init__(reason, requeue)  # both, so that it can be pickled between ranks
         self.reason, self.requeue = reason, requeue
 
     def __str__(self) -> str:
@@ -35,20 +35,20 @@ class Preempted(Exception):
 
 
 def requested() -> bool:
-    """Whether this process was told to stop."""
+    """Return whether a signal has told this process to stop."""
     return bool(_received)
 
 
 def requeue_requested() -> bool:
-    """Whether it was also told to queue its job again; after a TERM, Slurm may have other plans."""
+    """Return whether the signal asks for a requeue: USR2 does, TERM alone does not."""
     return signal.SIGUSR2 in _received
 
 
 def check() -> None:
-    """Stops here if this process was told to; for stages of one process.
+    """Stop a stage of one process if a signal has arrived.
 
     Raises:
-        Preempted: it was.
+        Preempted: a signal has arrived.
     """
     if _received:
         raise Preempted(f"stopped by {_received[0].name}", requeue_requested())
@@ -56,7 +56,7 @@ def check() -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Within this block the signals are noted instead of ending the process."""
+    """Record the signals within this block instead of ending the process."""
     _received.clear()
     try:
         with handled(*SIGNALS, by=_note):

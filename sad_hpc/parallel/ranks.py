@@ -1,4 +1,4 @@
-"""Rank and world size, from MPI, Slurm, submitit or torch: the only place that asks."""
+"""Rank and world size of this process, from MPI, Slurm, submitit or torch."""
 
 import os
 import random
@@ -12,7 +12,7 @@ from typing import Any
 from sad_hpc.errors import UserError
 
 MPI_VARIABLES = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
-"""Set by mpiexec, or by srun with --mpi, for each process of an MPI job."""
+"""Environment variables that mpiexec, or srun with --mpi, sets for each process of an MPI job."""
 
 OPEN_MPI = "OMPI_COMM_WORLD_SIZE"
 
@@ -21,46 +21,45 @@ LAUNCHERS = {
     OPEN_MPI: OPEN_MPI,
     "TORCHELASTIC_RUN_ID": "WORLD_SIZE",
 }
-"""Launchers other than srun, by a variable that only they set: MPICH's mpiexec (Hydra), Open MPI's
-and torchrun.  The value names the variable with the number of ranks."""
+"""Launchers other than srun: MPICH's mpiexec (Hydra), Open MPI's mpiexec and torchrun.  The key is
+a variable that only this launcher sets, the value the variable with the number of ranks."""
 
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
-"""MPICH's choice of a network library, where it was built with several."""
+"""Variable that selects MPICH's network library if it was built with several."""
 
 MEETING_PORTS = range(20000, 32768)
-"""Where ranks of several processes meet: below the ports that Linux gives to outgoing connections,
-any of which may be in use."""
+"""Ports for the rendezvous of ranks, below the range that Linux uses for outgoing connections."""
 
 LAST_WORDS_SECONDS = 2.0
-"""How long after an error the launcher may pass it on, and other ranks may report theirs."""
+"""Delay between an error and the end of the other ranks, so that all errors reach the logs."""
 
 
 def environment_number(name: str, default: int) -> int:
-    """The number in an environment variable; `default` if it is unset or empty.
+    """Return the integer in an environment variable; `default` if it is unset or empty.
 
     Raises:
-        UserError: it holds something else.
+        UserError: the value is not an integer.
     """
     text = os.environ.get(name) or str(default)
     try:
         return int(text)
     except ValueError:
-        raise UserError(f"{name}={text!r} in the environment is no number: unset it") from None
+        raise UserError(f"{name}={text!r} in the environment is not a number: unset it") from None
 
 
 def under_mpi() -> bool:
-    """Whether an MPI launcher started this process."""
+    """Return whether an MPI launcher started this process."""
     return any(name in os.environ for name in MPI_VARIABLES)
 
 
 def world() -> Any:
-    """MPI's COMM_WORLD, or `SingleProcess` where no launcher started several processes.
+    """Return MPI's COMM_WORLD, or `SingleProcess` without an MPI launcher.
 
-    The first call initialises MPI.  It comes before any code of users runs: `abort_other_ranks`
-    ends only ranks that have joined, and the others wait for the rest without end.
+    The first call initializes MPI.  Call it before user code runs: `abort_other_ranks` ends only
+    ranks that have initialized MPI; the others would wait indefinitely.
 
     Raises:
-        UserError: MPI sees another number of ranks than were started.
+        UserError: MPI sees another number of ranks than the launcher started.
     """
     communicator: Any = _initialised_mpi().COMM_WORLD if under_mpi() else SingleProcess()
     _compare_with_launcher(
@@ -80,8 +79,8 @@ def _initialised_mpi() -> Any:
         library = MPI.Get_library_version()
         if _launcher() == OPEN_MPI and "Open MPI" not in library:
             raise UserError(
-                f"Open MPI's mpiexec started this, but mpi4py uses {library.split()[0]}: start it "
-                f"by {sys.prefix}/bin/mpiexec"
+                f"Open MPI's mpiexec started this, but mpi4py uses {library.split()[0]}: use "
+                f"{sys.prefix}/bin/mpiexec"
             )
         os.environ.update(mpich_settings(library, os.environ))
         MPI.Init_thread()
@@ -89,15 +88,15 @@ def _initialised_mpi() -> Any:
 
 
 def mpich_settings(library: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that make MPICH start reliably under `srun --mpi=pmi2`.
+    """Return environment variables that make MPICH start reliably under `srun --mpi=pmi2`.
 
-    MPICH over UCX announces each rank in lines of varying length, of which Slurm's PMI reads no
-    more than 1024 characters: now and then a longer one aborts the job.  Over OFI one short line
-    does, and handing out blocks needs no faster network.
+    Over UCX, MPICH announces each rank in lines of varying length.  Slurm's PMI reads at most 1024
+    characters, and a longer line aborts the job.  Over OFI the line is short.  The assignment of
+    blocks to ranks needs no faster network.
 
     Args:
-        library: what MPI says of itself, `MPI.Get_library_version()`.
-        environment: whose choice of a network, if there is one, stands.
+        library: the output of `MPI.Get_library_version()`.
+        environment: environment variables; a network that they select is kept.
     """
     device = re.search(r"MPICH Device:\s*ch4:(.*)", library)
     if device is None or "ofi" not in device[1].split() or NETMOD in environment:
@@ -106,7 +105,7 @@ def mpich_settings(library: str, environment: Mapping[str, str]) -> dict[str, st
 
 
 def abort_other_ranks() -> None:
-    """After an error on this rank: ends all, of which others would wait for this one for ever."""
+    """End all MPI ranks after an error on this one, which the others would otherwise wait for."""
     if "mpi4py.MPI" not in sys.modules:
         return
     from mpi4py import MPI
@@ -117,18 +116,18 @@ def abort_other_ranks() -> None:
 
 
 def _launcher() -> str | None:
-    """The key of LAUNCHERS that started this process; the first, where one started another."""
+    """Return the key of the launcher that started this process; the first one if several did."""
     return next((key for key in LAUNCHERS if key in os.environ), None)
 
 
 def _compare_with_launcher(world_size: int, command: str) -> None:
-    """Refuses ranks that do not see each other.
+    """Refuse ranks that do not see each other.
 
     Within a Slurm job mpiexec starts its own processes by srun, and SLURM_NTASKS is then the number
     of nodes.
 
     Raises:
-        UserError: there are more or fewer of them than were started.
+        UserError: the number of ranks differs from the number that the launcher started.
     """
     name = LAUNCHERS.get(_launcher() or "", "SLURM_NTASKS")
     expected = environment_number(name, world_size)
@@ -139,31 +138,31 @@ def _compare_with_launcher(world_size: int, command: str) -> None:
 
 
 class SingleProcess:
-    """What the collector uses of an MPI communicator, for one process without MPI."""
+    """A communicator of one process without MPI, with the methods that the collector uses."""
 
     def Get_rank(self) -> int:
-        """The only rank is 0."""
+        """Return 0, the only rank."""
         return 0
 
     def Get_size(self) -> int:
-        """One rank."""
+        """Return 1, the number of ranks."""
         return 1
 
     def bcast(self, value: Any, root: int = 0) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
     def gather(self, value: Any, root: int = 0) -> list[Any]:
-        """The only value."""
+        """Return a list of the only value."""
         return [value]
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Return at once."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a data-parallel job."""
+    """The position of one process in a data-parallel job."""
 
     rank: int
     local_rank: int
@@ -171,18 +170,18 @@ class Process:
 
     @property
     def is_first(self) -> bool:
-        """Rank 0 writes files and prints."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
 
 def torch_process() -> Process:
-    """This process's place in a data-parallel job; sets torch's rendezvous variables.
+    """Return this process's position in a data-parallel job, and set torch's rendezvous variables.
 
     A job's processes come from submitit (locally or under Slurm), from srun, from torchrun or
-    from mpiexec; a process that none of them started is alone.
+    from mpiexec.  Any other process is the only one.
 
     Raises:
-        UserError: a variable that should say a number does not; or see `world`.
+        UserError: a variable should hold a number and does not; or see `world`.
     """
     for name in ("MASTER_PORT", "SLURM_NTASKS"):
         if environment_number(name, 0) == 0:  # torch reads an empty one as a number
@@ -192,7 +191,7 @@ def torch_process() -> Process:
         ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-        # Set by srun only; a batch script has SLURM_PROCID=0 as well, and nobody to wait for.
+        # Only srun sets SLURM_STEP_NUM_TASKS; a batch script also has SLURM_PROCID=0 but is alone.
         ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
     )
     process = Process(*read) if read else Process(0, 0, 1)
@@ -209,7 +208,7 @@ def torch_process() -> Process:
 
 
 def _meeting_place() -> tuple[str, int]:
-    """The first node, and a port that differs between its jobs: all ranks can derive them."""
+    """Return the first node and the job's port, which all ranks can derive."""
     host, job = "127.0.0.1", os.environ.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getppid())
     if "SLURM_STEP_NUM_TASKS" in os.environ:
         from sad_hpc.parallel.submitit_private import SlurmJobEnvironment
@@ -219,18 +218,18 @@ def _meeting_place() -> tuple[str, int]:
 
 
 def meeting_port(job: str, number: int = 0) -> int:
-    """A port that differs between jobs, and between those who meet within one."""
+    """Return a port for a job; `number` distinguishes several rendezvous within one job."""
     first = random.Random(job).choice(MEETING_PORTS)
     return MEETING_PORTS[(MEETING_PORTS.index(first) + number) % len(MEETING_PORTS)]
 
 
 def is_first_of_slurm_step() -> bool:
-    """Whether this process is rank 0 of what srun started; one that srun did not start is, too."""
+    """Return whether this process is rank 0 of its srun step, or was not started by srun."""
     return os.environ.get("SLURM_PROCID", "0") == "0"
 
 
 def has_slurm_gpus() -> bool:
-    """Whether Slurm gave this job GPUs of its node, and the user has not hidden them."""
+    """Return whether Slurm gave this job GPUs and CUDA_VISIBLE_DEVICES does not hide them."""
     given = os.environ.get("SLURM_GPUS_ON_NODE", "0") not in ("", "0")
     return given and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
 

@@ -1,4 +1,4 @@
-"""Handlers of signals that are in place for a while."""
+"""Temporary signal handlers."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ from types import FrameType
 def handled(
     *numbers: signal.Signals, by: Callable[[int, FrameType | None], object] | signal.Handlers
 ) -> Iterator[None]:
-    """Within this block `by` handles these signals; not outside of the main thread."""
+    """Let `by` handle these signals within this block; no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Standard output and error that may be closed, or lose their reader, without ending the work.
+"""Standard streams that may be closed or lose their reader without ending the process.
 
-Standard output is for what Python prints alone: libraries and child processes that write to
-descriptor 1 write to standard error instead, since a program may read a command's output.
+A program may read a command's output, so only Python's `print` writes to standard output.  The
+writes of libraries and child processes to descriptor 1 go to standard error.
 """
 
 import io
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Unread(io.FileIO):
-    """A descriptor that points at nothing once nobody reads it any more (`| head`)."""
+    """A descriptor that switches to /dev/null once its reader has gone (`| head`)."""
 
     def write(self, data: Any) -> int:
         try:
@@ -24,16 +24,16 @@ class _Unread(io.FileIO):
 
 
 def keep_streams_open() -> None:
-    """Has this process work on, whatever becomes of its standard streams.
+    """Let this process continue if its standard streams are closed or lose their reader.
 
-    To be called first: in the place of a closed one (`2>&-`) the next file would be opened, and get
-    what is printed.
+    Call it first: the next file to be opened would get the descriptor of a closed stream (`2>&-`),
+    and the printed text with it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It gets the lowest number that is free; jobs and programs inherit it.
+            # It gets the lowest free number; child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     _own_output.append(os.dup(1))  # which children do not inherit
     os.dup2(2, 1)
@@ -43,18 +43,18 @@ def keep_streams_open() -> None:
             io.BufferedWriter(_Unread(descriptor, "wb", closefd=False)),
             encoding=stream.encoding if stream else "utf-8",
             errors=stream.errors if stream else "replace",
-            # Unbuffered (python -u): each line at once.
+            # With `python -u` each line is flushed.
             line_buffering=stream is None or stream.line_buffering or stream.write_through,
         )
         setattr(sys, name, replacement)
 
 
 def hand_over_output() -> None:
-    """Makes descriptor 1 standard output again, for the program that replaces this process."""
+    """Restore descriptor 1 as standard output for the program that replaces this process."""
     sys.stdout.flush()
     if _own_output:
         os.dup2(_own_output[0], 1)
 
 
 _own_output: list[int] = []
-"""The descriptor of standard output, once `keep_streams_open` was called."""
+"""The descriptor of standard output after a call of `keep_streams_open`."""

@@ -1,10 +1,9 @@
-"""How a process ends that has trained: with its exit code, before Python is torn down.
+"""Exit of a training process before Python's teardown, so that its exit code survives.
 
-A thread of gloo may be about to free a tensor of the last collective call.  It needs Python's lock
-for that, and asking for the lock while Python is torn down aborts the process (`terminate called
-without an active exception`): a finished job counts as failed, and one that was to be queued again
-may be killed before it is.  Leaving the process group does not end the threads, as long as anything
-in DeepSpeed holds it.
+A thread of gloo may still have to free a tensor of the last collective, for which it takes Python's
+lock.  During teardown that aborts the process (`terminate called without an active exception`): a
+finished job counts as failed, and a job may be killed before its requeue.  Destroying the process
+group does not end these threads while an object of DeepSpeed refers to it.
 """
 
 import atexit
@@ -13,17 +12,17 @@ import sys
 
 
 def end_before_teardown(code: int) -> None:
-    """Has this process end with `code` once Python's exit functions have run, if it is in a group.
+    """Let a process in a process group end with `code` right after Python's exit functions.
 
-    To be called last: what is registered with atexit later is not run, and a later `sys.exit` does
-    not change the code.  An exception that nobody catches still ends the process in its own way.
+    Call it last: functions registered with atexit later do not run, and a later `sys.exit` does
+    not change the code.  An uncaught exception still ends the process with its own code.
     """
     if _in_process_group():
         atexit.register(_end, code)
 
 
 def _in_process_group() -> bool:
-    # Whoever is in a group has imported it, which takes a second.
+    # A process in a group has imported the module; importing it here would take a second.
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_initialized()
 

@@ -9,5 +9,5 @@ TESTED = "2.13"
 
 
 def set_group_timeout(timeout: timedelta) -> None:
-    """Set how long a collective of the default process group may take; torch has no public way."""
+    """Set the timeout of collectives of the default process group; torch has no public function."""
     dist.distributed_c10d._set_pg_timeout(timeout)

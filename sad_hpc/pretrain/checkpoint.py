@@ -71,7 +71,7 @@ class Checkpoints:
         self._signature, self._world_size = signature, world_size
 
     def save(self, engine: Any, position: dict[str, Any]) -> None:
-        """Saves model, optimizer and position; every rank must call it at the same step.
+        """Save model, optimizer and position; every rank must call it at the same step.
 
         Raises:
             UserError: the disk is full or the folder cannot be written; older checkpoints stay.
@@ -89,7 +89,7 @@ class Checkpoints:
             raise self._explained(error, tag, engine) from error
 
     def load(self, engine: Any) -> dict[str, Any] | None:
-        """Restores the newest checkpoint that is whole; returns its position, or None.
+        """Restore the newest checkpoint that is whole; returns its position, or None.
 
         Every rank must call it.
 
@@ -175,7 +175,7 @@ class Checkpoints:
         return None
 
     def _publish(self, temporary: str, tag: str, precision: str) -> None:
-        """Renames a complete checkpoint, lists it, and removes all that are no longer listed."""
+        """Rename a complete checkpoint, lists it, and removes all that are no longer listed."""
         shutil.rmtree(self._state / tag, ignore_errors=True)
         (self._state / temporary).rename(self._state / tag)
         entry = {

@@ -45,7 +45,7 @@ def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> d
 
 
 def join_process_group(process: Process) -> None:
-    """Connects the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
+    """Connect the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
 
     Raises:
         UserError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks

@@ -64,7 +64,7 @@ class Examples:
 
     @classmethod
     def load(cls, run: Run, method: str, device: torch.device) -> "Examples":
-        """Reads the training split through its manifest.
+        """Read the training split through its manifest.
 
         Raises:
             DatasetError: the dataset is missing, incomplete, damaged, or of another config.
@@ -156,8 +156,9 @@ class Examples:
         return torch.from_numpy(drawn).to(self.device)
 
     def places(self, seed: int, step: int, rows: Tensor) -> Tensor | None:
-        """(n, T): the repetitions of a step's whole batch, whose row numbers (n,) are these; see
-        `repetitions`."""
+        """Return the repetitions of a step's whole batch, whose row numbers (n,) are these, (n, T);
+        see `repetitions`.
+        """
         share, favour = self._repeated
         if share == 0:
             return None
@@ -183,7 +184,7 @@ def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
 def return_to_go(
     rewards: NDArray[np.generic], discount: float, ends: NDArray[np.uint8] | None = None
 ) -> NDArray[np.float32]:
-    """(n, T): sum over t' >= t of discount^(t' - t) x reward_t', for rewards (n, T).
+    """Return sum over t' >= t of discount^(t' - t) x reward_t', for rewards (n, T), (n, T).
 
     The sum goes as far as the episode does: to the next of the ends (n, T), if there are any.
     """

@@ -74,7 +74,9 @@ def _sums(batch: Batch, logits: Tensor) -> Tensor:
 
 
 def _sums_beside(ideal: IdealAnswers, own: Any, batch: Batch, logits: Tensor) -> Tensor:
-    """(3,): the ideal answers' loss over tasks, answers that are told, and how many are optimal."""
+    """Return the ideal answers' loss over tasks, answers that are told, and how many are optimal,
+    (3,).
+    """
     probabilities = torch.from_numpy(ideal.probabilities[own]).to(logits.device)
     loss = action_loss(probabilities.log(), batch.labels).item() * len(logits)
     told = torch.from_numpy(ideal.told[own]).to(logits.device)

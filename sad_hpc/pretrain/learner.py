@@ -92,7 +92,7 @@ class Learner(nn.Module):
         return action_loss(self.logits(batch), batch.labels, batch.weights)
 
     def logits(self, batch: Batch) -> Tensor:
-        """(B, K, A): the action logits of its questions."""
+        """Return the action logits of its questions, (B, K, A)."""
         kernel = self._kernel
         if kernel is None:
             inputs = (batch.context, batch.queries)
@@ -110,7 +110,7 @@ class Learner(nn.Module):
         return result
 
     def begin_step(self, seed: int, step: int, rank: int) -> None:
-        """Makes the dropout of this rank's next pass a function of these three numbers."""
+        """Make the dropout of this rank's next pass a function of these three numbers."""
         words = np.random.SeedSequence([seed, step, rank]).generate_state(4)
         if self._kernel is None:  # it takes as long as the optimizer, where no GPU is in use
             torch.manual_seed(int(words[0]) << 32 | int(words[1]))

@@ -34,7 +34,7 @@ class MetricsLog:
             self.last = kept[-1]
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Adds a line, and a point to each tracker's curves.
+        """Add a line, and a point to each tracker's curves.
 
         Tokens are the transitions and queries that pass through the model in training.
         """
@@ -59,7 +59,7 @@ class MetricsLog:
         )
 
     def close(self) -> None:
-        """Ends the trackers; what is written stays."""
+        """End the trackers; what is written stays."""
         self._trackers.close()
 
 

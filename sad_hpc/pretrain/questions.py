@@ -74,7 +74,7 @@ class Questions(ABC):
         """
 
     def every_prefix(self, rows: Tensor) -> Tensor:
-        """(B, 1, T + 1): 0 to T."""
+        """Return 0 to T, (B, 1, T + 1)."""
         return torch.arange(self.horizon + 1, device=rows.device).expand(len(rows), 1, -1)
 
     def weights(self, rows: Tensor) -> Tensor | None:
@@ -157,7 +157,7 @@ class OwnActions(Questions):
         return Batch(context, queries, context.actions, self.weights(rows), slice(None))
 
     def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
-        """(B, T): after how many transitions each s_t is asked."""
+        """Return after how many transitions each s_t is asked, (B, T)."""
         return self.every_prefix(rows)[:, 0, :-1]
 
 

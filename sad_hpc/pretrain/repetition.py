@@ -21,7 +21,7 @@ the context to nearly all of them about equally often."""
 def repetitions(
     seed: int, step: int, rewarded: NDArray[np.bool_], share: float, favour: float = 1.0
 ) -> NDArray[np.int64] | None:
-    """(n, T): which of its transitions each context of a step's batch holds at each place.
+    """Return which of its transitions each context of a step's batch holds at each place, (n, T).
 
     A function of seed, step and the whole batch, whatever the number of ranks.  None if no context
     ever has repetitions (`share` 0); those that have none are 0..T-1 as they are.
@@ -50,7 +50,9 @@ def repetitions(
 
 
 def _drawn(weights: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """(n, T): T draws with replacement from 0..T-1 a row, by its weights (n, T), which sum to 1."""
+    """Return T draws with replacement from 0..T-1 a row, by its weights (n, T), which sum to 1, (n,
+    T).
+    """
     count, horizon = weights.shape
     cumulative = weights.cumsum(axis=1)
     # One search for all rows: row i's cumulative weights lie in (i, i + 1].

@@ -22,7 +22,7 @@ from sad_hpc.tasks.base import make_family
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:
-    """Trains the model of one (method, seed), or what is left of it; every rank calls this.
+    """Train the model of one (method, seed), or what is left of it; every rank calls this.
 
     Raises:
         DatasetError: the dataset is missing, incomplete, damaged, or of another config.

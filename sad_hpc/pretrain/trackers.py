@@ -29,10 +29,10 @@ class Tracker(Protocol):
     """Draws curves of one training."""
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """Adds a point to each curve."""
+        """Add a point to each curve."""
 
     def close(self) -> None:
-        """Says that no more will come."""
+        """Say that no more will come."""
 
 
 class TensorBoard:
@@ -155,7 +155,7 @@ class Trackers:
                 _say_left_out(name, error)
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """Adds a point to each curve."""
+        """Add a point to each curve."""
         for name, tracker in list(self._trackers.items()):
             try:
                 tracker.write(metrics, step)
@@ -164,7 +164,7 @@ class Trackers:
                 _say_left_out(name, error)
 
     def close(self) -> None:
-        """Says that no more will come."""
+        """Say that no more will come."""
         for tracker in self._trackers.values():
             with suppress(Exception):
                 tracker.close()

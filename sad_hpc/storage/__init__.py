@@ -1,1 +1,1 @@
-"""Files that are whole or not there: run folders, locks, heartbeats and HDF5."""
+"""Storage: run folders, atomic writes, locks, heartbeats and HDF5."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, checksums, and JSON with a seal."""
+"""Atomic writes, checksums, and JSON with a checksum of its own (a seal)."""
 
 import errno
 import fcntl
@@ -24,15 +24,15 @@ from sad_hpc.storage import plain_json
 T = TypeVar("T")
 
 LATE_SECONDS = 60.0
-"""How long a network file system may take to show what another process has finished."""
+"""How long a network file system may take to show a file of another node."""
 
 STALE_READS = 10
-"""How often a file may be replaced while it is read."""
+"""How often to retry when a file is replaced while it is read."""
 
 Moment = Annotated[float, Field(ge=0, le=1e12)]
 """Seconds since the epoch, in a file that may be damaged."""
 
-_IN_THE_WAY = "remove what has this name"
+_IN_THE_WAY = "remove the file or folder of this name"
 _FORBIDDEN = "make its folder writable for you (chmod u+w)"
 REMEDIES = {
     errno.ENOSPC: "free space",
@@ -40,36 +40,36 @@ REMEDIES = {
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
     errno.EEXIST: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
-    errno.ENOTDIR: "remove the file that is in the place of a folder",
+    errno.ENOTDIR: "remove the file of a folder's name",
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: "mount its file system for writing",
-    errno.EIO: "check its disk, which has had an error",
+    errno.EIO: "check the disk, which reports an error",
     errno.ENAMETOOLONG: "shorten the name",
 }
-"""What mends a write that has failed, by the system's number of the error."""
+"""Fixes for a failed write, by error number."""
 
-_adapter: Any = cache(TypeAdapter)  # to make one takes a millisecond
+_adapter: Any = cache(TypeAdapter)  # building one takes a millisecond
 
 
 def keep_others_from_writing() -> None:
-    """From now on this process's files and folders are not writable by group or world.
+    """Set the umask so that this process's new files are not writable by group or world.
 
-    Jobs unpickle what lies in a run's folder: who may write there may run code as its owner.
+    Jobs unpickle files of a run's folder, so a user who can write there can run code as its owner.
     """
     os.umask(os.umask(0o022) | 0o022)
 
 
 @contextmanager
 def atomic_path(path: Path, needed: int | None = None) -> Iterator[Path]:
-    """A temporary path beside `path`; fsynced and renamed to it if the block succeeds.
+    """Yield a temporary path beside `path`; fsync it and rename it to `path` if the block succeeds.
 
     Args:
-        path: where the file shall be.
-        needed: bytes that it will have, where they are known; for the error on a full disk.
+        path: the final path.
+        needed: size of the file in bytes, if known; for the error on a full disk.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written; nothing is left behind.
+        UserError: the disk is full or the folder cannot be written; the temporary file is removed.
     """
     temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
     try:
@@ -81,12 +81,12 @@ def atomic_path(path: Path, needed: int | None = None) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error, needed) from error
     finally:
-        with suppress(OSError):  # the error that matters is the one before
+        with suppress(OSError):  # report the first error, not this one
             temporary.unlink(missing_ok=True)
 
 
 def has_locks(folder: Path) -> bool:
-    """Whether files in a folder can be locked (flock), which some network file systems refuse.
+    """Return whether files in a folder can be locked (flock); some network file systems refuse.
 
     Raises:
         OSError: the folder cannot be written.
@@ -102,17 +102,17 @@ def has_locks(folder: Path) -> bool:
 
 
 def checksum(content: bytes) -> str:
-    """BLAKE2b-256 of a file's bytes, in hex."""
+    """Return the BLAKE2b-256 checksum of a file's bytes, in hex."""
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
 def write_error(path: Path, error: OSError, needed: int | None = None) -> UserError:
-    """An OSError of a write as one line with the path and what mends it.
+    """Return a one-line error for a failed write, with the path and the fix.
 
     Args:
-        path: what was to be written.
-        error: why it was not.
-        needed: bytes of it, where they are known.
+        path: the file that was to be written.
+        error: the system's error.
+        needed: its size in bytes, if known.
     """
     reason = error.strerror or " ".join(str(error).split())
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and needed:
@@ -129,12 +129,12 @@ def _free_beside(path: Path) -> str:
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder once all links are followed."""
+    """Return whether a path is in a folder after all links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def file_size(path: Path) -> int | None:
-    """Bytes of a file; None if there is none."""
+    """Return the size of a file in bytes; None if it is missing."""
     try:
         return path.stat().st_size
     except OSError:
@@ -142,8 +142,10 @@ def file_size(path: Path) -> int | None:
 
 
 def wait_until_seen(answer: Callable[[], T]) -> T:
-    """The first true answer, or the last one: for whoever knows that a file has been finished,
-    perhaps by another node."""
+    """Call `answer` until it returns a true value, at most for LATE_SECONDS; return the last value.
+
+    Use it for a file that is known to be finished but that a network file system may not show yet.
+    """
     deadline = time.monotonic() + LATE_SECONDS
     while not (seen := answer()) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -151,17 +153,17 @@ def wait_until_seen(answer: Callable[[], T]) -> T:
 
 
 def synced_bytes(path: Path) -> bytes:
-    """A file's content, which is on the disk itself when this returns."""
+    """Return a file's content after an fsync."""
     with path.open("rb") as handle:
         os.fsync(handle.fileno())
         return handle.read()
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON in one step: readers see the old file or the new one.
+    """Write JSON atomically, and sync its folder.
 
-    JSON tells of other files, such as shards: the names of all in its folder are on the disk then.
-    To sync the folder at every shard would take as long as to write the shards.
+    A JSON file may list other files of its folder, such as shards; after this call all their names
+    are on disk.  Syncing the folder after every shard would take as long as writing the shards.
     """
     text = json.dumps(content, indent=2) + "\n"
     with atomic_path(path, len(text)) as temporary:
@@ -184,16 +186,16 @@ def _sync_names(folder: Path) -> None:
 
 
 def read_whole(path: Path, largest: int | None = None) -> bytes:
-    """Return the content of a file that other processes may replace meanwhile.
+    """Return the content of a file that other processes may replace while it is read.
 
-    A network file system gives up the old one then (ESTALE), and the new one is read.
+    A network file system then reports a stale file (ESTALE), and the new file is read.
 
     Args:
-        path: of the file.
-        largest: bytes that it may have; None: any number.
+        path: the file.
+        largest: largest size in bytes; None for no limit.
 
     Raises:
-        OSError: it cannot be read, is larger, or is a folder, a pipe or a device.
+        OSError: the file cannot be read, is too large, or is a folder, a pipe or a device.
     """
     for _ in range(STALE_READS):
         try:
@@ -205,7 +207,7 @@ def read_whole(path: Path, largest: int | None = None) -> bytes:
 
 
 def _read_regular(path: Path, largest: int | None) -> bytes:
-    # O_NONBLOCK: to open a pipe would wait for its writer.
+    # O_NONBLOCK: opening a pipe would otherwise wait for its writer.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -234,9 +236,9 @@ def read_json(path: Path) -> Any:
 
 
 def typed(kind: type[T], content: Any) -> T | None:
-    """JSON values as `kind`, a dataclass or another type; None if they are of other types.
+    """Return JSON values converted to `kind`, such as a dataclass; None if the types do not match.
 
-    Keys that `kind` does not know are left out: a later version may have written them.
+    Unknown keys are ignored, since a later version may have written them.
     """
     try:
         return _adapter(kind).validate_python(content)
@@ -245,16 +247,16 @@ def typed(kind: type[T], content: Any) -> T | None:
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """JSON values with a checksum of their own under `seal`."""
+    """Return JSON values with their checksum under `seal`."""
     text = json.dumps(content, sort_keys=True).encode()
     return {**content, "seal": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def unsealed(content: dict[str, Any]) -> dict[str, Any]:
-    """What was sealed.
+    """Return the content without its seal.
 
     Raises:
-        ValueError: it was altered since.
+        ValueError: the seal does not match the content.
     """
     bare = {key: value for key, value in content.items() if key != "seal"}
     if sealed(bare) != content:

@@ -1,7 +1,7 @@
-"""HDF5 files made in memory and written in one step.
+"""HDF5 files that are built in memory and written atomically.
 
-HDF5 never writes to disk itself here: on a full disk its library can crash the interpreter when the
-file is closed, and a killed writer leaves a file that nobody can read.
+HDF5 itself never writes to disk here.  On a full disk its library can crash the interpreter when it
+closes a file, and a killed writer leaves an unreadable file.
 """
 
 import math
@@ -17,17 +17,17 @@ from sad_hpc.storage.files import atomic_path
 
 T = TypeVar("T")
 
-# Checksummed metadata as well as checksummed chunks.
+# This version of the format also has checksums on metadata.
 LIBRARY_VERSION = ("v110", "v110")
 
 EXPANSION = 64
-"""How many times its file's size a dataset may have in memory: ours compress to a third."""
+"""Largest ratio of a dataset's size in memory to its file's size; ours compress to a third."""
 SMALL_BYTES = 2**26
-"""Below this nobody minds."""
+"""Datasets below this size are always accepted."""
 
 
 def file_image(fill: Callable[[h5py.File], None]) -> bytes:
-    """The bytes of an HDF5 file that `fill` has filled; the same content gives the same bytes."""
+    """Return the bytes of an HDF5 file that `fill` fills; equal content gives equal bytes."""
     with h5py.File(
         "image", "w", driver="core", backing_store=False, libver=LIBRARY_VERSION
     ) as file:
@@ -37,7 +37,7 @@ def file_image(fill: Callable[[h5py.File], None]) -> bytes:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file in one step: temporary name, fsync, read back, rename.
+    """Write a file atomically: temporary name, read back, fsync, rename.
 
     Raises:
         UserError: the disk is full, the folder cannot be written, or the file reads back
@@ -50,39 +50,39 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, fill: Callable[[h5py.File], None]) -> None:
-    """Writes an HDF5 file that `fill` fills, in one step; see `write_bytes`."""
+    """Write an HDF5 file that `fill` fills; see `write_bytes`."""
     write_bytes(path, file_image(fill))
 
 
 def member(group: h5py.Group, name: str) -> Any:
-    """What a file that may be a stranger's has at a path, of which no part leads out of the file.
+    """Return the group or dataset at a path of an untrusted file, without following links.
 
     Raises:
-        KeyError: there is nothing of this name.
-        ValueError: it is a link, which could lead into another file.
+        KeyError: the path does not exist.
+        ValueError: a part of it is a link, which could lead into another file.
     """
     found = group
     for part in name.split("/"):
         link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
         if link is None:
             raise KeyError(f"no {name}")
-        if not isinstance(link, h5py.HardLink):  # refused before anything is opened
+        if not isinstance(link, h5py.HardLink):  # before anything is opened
             raise ValueError(f"{name} lies in another file, or is a link")
         found = found[part]
     return found
 
 
 def largest_content(file_bytes: int) -> int:
-    """How many bytes a dataset may have in memory, of a file of so many."""
+    """Return the largest accepted size of a dataset in memory, in bytes, for a file's size."""
     return max(SMALL_BYTES, EXPANSION * file_bytes)
 
 
 def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
-    """A dataset of a file that may be a stranger's.
+    """Return a numeric dataset of an untrusted file.
 
     Raises:
-        KeyError: there is none of this name.
-        ValueError: it holds no numbers, lies in another file, or would fill the memory.
+        KeyError: the dataset does not exist.
+        ValueError: it is not numeric, lies in another file, or is too large for its file.
     """
     dataset = member(group, name)
     if (
@@ -97,10 +97,10 @@ def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
 
 
 def check_inside(file: h5py.File) -> None:
-    """Checks a stranger's file before another library reads it.
+    """Check an untrusted file before another library reads it.
 
     Raises:
-        ValueError: something in it is a link, lies in another file, or would fill the memory.
+        ValueError: a member is a link, lies in another file, or is too large for its file.
     """
     groups, seen = [file["/"]], set()
     while groups:
@@ -110,7 +110,7 @@ def check_inside(file: h5py.File) -> None:
             if isinstance(found, h5py.Dataset):
                 _check_storage(found, found.name)
             elif isinstance(found, h5py.Group) and (place := _place(found)) not in seen:
-                seen.add(place)  # a group may hold itself
+                seen.add(place)  # a group may contain itself
                 groups.append(found)
 
 
@@ -119,25 +119,25 @@ def _place(group: h5py.Group) -> int:
 
 
 def _check_storage(dataset: h5py.Dataset, name: str) -> None:
-    """Raises ValueError if a dataset lies in another file, or is too large for its own."""
+    """Raise ValueError if a dataset lies in another file, or is too large for its own."""
     if dataset.is_virtual or dataset.external:
         raise ValueError(f"{name} lies in another file")
-    # A chunk is decompressed as a whole, however little of it the dataset has.
+    # A chunk is decompressed as a whole, even if the dataset is smaller.
     needed = max(dataset.nbytes, math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize)
     if needed > largest_content(dataset.file.id.get_filesize()):
-        raise ValueError(f"{name} would take {needed:,} bytes, of a file much smaller")
+        raise ValueError(f"{name} would take {needed:,} bytes, far more than its file has")
 
 
 def read_attribute(group: h5py.Group, name: str, kind: type[T]) -> T:
-    """An attribute that is one value, of a file that may be a stranger's.
+    """Return a scalar attribute of an untrusted file.
 
     Raises:
-        KeyError: there is none of this name.
-        ValueError: it is of another kind, such as an array.
+        KeyError: the attribute does not exist.
+        ValueError: it has another type, such as an array.
     """
     value = group.attrs[name]
     if isinstance(value, np.generic):
         value = value.item()
-    if type(value) is not kind:  # True is no number here
-        raise ValueError(f"attribute {name} is no {kind.__name__}")
+    if type(value) is not kind:  # not isinstance: True is not accepted as a number
+        raise ValueError(f"attribute {name} is not of type {kind.__name__}")
     return value

@@ -1,8 +1,8 @@
-"""One writer a folder: whoever works in it holds its lock, and tells those who come second.
+"""A lock that admits one writer to a folder and identifies its holder to later processes.
 
-The kernel releases the lock when its holder dies, however it dies, so that nobody has to clean up.
-Where a file system knows no locks, a file that is there is the lock: what a dead process left is
-taken over on its own node if the file system can exchange two names, and else removed by hand.
+The kernel releases the lock when its holder dies.  On a file system without locks, a file serves as
+the lock.  The file of a dead process is taken over on the same node if the file system can exchange
+two names; otherwise the user removes it.
 """
 
 import os
@@ -25,30 +25,30 @@ LOCK, SOFT_LOCK = ".lock", ".in-use"
 HOLDER, HEARTBEAT = ".holder.json", "progress.json"
 
 REQUEUED_SECONDS = 120.0
-"""How long a job that was queued again waits for a sign of life of its earlier start."""
+"""How long a requeued job waits for the next heartbeat of its earlier start."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that works in a folder."""
+    """The process that holds a folder's lock."""
 
     host: str
     pid: int
     job: str
-    """Slurm's id, or empty."""
+    """Slurm's job id, or empty."""
     since: str
-    """Local time."""
+    """Local time at which it took the lock."""
 
     @classmethod
     def here(cls) -> "Holder":
-        """This process."""
+        """Return a record of this process."""
         job = os.environ.get("SLURM_JOB_ID", "")
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         return cls(socket.gethostname(), os.getpid(), job, since)
 
     @classmethod
     def of(cls, folder: Path) -> str:
-        """Who holds a folder, in words; it may have begun a moment ago and not have said so yet."""
+        """Describe the holder of a folder; "another process" if it has not recorded itself yet."""
         holder = typed(cls, read_json(folder / HOLDER))
         if holder is None:
             return "another process"
@@ -58,10 +58,11 @@ class Holder:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Within this block nobody else works in `folder`, which is created if need be.
+    """Hold the lock of `folder` within this block; create the folder if it is missing.
 
     Raises:
-        UserError: somebody does; another user could change the folder; or it cannot be written.
+        UserError: another process holds the lock, another user could change the folder, or it
+            cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,19 +80,19 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _acquired(folder: Path) -> BaseFileLock:
-    """The folder's lock.
+    """Acquire and return the folder's lock.
 
-    A job that lost its node is started again, and its first processes may live on: the second start
-    waits for as long as they send heartbeats.
+    After a node failure Slurm restarts a job, while processes of its first start may still run.
+    The second start waits as long as these send heartbeats.
 
     Raises:
-        UserError: somebody else holds it, or nobody shows signs of life.
-        Preempted: a signal came while it waited.
+        UserError: another process holds the lock; for a requeued job, without heartbeats.
+        Preempted: a signal arrived while it waited.
     """
     lock: BaseFileLock = (
         FileLock(folder / LOCK) if has_locks(folder) else SoftFileLock(folder / SOFT_LOCK)
     )
-    # Clocks of nodes and file servers differ: a heartbeat that changes is a sign of life.
+    # The clocks of nodes and file servers differ, so only a change of the heartbeat counts.
     seen, alive = _last_heartbeat(folder), time.monotonic()
     was_requeued = environment_number("SLURM_RESTART_COUNT", 0) > 0
     while True:
@@ -105,8 +106,8 @@ def _acquired(folder: Path) -> BaseFileLock:
                 preemption.check()
                 continue
             raise UserError(
-                f"{folder} is in use by {Holder.of(folder)}: wait for it, or end it; if it is "
-                f"gone, remove {lock.lock_file}"
+                f"{folder} is in use by {Holder.of(folder)}: wait for it or end it.  If it no "
+                f"longer exists, remove {lock.lock_file}"
             ) from None
 
 

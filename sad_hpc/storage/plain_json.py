@@ -1,25 +1,24 @@
-"""JSON as a run's files need it: plain values that are neither deep nor huge.
+"""Reading of JSON files that may be damaged or untrusted: size, depth and characters are limited.
 
-The files may be damaged or a stranger's, and what is read here is compared, printed and used in
-paths.
+The values are later compared, printed and used in paths.
 """
 
 import json
 from typing import Any
 
 MAX_DEPTH = 64
-"""Of objects and lists within each other; a config file has at most half of it."""
+"""Most levels of nested objects and lists; twice those of a config file."""
 
 MAX_BYTES = 2**27
-"""The manifest of 500,000 shards has as many."""
+"""Most bytes of a file; the manifest of 500,000 shards has as many."""
 
 
 def parse(content: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, is deeper than MAX_DEPTH, is larger than MAX_BYTES, or holds a
-            character that no path can have.
+        ValueError: the text is not JSON, is deeper than MAX_DEPTH, is larger than MAX_BYTES, or
+            holds a character that is not allowed in a path.
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} bytes")
@@ -32,7 +31,7 @@ def parse(content: bytes | str) -> Any:
 
 
 def _check(value: Any) -> None:
-    """Looks at all values level by level, without recursion."""
+    """Check depth and strings level by level, without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []
@@ -52,5 +51,5 @@ def _check(value: Any) -> None:
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise ValueError("a text has a NUL character")
+        raise ValueError("a string contains a NUL character")
     text.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError

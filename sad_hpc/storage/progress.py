@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, plain lines in a log, and a heartbeat on disk for `status`."""
+"""Progress of a stage: a bar on a terminal, lines in a log, and a heartbeat file for `status`."""
 
 import sys
 import time
@@ -13,12 +13,12 @@ from sad_hpc.storage.stage_folder import StageFolder
 
 
 class Progress:
-    """Counts the work of one stage; only rank 0 has one.
+    """Progress of one stage; only rank 0 reports it.
 
     Args:
-        folder: gets the heartbeat.
-        total: units of work in all.
-        unit: such as `blocks`.
+        folder: the stage's folder, for the heartbeat.
+        total: total units of work.
+        unit: name of a unit, such as `blocks`.
         done: units that an earlier start finished.
         seconds: shortest time between two lines or heartbeats.
     """
@@ -49,7 +49,7 @@ class Progress:
             self._report("")
 
     def update(self, done: float, note: str = "") -> None:
-        """Sets the units done so far; `note` is shown beside them."""
+        """Set the number of finished units; `note` is shown beside it."""
         self._bar.update(done - self._done)
         self._bar.set_postfix_str(note)
         self._done, self._activity = done, ""
@@ -57,7 +57,7 @@ class Progress:
             self._report(note)
 
     def say(self, activity: str) -> None:
-        """Tells what keeps the count where it is, until the next `update`."""
+        """Report an activity that does not count as progress, until the next `update`."""
         self._activity = activity
         self._bar.set_postfix_str(activity)
         self._report("")
@@ -73,26 +73,24 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _beat(self) -> None:
-        """The heartbeat is for `status` alone: a disk that fails for a moment ends no work."""
+        """Write the heartbeat; a failed write is only logged, since only `status` reads it."""
         try:
             self._folder.heartbeat(self._done, self._total, self._unit, self._activity)
         except UserError as error:
-            print(f"no heartbeat: {error}", file=sys.stderr, flush=True)
+            print(f"heartbeat not written: {error}", file=sys.stderr, flush=True)
 
 
 def say_complete(folder: StageFolder) -> None:
-    """Says that a stage has nothing to do."""
+    """Print that a stage has nothing to do."""
     print(f"{folder.title}: complete, nothing to do", file=sys.stderr, flush=True)
 
 
 def progress_text(progress: Mapping[str, Any] | None, since: float, done_before: float) -> str:
-    """`45 % 900/2,000 blocks, 3 min left` of a heartbeat, or `0 % 0/40 blocks, compiling`.
-
-    Without a heartbeat it is empty.
+    """Return a heartbeat as text, such as `45 % 900/2,000 blocks, 3 min left`.
 
     Args:
-        progress: the heartbeat.
-        since: when the work started.
+        progress: the heartbeat; None gives an empty text.
+        since: start of the work, in the heartbeat's time.
         done_before: units of work that were finished by then.
     """
     if not progress or not progress["total"]:
@@ -107,7 +105,7 @@ def progress_text(progress: Mapping[str, Any] | None, since: float, done_before:
 
 
 def duration(seconds: float) -> str:
-    """`12 s`, `3 min` or `1 h 05 min`."""
+    """Return a duration as text, such as `12 s`, `3 min` or `1 h 05 min`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

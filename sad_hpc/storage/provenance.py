@@ -1,4 +1,4 @@
-"""Where an output comes from: code, command, machine and versions."""
+"""Provenance of an output: code, command, machine and versions."""
 
 import functools
 import hashlib
@@ -25,14 +25,14 @@ LIBRARIES = (
 )  # fmt: skip
 
 OTHER_REPOSITORIES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
-"""Variables that send git elsewhere; its own hooks set them."""
+"""Variables that redirect git to another repository; git sets them in hooks."""
 
 DECISIVE = ("commit", "dirty", "sources", "machine", "gpu", "python", "libraries")
-"""What may change the numbers of an output."""
+"""Keys whose values may change the numbers of an output."""
 
 
 class Maker(BaseModel):
-    """What made an output, or a part of it, as far as it is read back."""
+    """The code and machine that made an output or a part of it: the keys that are read back."""
 
     version: str | None = None
     sources: str | None = None
@@ -50,23 +50,23 @@ class Maker(BaseModel):
 
 
 class StageRecord(Maker):
-    """A stage's provenance: what began it, and what continued it by other versions."""
+    """A stage's provenance: its first start, and later starts by other versions."""
 
     command: list[str] | None = None
     resumed: list[Maker] = []
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """Return the content of a `provenance.json`; None if it is missing or no `StageRecord`."""
+    """Return the content of a `provenance.json`; None if it is missing or not a `StageRecord`."""
     content = read_json(path)
     return None if typed(StageRecord, content) is None else content
 
 
 def provenance() -> dict[str, Any]:
-    """Package version, digest of its sources, git commit, host, GPU, Python and libraries.
+    """Return package version, digest of its sources, git commit, host, GPU, Python and libraries.
 
-    `commit` and `dirty` are None where no repository tracks the package, or where git refuses one
-    that belongs to another user; `version` and `sources` name the code there, too.
+    `commit` and `dirty` are None if no repository tracks the package, or if git refuses one that
+    belongs to another user.  `version` and `sources` identify the code in any case.
     """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -84,9 +84,13 @@ def provenance() -> dict[str, Any]:
 
 
 def continued(record: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
-    """The record of an output that is gone on with now, given that of its beginning.
+    """Return the provenance of an output that this process resumes.
 
-    `resumed` lists later ones, each of which differs from the one before in `DECISIVE`.
+    `resumed` lists the later starts that differ from the one before in a key of `DECISIVE`.
+
+    Args:
+        record: the output's provenance so far; None if it is new.
+        now: the provenance of this process.
     """
     if record is None:
         return now
@@ -108,7 +112,7 @@ def source_digest(package: Path) -> str:
 
 
 def _git_state(package: Path) -> dict[str, Any]:
-    """Commit and dirty flag of the repository that tracks the package."""
+    """Return commit and dirty flag of the repository that tracks the package."""
     environment = {key: os.environ[key] for key in os.environ if key not in OTHER_REPOSITORIES}
 
     def git(*arguments: str) -> str | None:
@@ -123,23 +127,23 @@ def _git_state(package: Path) -> dict[str, Any]:
     if git("ls-files", "--error-unmatch", "--", "__init__.py") is None:
         return {"commit": None, "dirty": None}
     commit = git("rev-parse", "HEAD")
-    # Of this package: tables that a run has just rewritten beside it do not count.
+    # Only changes in this package count, not tables that a run has just rewritten.
     changes = git("status", "--porcelain", "--untracked-files=no", "--", ".")
     dirty = None if changes is None else changes != ""
     return {"commit": commit and commit.strip(), "dirty": dirty}
 
 
 def _gpu() -> str | None:
-    """What this process's torch works on; None: on CPUs, or there is no torch in it."""
+    """Return the name of the GPU that this process's torch uses; None without torch or a GPU."""
     torch = sys.modules.get("torch")
     try:
         return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
-    except RuntimeError:  # another process has it for itself
+    except RuntimeError:  # another process uses it exclusively
         return None
 
 
 def version(name: str) -> str | None:
-    """Of an installed package."""
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -147,7 +151,7 @@ def version(name: str) -> str | None:
 
 
 def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A stage's provenance without the folders of the machine that it ran on."""
+    """Return a stage's provenance without the folders of the machine that it ran on."""
     if record is None:
         return None
     portables: dict[str, Any] = {}
@@ -159,5 +163,5 @@ def portable(record: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def without_folders(arguments: Sequence[str]) -> list[str]:
-    """Command-line words in which absolute paths have lost their folders."""
+    """Return command-line words with absolute paths reduced to their file names."""
     return [Path(word).name if Path(word).is_absolute() else word for word in arguments]

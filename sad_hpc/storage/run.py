@@ -2,13 +2,13 @@
 
     runs/<experiment>/
         config.json  provenance.json  jobs.json
-        contexts/<name>/                             contexts that others have logged
+        contexts/<name>/                             imported contexts
         data/<signature>/                            one dataset
         checkpoints/<method>-seed<k>-<signature>/    one trained model
         evaluations/<method>-seed<k>-<signature>/    one element's result.h5
         aggregates/<signature>/                      marker of finished tables
         logs/
-Each stage folder holds `config.json` (what decides its content), `provenance.json`,
+Each stage folder holds `config.json` (the settings that decide its content), `provenance.json`,
 `progress.json` (heartbeat) and, when complete, `done.json`.
 """
 
@@ -33,24 +33,24 @@ from sad_hpc.storage.stage_folder import StageFolder
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment's folder; `runs` is the folder of all of them."""
+    """An experiment and its folder; `runs` is the folder of all runs."""
 
     experiment: Experiment[Any]
     runs: Path = Path("runs")
     whole: Experiment[Any] | None = None
-    """The experiment that the folder is of, where this is one row of its tables."""
+    """The experiment whose folder this is, if `experiment` is one row of its tables."""
 
     @classmethod
     def of_folder(cls, path: Path) -> "Run":
-        """The run of a folder, by the config that was stored in it.
+        """Return the run of a folder, from the config that is stored in it.
 
         Raises:
-            UserError: the folder is no run's, or it was renamed.
+            UserError: the folder does not hold a run, or it was renamed.
         """
         stored = read_json(path / "config.json")
         if not isinstance(stored, dict):
             raise UserError(
-                f"{path} is no run's folder (it has no readable config.json); give one such as "
+                f"{path} is not a run's folder (it has no readable config.json): give one such as "
                 "runs/darkroom, or a config file"
             )
         run = cls(parse_experiment(stored, str(path / "config.json")), path.absolute().parent)
@@ -61,7 +61,7 @@ class Run:
         return run
 
     def of_row(self, row: str) -> tuple["Run", str]:
-        """The run in which a row's data and models are made, and the row's method."""
+        """Return the run that makes a row's data and models, and the row's method."""
         experiment, method = self.experiment.of_row(row)
         if experiment is self.experiment:
             return self, method
@@ -76,31 +76,31 @@ class Run:
         return Run(before, self.runs, self.whole or self.experiment)
 
     def with_datasets(self) -> list["Run"]:
-        """The runs of all rows, one for each distinct dataset."""
+        """Return one run for each distinct dataset of the rows."""
         runs = [self.of_row(row)[0] for row in self.experiment.by_row]
         return list({run.data().path: run for run in runs}.values())
 
     @property
     def path(self) -> Path:
-        """runs/<experiment>."""
+        """The run's folder, runs/<experiment>."""
         return self.runs / self.experiment.name
 
     @property
     def logs(self) -> Path:
-        """Where jobs write their output."""
+        """The folder of the jobs' logs."""
         return self.path / "logs"
 
     def data(self) -> StageFolder:
-        """The dataset's folder; a variant's run may have another (see `of_row`)."""
+        """Return the dataset's folder; the run of a row may have another one (see `of_row`)."""
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
 
     @property
     def contexts(self) -> Path:
-        """Where `sad-hpc import` puts contexts that others have logged."""
+        """The folder of contexts that `sad-hpc import` makes from logged episodes."""
         return self.path / "contexts"
 
     def checkpoint(self, row: str, seed: int) -> StageFolder:
-        """The folder of one trained model, in the run of the experiment that trains it."""
+        """Return the folder of a trained model, in the run of the experiment that trains it."""
         run, method = self.of_row(row)
         if run.experiment.pretrained is not None:
             return Run(run.experiment.source, self.runs).checkpoint(method, seed)
@@ -108,18 +108,18 @@ class Run:
         return self._element("pretrain", "checkpoints", method, seed, signature)
 
     def evaluation(self, row: str, seed: int) -> StageFolder:
-        """The folder of one evaluation; its results are in `result.h5`."""
+        """Return the folder of an evaluation; its results are in `result.h5`."""
         run, method = self.of_row(row)
         signature = run.experiment.evaluate_signature(method, seed)
         return self._element("evaluate", "evaluations", method, seed, signature)
 
     def aggregate(self) -> StageFolder:
-        """The marker of finished tables."""
+        """Return the folder that marks finished tables."""
         folder = self.path / "aggregates" / self.experiment.aggregate_signature()
         return StageFolder("aggregate", folder)
 
     def prepare(self, command: Sequence[str]) -> None:
-        """Creates the folder and records the whole config and the command that uses it."""
+        """Create the folder and record the whole config and the command."""
         whole = self.whole or self.experiment
         write_json(self.path / "config.json", whole.model_dump(mode="json"))
         write_json(self.path / "provenance.json", {"command": list(command), **provenance()})
@@ -135,10 +135,10 @@ class Run:
 
     @contextmanager
     def writing(self, folder: StageFolder, config: dict[str, Any]) -> Iterator[None]:
-        """Within this block one process writes in a stage's folder, which it prepares first.
+        """Prepare a stage's folder and hold its lock within this block.
 
         Raises:
-            UserError: another process is at it, or another user could be, or see
+            UserError: another process holds the lock, another user could change the folder, or see
                 `StageFolder.prepare`.
         """
         self.check_ownership()
@@ -149,7 +149,7 @@ class Run:
             try:
                 yield
             except (KeyboardInterrupt, Preempted):
-                with suppress(UserError):  # no more than a word in `status`
+                with suppress(UserError):  # only `status` needs the note
                     folder.note_stop()
                 raise
 

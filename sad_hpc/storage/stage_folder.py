@@ -29,14 +29,14 @@ from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.provenance import continued, provenance, read_record
 
 METRICS = "metrics.jsonl"
-"""Of a training, one line an epoch."""
+"""Metrics of a training, one line an epoch."""
 RECORDS = ("config.json", "provenance.json")
 """Small files of every stage folder."""
 
 
 @dataclass(frozen=True)
 class _Heartbeat:
-    """progress.json."""
+    """The content of progress.json."""
 
     done: Annotated[float, Field(ge=0, le=1e15)]
     total: Annotated[float, Field(ge=0, le=1e15)]
@@ -45,22 +45,22 @@ class _Heartbeat:
     host: str
     pid: Annotated[int, Field(ge=0, lt=2**31)]
     stopped: Moment = 0
-    """When a signal ended the work after it; 0 if none has."""
+    """When a signal ended the work after this heartbeat; 0 if none has."""
     activity: str = ""
-    """What keeps the count where it is, such as `compiling`."""
+    """An activity that does not count as progress, such as `compiling`."""
 
 
 @dataclass(frozen=True)
 class _Marker:
-    """What every done.json says; stages add details."""
+    """The common content of every done.json; stages add details."""
 
     finished: Moment
     outputs: dict[str, int | None]
-    """Bytes by file name."""
+    """Sizes in bytes by file name."""
     checksums: dict[str, str] = field(default_factory=dict)
-    """Of small files by name; absent in the markers of earlier versions."""
+    """Checksums of small files by name; absent in markers of earlier versions."""
     checksum: str = ""
-    """Of weights."""
+    """Checksum of the weights."""
     ranks: Annotated[int, Field(ge=1)] | None = None
     precision: str | None = None
 
@@ -74,21 +74,21 @@ class StageFolder:
 
     @property
     def title(self) -> str:
-        """`pretrain sad-seed0-0123456789ab`, for logs and tables."""
+        """Name in logs and tables, such as `pretrain sad-seed0-0123456789ab`."""
         return f"{self.stage} {self.path.name}"
 
     @property
     def key(self) -> str:
-        """`pretrain/sad-seed0-0123456789ab`, in the provenance of tables."""
+        """Name in the provenance of tables, such as `pretrain/sad-seed0-0123456789ab`."""
         return f"{self.stage}/{self.path.name}"
 
     def prepare(self, config: dict[str, Any]) -> None:
-        """Creates the folder, or checks that it was made by the same config.
+        """Create the folder, or check that the same config made it.
 
-        Who goes on with an unfinished one by another commit or other versions is recorded, too.
+        The provenance of an unfinished folder also records each version that resumes it.
 
         Raises:
-            UserError: it holds the output of another config, or cannot be written.
+            UserError: the folder holds the output of another config, or cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -108,8 +108,10 @@ class StageFolder:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """What the completion marker says; None if there is none, it is damaged, or an output of
-        the stage is missing or has another size since."""
+        """The content of the completion marker; None if the stage is not complete.
+
+        A damaged marker, and an output that is missing or has another size, count as incomplete.
+        """
         stored = typed(dict[str, Any], read_json(self.path / "done.json"))
         try:
             content = unsealed(stored or {})
@@ -125,13 +127,13 @@ class StageFolder:
     def complete(
         self, outputs: Iterable[str] = (), records: Iterable[str] = (), **details: Any
     ) -> None:
-        """Marks the stage as complete.
+        """Mark the stage as complete.
 
         Args:
-            outputs: names of the files that others will read, relative to the folder.
-            records: names of small files whose checksums the marker shall have, beside those of
-                `config.json` and `provenance.json`; see `check_records`.
-            details: what else the marker shall say.
+            outputs: names of the files that later stages read, relative to the folder.
+            records: names of small files whose checksums the marker records, besides `config.json`
+                and `provenance.json`; see `check_records`.
+            details: further content of the marker.
         """
         sizes = {name: file_size(self.path / name) for name in outputs}
         contents = {name: self._content(name) for name in (*RECORDS, *records)}
@@ -140,10 +142,10 @@ class StageFolder:
         write_json(self.path / "done.json", sealed(marker))
 
     def check_records(self) -> None:
-        """Checks the small files whose numbers reach tables and cards against the marker.
+        """Compare small files, whose numbers reach tables and cards, with the marker's checksums.
 
         Raises:
-            UserError: one was changed after the stage was complete.
+            UserError: a file was changed after the stage was complete.
         """
         for name, expected in (self.done or {}).get("checksums", {}).items():
             content = self._content(name)
@@ -154,7 +156,7 @@ class StageFolder:
                 )
 
     def _content(self, name: str) -> bytes | None:
-        """A file's bytes; None if it cannot be read."""
+        """Return a file's bytes; None if it cannot be read."""
         try:
             return read_whole(self.path / name)
         except OSError:
@@ -162,23 +164,22 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat: {done, total, unit, time, host, pid, stopped, activity}, or
-        None."""
+        """The last heartbeat, {done, total, unit, time, host, pid, stopped, activity}, or None."""
         beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
         return None if beat is None else asdict(beat)
 
     def progress_since(self, moment: float) -> dict[str, Any] | None:
-        """The last heartbeat, unless it is older: one of an earlier job, say."""
+        """Return the last heartbeat if it is not older than `moment`, or None."""
         progress = self.progress
         return progress if progress and progress["time"] >= moment else None
 
     def heartbeat(self, done: float, total: float, unit: str, activity: str = "") -> None:
-        """Tells `sad-hpc status` how far the stage is."""
+        """Record the stage's progress for `sad-hpc status`."""
         host, pid = socket.gethostname(), os.getpid()
         beat = _Heartbeat(done, total, unit, time.time(), host, pid, activity=activity)
         write_json(self.path / HEARTBEAT, asdict(beat))
 
     def note_stop(self) -> None:
-        """Tells `sad-hpc status` that a signal ended the work, where it can go on."""
+        """Record for `sad-hpc status` that a signal ended the work, which can be resumed."""
         if beat := self.progress:
             write_json(self.path / HEARTBEAT, {**beat, "stopped": time.time()})

@@ -1,4 +1,4 @@
-"""The trained models of a run, in words, for errors about one that is not there."""
+"""A description of a run's trained models, for errors about a missing one."""
 
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
@@ -7,10 +7,10 @@ MOST_NAMED = 8
 
 
 def trained_models(run: Run) -> str:
-    """Which (row, seed)s are trained with the settings of a run, and which folders hold others.
+    """Describe which (row, seed)s are trained, and which folders hold models of other settings.
 
     Args:
-        run: of an experiment, or of one row of it.
+        run: the run of an experiment, or of one of its rows.
     """
     whole = Run(run.whole or run.experiment, run.runs)
     expected = {element: whole.checkpoint(*element) for element in whole.experiment.elements}
@@ -23,8 +23,8 @@ def trained_models(run: Run) -> str:
         for path in sorted(parent.glob("*"))
         if path not in known and StageFolder("pretrain", path).done
     ]
-    text = f"trained are {_few(done)}" if done else "none of its models is"
-    return f"{text}; trained with other settings are {_few(others)}" if others else text
+    text = f"trained models: {_few(done) if done else 'none'}"
+    return f"{text}; trained with other settings: {_few(others)}" if others else text
 
 
 def _few(names: list[str]) -> str:

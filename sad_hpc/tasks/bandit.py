@@ -1,7 +1,7 @@
-"""Multi-armed bandits (paper, Environmental Setup): Gaussian, and Bernoulli for test only.
+"""Gaussian and Bernoulli multi-armed bandits (paper, Environmental Setup); Bernoulli for test only.
 
-A task is a vector of arm means.  There is a single state; a step pulls an arm, and an episode has T
-pulls, so that rollouts and Algorithm 1's contexts are the same thing.
+A task is a vector of arm means.  There is a single state, a step pulls an arm, and an episode has T
+pulls.  Rollouts and the contexts of Algorithm 1 are therefore the same.
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ TRAIN_SHARE = 0.8
 
 
 class BanditConfig(TaskConfig):
-    """What both kinds of bandit have."""
+    """Settings of both kinds of bandit."""
 
     horizon: Horizon = 500
     """T: pulls in a context, and in an episode."""
@@ -62,7 +62,7 @@ class BanditFamily(TaskFamily):
         self.n_actions = config.arms
 
     def n_tasks(self, split: str, total: int) -> int:
-        """Four fifths of the tasks are for training."""
+        """Return the number of tasks of a split; four fifths are for training."""
         train = round(total * TRAIN_SHARE)
         return train if split == "train" else total - train
 
@@ -71,8 +71,8 @@ class BanditFamily(TaskFamily):
         super().check_data(data)
         if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
             raise ConfigError(
-                f"data.behavior_policy={data.behavior_policy} never pulls some arm: Algorithm 2 "
-                "would play for ever"
+                f"data.behavior_policy={data.behavior_policy} never pulls some arm, so Algorithm 2 "
+                "would not end: give every arm a probability above 0"
             )
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -84,18 +84,18 @@ class BanditFamily(TaskFamily):
 
     @abstractmethod
     def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """(count, A): means of new tasks."""
+        """Draw the arm means of new tasks, (count, A)."""
 
     @abstractmethod
     def draw_rewards(
         self, means: NDArray[Any], generator: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Rewards of pulls whose arms have these means, in the same shape."""
+        """Draw the rewards of pulls of arms with these means, in the same shape."""
 
     @property
     @abstractmethod
     def sigma(self) -> float:
-        """Standard deviation of Gaussian rewards; 0 stands for Bernoulli rewards."""
+        """Standard deviation of Gaussian rewards; 0 means Bernoulli rewards."""
 
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
@@ -111,7 +111,7 @@ class BanditFamily(TaskFamily):
         context: dict[str, NDArray[Any]],
         cut: bool = False,
     ) -> list[str]:
-        """Arms must exist, and their mean rewards must not be absurdly far from the means."""
+        """Check that arms exist, and that mean rewards are within six standard errors."""
         actions, rewards = context["actions"].astype(np.int64), context["rewards"]
         if not self.has_actions(context["actions"]) or context["states"].any():
             return [f"{group} holds states or actions that {self.name} does not have"]
@@ -122,47 +122,47 @@ class BanditFamily(TaskFamily):
 
 
 class GaussianBandit(BanditFamily):
-    """Means ~ U[0, 1], rewards ~ N(mean, sigma)."""
+    """Bandits with means ~ U[0, 1] and rewards ~ N(mean, sigma)."""
 
     config_class: ClassVar[type[TaskConfig]] = GaussianBanditConfig
     reward_dtype = np.float32
 
     def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """(count, A): uniform on [0, 1]."""
+        """Draw means from U[0, 1], (count, A)."""
         return generator.random((count, self.n_actions), np.float32)
 
     def draw_rewards(
         self, means: NDArray[Any], generator: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Normal around the means."""
+        """Draw rewards from N(mean, sigma)."""
         noise = generator.standard_normal(means.shape, np.float32)
         return (means + np.float32(self.sigma) * noise).astype(np.float32)
 
     @property
     def sigma(self) -> float:
-        """As configured."""
+        """Standard deviation of every arm's reward, from the config."""
         return float(self.config.sigma)
 
 
 class BernoulliBandit(BanditFamily):
-    """Means ~ Beta(1, 1), which is uniform; rewards are 1 with that chance, else 0."""
+    """Bandits with means ~ Beta(1, 1), which is U[0, 1], and rewards ~ Bernoulli(mean)."""
 
     config_class: ClassVar[type[TaskConfig]] = BernoulliBanditConfig
     reward_dtype = np.uint8
 
     def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """(count, A): Beta(1, 1)."""
+        """Draw means from Beta(1, 1), (count, A)."""
         return generator.beta(1, 1, (count, self.n_actions)).astype(np.float32)
 
     def draw_rewards(
         self, means: NDArray[Any], generator: np.random.Generator
     ) -> NDArray[np.float32]:
-        """1 with the chance of the mean, else 0."""
+        """Draw rewards from Bernoulli(mean)."""
         return (generator.random(means.shape) < means).astype(np.float32)
 
     @property
     def sigma(self) -> float:
-        """0: not Gaussian."""
+        """0, which means Bernoulli rewards."""
         return 0.0
 
 
@@ -190,13 +190,13 @@ class BanditEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Starts an episode; see gymnasium.Env.reset."""
+        """Start an episode; see gymnasium.Env.reset."""
         super().reset(seed=seed)
         self._pulls = 0
         return np.zeros(1, np.uint8), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Pulls an arm; see gymnasium.Env.step."""
+        """Pull an arm; see gymnasium.Env.step."""
         reward = self._family.draw_rewards(self._means[None, int(action)], self.np_random)
         self._pulls += 1
         truncated = self._pulls >= self._family.config.horizon

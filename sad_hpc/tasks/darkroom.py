@@ -1,8 +1,8 @@
 """Darkroom: an empty room of size x size cells with an unseen goal (paper, Environmental Setup).
 
-Actions 0..4 are +x, -x, +y, -y and stay; moves are clipped at the walls; the reward is 1 when the
-next state is the goal, also while staying on it; an episode starts at (0, 0), or in the middle of
-the room where the config says so, and has T steps.
+Actions 0..4 are +x, -x, +y, -y and stay.  Moves are clipped at the walls.  The reward is 1 if the
+next state is the goal.  An episode has T steps and starts at (0, 0), or in the middle of the room
+if `task.start` is `center`.
 """
 
 from typing import Any, Literal
@@ -30,11 +30,11 @@ class DarkroomConfig(TaskConfig):
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
     start: Literal["corner", "center"] = "corner"
-    """Where episodes begin: at (0, 0), or in the middle, as AD's authors have it (9x9, T = 20)."""
+    """Start of episodes: (0, 0), or the middle of the room as in the AD paper (9x9, T = 20)."""
     train_goals: int = with_role(Role.TASK_SPLIT, 39, ge=1)
-    """Goals seen in training; all the others are for test only."""
+    """Number of training goals; all others are test goals."""
     split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
-    """Seed of the permutation that deals the goals to training and test."""
+    """Seed of the permutation that divides goals into training and test."""
 
     @model_validator(mode="after")
     def _check_split(self) -> "DarkroomConfig":
@@ -48,7 +48,7 @@ class DarkroomConfig(TaskConfig):
 
 
 class Darkroom(TabularFamily):
-    """The family of rooms that differ in their goal; a task's parameters are its goal (x, y)."""
+    """Rooms that differ in their goal; a task's parameters are its goal (x, y)."""
 
     config_class = DarkroomConfig
     config: DarkroomConfig
@@ -66,7 +66,7 @@ class Darkroom(TabularFamily):
         self.state_scale = (4 / (size - 1),) * 2
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """(M, 2): the goals of a split, from a seeded permutation of all of them."""
+        """Return the goals of a split, (M, 2), from a seeded permutation of all goals."""
         permutation = np.random.default_rng(self.config.split_seed).permutation(self.n_states)
         chosen = np.split(permutation, [self.config.train_goals])[split == "test"]
         return self.coordinates[chosen].astype(np.int16)
@@ -74,7 +74,7 @@ class Darkroom(TabularFamily):
     def step(
         self, states: NDArray[Any], actions: NDArray[Any], goals: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """One step of a batch of rooms.
+        """Step a batch of rooms.
 
         Args:
             states: (..., 2) cells.
@@ -89,7 +89,7 @@ class Darkroom(TabularFamily):
         return next_states, rewards
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
-        """The arrays of the rooms with these goals."""
+        """Return the tables of the rooms with these goals."""
         states = self.coordinates.astype(np.int64)[None, :, None, :]
         actions = np.arange(self.n_actions)[None, None, :]
         next_states, rewards = self.step(states, actions, parameters[:, None, None, :])
@@ -97,9 +97,9 @@ class Darkroom(TabularFamily):
         return TabularMDPs(np.broadcast_to(numbers, rewards.shape).copy(), rewards)
 
     def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """(n, S, A): the actions after which the goal is nearest.
+        """Return the actions that minimize the distance to the goal, (n, S, A).
 
-        On the goal this is to stay, and in a corner or at a wall also to walk into it.
+        On the goal these are staying and, at a wall, moving into the wall.
         """
         next_states = self.coordinates[self.mdps(parameters).next_states].astype(np.int64)
         distances = np.abs(next_states - parameters[:, None, None, :]).sum(axis=-1)
@@ -109,7 +109,7 @@ class Darkroom(TabularFamily):
 class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
     """One room as a Gymnasium environment; observations are the agent's cell (x, y).
 
-    `reset(options={"state": (x, y)})` starts elsewhere than `start` (corner or center) says.
+    `reset(options={"state": (x, y)})` starts in that cell instead of `start`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
@@ -125,7 +125,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
         self._room = Darkroom(config)
         self._goal = np.array(goal, dtype=np.int64)
         if self._goal.shape != (2,) or not ((self._goal >= 0) & (self._goal < size)).all():
-            raise ValueError(f"goal {goal} is no cell of a room of size {size}")
+            raise ValueError(f"goal {goal} is not a cell of a room of size {size}")
         self.observation_space = spaces.MultiDiscrete([size, size])
         self.action_space = spaces.Discrete(len(MOVES))
         self._state = np.zeros(2, dtype=np.int64)
@@ -134,7 +134,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """Starts an episode; see gymnasium.Env.reset."""
+        """Start an episode; see gymnasium.Env.reset."""
         super().reset(seed=seed)
         start = self._room.coordinates[self._room.start_state]
         self._state = np.array((options or {}).get("state", start), dtype=np.int64)
@@ -142,7 +142,7 @@ class DarkroomEnv(gymnasium.Env[NDArray[np.int64], np.int64]):
         return self._state.copy(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        """Moves the agent; see gymnasium.Env.step."""
+        """Move the agent; see gymnasium.Env.step."""
         self._state, reward = self._room.step(self._state, np.asarray(action), self._goal)
         self._steps += 1
         truncated = self._steps >= self._room.config.horizon

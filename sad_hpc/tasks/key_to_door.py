@@ -1,9 +1,9 @@
 """Dark Key-to-Door (of Algorithm Distillation): find an unseen key, then the unseen door it opens.
 
-A room of size x size cells with Darkroom's moves; episodes begin in the middle.  The reward is 1 on
-reaching the key, and 1 on reaching the door with it, after which nothing more happens.  A state
-says whether the key is held, since the model's context is a set of transitions without memory of
-what came before them; Algorithm Distillation's observations leave it out.
+A room of size x size cells with Darkroom's moves; episodes begin in the middle.  Reaching the key
+has a reward of 1.  Reaching the door with the key has a reward of 1 and leads to an absorbing state
+without rewards.  A state includes whether the agent holds the key, because the model's context is a
+set of transitions without an order.  Algorithm Distillation's observations omit it.
 """
 
 from typing import ClassVar, Literal
@@ -30,9 +30,9 @@ class KeyToDoorConfig(TaskConfig):
     horizon: Horizon = 50
     """T: transitions in a context, and steps in an episode."""
     train_tasks: int = with_role(Role.TASK_SPLIT, 5184, ge=1)
-    """Pairs of a key and a door seen in training; all the others are for test only."""
+    """Number of training pairs of a key and a door; all others are test pairs."""
     split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
-    """Seed of the permutation that deals the pairs to training and test."""
+    """Seed of the permutation that divides pairs into training and test."""
 
     @model_validator(mode="after")
     def _check_split(self) -> "KeyToDoorConfig":
@@ -46,7 +46,7 @@ class KeyToDoorConfig(TaskConfig):
 
 
 class KeyToDoor(TabularFamily):
-    """A task's parameters are the cells of its key and of its door: (x, y, x, y)."""
+    """Rooms that differ in key and door; a task's parameters are both cells, (x, y, x, y)."""
 
     config_class: ClassVar[type[TaskConfig]] = KeyToDoorConfig
     config: KeyToDoorConfig
@@ -65,13 +65,13 @@ class KeyToDoor(TabularFamily):
         )
         every = np.concatenate([without_key, with_key, [[0, 0, DONE]]])
         self.coordinates = every.astype(np.uint8)
-        """(S, 3): x, y, and whether the key is held; last the one state after the door."""
+        """(S, 3): x, y and whether the key is held; the last row is the state after the door."""
         self.start_state = size // 2 * (size + 1)
         self.state_center = ((size - 1) / 2, (size - 1) / 2, 1.0)
         self.state_scale = (4 / (size - 1), 4 / (size - 1), 2.0)
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """(M, 4): the pairs of a split, from a seeded permutation of all of them."""
+        """Return the pairs of a split, (M, 4), from a seeded permutation of all pairs."""
         cells = len(self._cells)
         pairs = np.array(
             [(key, door) for key in range(cells) for door in range(cells) if key != door]
@@ -81,7 +81,7 @@ class KeyToDoor(TabularFamily):
         return self._cells[pairs[chosen]].reshape(-1, 4).astype(np.int16)
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
-        """The arrays of the rooms with these keys and doors."""
+        """Return the tables of the rooms with these keys and doors."""
         moved, keys, doors = self._moved(), *self._keys_and_doors(parameters)
         cells, done = len(self._cells), self.n_states - 1
         finds, opens = moved == keys, moved == doors
@@ -93,7 +93,13 @@ class KeyToDoor(TabularFamily):
         return TabularMDPs(next_states, rewards)
 
     def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """(n, S, A): those after which the key, later the door, is nearest; in the end all."""
+        """Return the actions that minimize the distance to the key, or with the key to the door.
+
+        All actions are optimal in the last state.
+
+        Returns:
+            (n, S, A).
+        """
         after = self._cells[self._moved()]
         distances = np.zeros((len(parameters), self.n_states, self.n_actions), np.int64)
         for phase, target in enumerate(self._keys_and_doors(parameters)):
@@ -102,15 +108,15 @@ class KeyToDoor(TabularFamily):
         return distances == distances.min(axis=-1, keepdims=True)
 
     def _moved(self) -> NDArray[np.int64]:
-        """(cells, A): the number of the cell to which an action leads."""
+        """Return the number of the cell that an action leads to, (cells, A)."""
         moved = np.clip(self._cells[:, None] + MOVES, 0, self.config.size - 1)
         return self._numbers(moved)
 
     def _keys_and_doors(self, parameters: NDArray[np.int16]) -> tuple[NDArray[np.int64], ...]:
-        """Each (n, 1, 1): numbers of the cells of keys, and of doors."""
+        """Return the cell numbers of keys and of doors, each (n, 1, 1)."""
         cells = self._numbers(parameters.astype(np.int64).reshape(-1, 2, 2))
         return tuple(cells.T[:, :, None, None])
 
     def _numbers(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(...): numbers of cells (..., 2)."""
+        """Convert cells (..., 2) to cell numbers (...)."""
         return cells[..., 0] * self.config.size + cells[..., 1]

@@ -1,4 +1,4 @@
-"""Tables of finite MDPs: what an action may lead to in a state, certain or not."""
+"""Tables of finite MDPs, deterministic or stochastic."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -14,19 +14,19 @@ from sad_hpc.experiment.integers import MOST_STATES
 from sad_hpc.tasks.number_range import NOT_IN_RANGE, is_in_range
 
 Outcome = tuple[float, int, float, bool]
-"""Chance, next state, reward, and whether the episode ends there."""
+"""Probability, next state, reward, and whether the episode ends."""
 ActionOutcomes = Mapping[int, Mapping[int, Sequence[Outcome]]]
-"""By state and action, as `env.unwrapped.P` of Gymnasium's toy-text environments."""
+"""Outcomes by state and action, as in `env.unwrapped.P` of Gymnasium's toy-text environments."""
 
 Starts = int | NDArray[np.float64]
-"""Where episodes begin: in one state, or by chances (M, S)."""
+"""Start of episodes: one state, or probabilities (M, S)."""
 
 SUM_TOLERANCE = 1e-6
-"""By how much the chances of an action may miss 1."""
+"""Largest deviation from 1 of the summed probabilities of an action's outcomes."""
 
 
 class Outcomes(NamedTuple):
-    """What may come of each action in each state: up to J outcomes, those of chance 0 last."""
+    """Up to J outcomes of each action in each state; those of probability 0 come last."""
 
     chances: NDArray[np.float64]
     """(M, S, A, J)"""
@@ -38,7 +38,7 @@ class Outcomes(NamedTuple):
     """(M, S, A, J): whether the episode ends with the transition."""
 
     def at(self, *key: NDArray[Any]) -> "Outcomes":
-        """Those of some tasks, states and actions."""
+        """Return the outcomes of some tasks, states and actions."""
         return Outcomes(*(part[key] for part in self))
 
     def equal(
@@ -47,7 +47,7 @@ class Outcomes(NamedTuple):
         next_states: NDArray[Any],
         ends: NDArray[Any] | None,
     ) -> NDArray[np.bool_]:
-        """(..., J): which outcomes have been seen; `ends` None: no episode ended."""
+        """Return which outcomes equal observed ones, (..., J); `ends` None: no episode ended."""
         same: NDArray[np.bool_] = self.rewards == rewards[..., None]
         same &= self.next_states == next_states[..., None]
         return same & (self.ends == (False if ends is None else ends[..., None] != 0))
@@ -59,26 +59,26 @@ class FiniteMDPs(ABC):
     @property
     @abstractmethod
     def outcomes(self) -> Outcomes:
-        """All that may come of actions."""
+        """Outcomes of all actions in all states."""
 
     @property
     @abstractmethod
     def occupied(self) -> NDArray[np.bool_]:
-        """(M, S): whether an episode can be in a state and go on from there."""
+        """Whether an episode can visit a state and continue from it, (M, S)."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """M, S, A"""
+        """Numbers of tasks, states and actions: M, S, A."""
         n_tasks, n_states, n_actions = self.outcomes.rewards.shape[:3]
         return n_tasks, n_states, n_actions
 
     def action_values(
         self, values: NDArray[np.float64], discount: float = 1.0
     ) -> NDArray[np.float64]:
-        """(M, S, A): the mean of an action's reward and of what the next state is then worth.
+        """Return the expected reward plus discounted value of the next state, (M, S, A).
 
         Args:
-            values: (M, S) of states; after an end there is no more to come.
+            values: (M, S) of states; nothing is added after the end of an episode.
             discount: gamma.
         """
         may = self.outcomes
@@ -94,7 +94,7 @@ class FiniteMDPs(ABC):
         actions: NDArray[np.int64],
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
-        """Next states, rewards and ends (n,); where nothing is random, no number is drawn."""
+        """Draw next states, rewards and ends (n,); certain outcomes use no random number."""
         may = self.outcomes.at(tasks, states, actions)
         key = np.arange(len(tasks)), drawn(may.chances, generator)
         return may.next_states[key].astype(np.int64), may.rewards[key], may.ends[key]
@@ -102,7 +102,7 @@ class FiniteMDPs(ABC):
 
 @dataclass(frozen=True)
 class TabularMDPs(FiniteMDPs):
-    """M deterministic MDPs over the same S states and A actions, whose episodes never end."""
+    """M deterministic MDPs over the same S states and A actions; their episodes never end."""
 
     next_states: NDArray[np.uint16]
     """(M, S, A)"""
@@ -122,7 +122,7 @@ class TabularMDPs(FiniteMDPs):
 
     @property
     def occupied(self) -> NDArray[np.bool_]:
-        """See FiniteMDPs: every state."""
+        """See FiniteMDPs; True for every state."""
         return np.broadcast_to(np.True_, self.rewards.shape[:2])
 
     def action_values(
@@ -136,11 +136,11 @@ class TabularMDPs(FiniteMDPs):
 
 @dataclass(frozen=True)
 class StochasticMDPs(FiniteMDPs):
-    """M MDPs whose actions may have several outcomes, and whose episodes may end."""
+    """M MDPs whose actions can have several outcomes and whose episodes can end."""
 
     may: Outcomes
     starts: NDArray[np.float64]
-    """(M, S): chance that an episode begins in a state."""
+    """(M, S): probability that an episode begins in a state."""
 
     @property
     def outcomes(self) -> Outcomes:
@@ -149,7 +149,7 @@ class StochasticMDPs(FiniteMDPs):
 
     @functools.cached_property
     def occupied(self) -> NDArray[np.bool_]:
-        """See FiniteMDPs: what can be reached from a start."""
+        """See FiniteMDPs; True for states that can be reached from a start."""
         found: NDArray[np.bool_] = self.starts > 0
         goes_on = (self.may.chances > 0) & ~self.may.ends
         while True:
@@ -162,16 +162,17 @@ class StochasticMDPs(FiniteMDPs):
 
 
 def drawn(chances: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """(n,): one of K with chances (n, K); no number is drawn if all are certain."""
+    """Draw one of K by probabilities (n, K), as (n,); certain outcomes use no random number."""
     if (chances.max(axis=1) == 1).all():
         return chances.argmax(axis=1)
     return (bounds(chances) <= generator.random(len(chances))[:, None]).sum(axis=1)
 
 
 def bounds(chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(..., K): a number u from [0, 1) draws the first of K whose bound is above u.
+    """Return the cumulative probabilities of K outcomes, (..., K).
 
-    From the last possible one on they are exactly 1, whatever the rounding of the sums.
+    A number u from [0, 1) selects the first outcome whose bound is above u.  From the last possible
+    outcome on the bounds are exactly 1, despite rounding.
     """
     possible = chances > 0
     later = np.flip(np.flip(possible, axis=-1).cumsum(axis=-1), axis=-1) > possible
@@ -183,20 +184,20 @@ def tables_of(
     starts: Sequence[NDArray[np.float64]],
     n_states: int | None = None,
 ) -> StochasticMDPs:
-    """The tables of M tasks from dictionaries such as `env.unwrapped.P`.
+    """Build the tables of M tasks from dictionaries such as `env.unwrapped.P`.
 
-    Equal outcomes of an action are one with the sum of their chances.  A state that a task does not
-    have (where others have more) is one in which no episode can be.
+    Equal outcomes of an action become one with the sum of their probabilities.  A state that a task
+    lacks and others have is one that no episode visits.
 
     Args:
-        tasks: by state and action, all outcomes.
-        starts: by task, the chance (s,) that an episode begins in a state, such as
+        tasks: for each task the outcomes by state and action.
+        starts: for each task the probability (s,) that an episode begins in a state, such as
             `env.unwrapped.initial_state_distrib`.
-        n_states: S; by default as many as the largest task has.
+        n_states: S; default: the states of the largest task.
 
     Raises:
-        UserError: there are too many states, chances do not add up to 1, a state does not exist, or
-            a reward is not finite.
+        UserError: there are too many states, probabilities do not add up to 1, a state does not
+            exist, or a reward is not finite.
     """
     size = n_states or max(len(task) for task in tasks)
     if size > MOST_STATES:
@@ -221,30 +222,30 @@ def tables_of(
     begins = np.zeros((len(tasks), size))
     for m, law in enumerate(starts):
         if np.min(law) < 0 or not abs(np.sum(law) - 1) <= SUM_TOLERANCE:
-            raise UserError(f"task {m}: the chances of start states do not add up to 1")
+            raise UserError(f"task {m}: the probabilities of start states do not add up to 1")
         begins[m, : len(law)] = np.asarray(law, np.float64) / np.sum(law, dtype=np.float64)
     return StochasticMDPs(may, begins)
 
 
 def _merged(task: ActionOutcomes, state: int, action: int, n_states: int) -> list[Outcome]:
-    """The possible outcomes of an action, each once, the likeliest first."""
+    """Return the possible outcomes of an action, each once, the most likely first."""
     if state not in task:
         return [(1.0, state, 0.0, True)]
     where = f"state {state}, action {action}"
     if action not in task[state]:
-        raise UserError(f"{where}: there are no outcomes, but other states have this action")
+        raise UserError(f"{where}: outcomes are missing, but other states have this action")
     chances: dict[tuple[int, float, bool], float] = {}
     for chance, after, reward, ends in task[state][action]:
         if not 0 <= after < n_states:
-            raise UserError(f"{where}: next state {after} is none of 0..{n_states - 1}")
+            raise UserError(f"{where}: next state {after} is not in 0..{n_states - 1}")
         if not is_in_range(reward):
             raise UserError(f"{where}: reward {reward:g}, {NOT_IN_RANGE}")
         if not chance >= 0:
-            raise UserError(f"{where}: chance {chance} is not a number from 0 to 1")
+            raise UserError(f"{where}: probability {chance} is not a number from 0 to 1")
         key = int(after), float(reward), bool(ends)
         chances[key] = chances.get(key, 0.0) + float(chance)
     total = sum(chances.values())
     if not abs(total - 1) <= SUM_TOLERANCE:
-        raise UserError(f"{where}: the chances of its outcomes add up to {total:g}, not to 1")
+        raise UserError(f"{where}: the probabilities of its outcomes add up to {total:g}, not to 1")
     likely = sorted(chances.items(), key=lambda item: -item[1])
     return [(chance / total, *key) for key, chance in likely if chance > 0]

@@ -1,4 +1,4 @@
-"""The numbers that environments may give: those with which float32 can reckon."""
+"""The range of observations and rewards: numbers that float32 arithmetic can handle."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST_NUMBER = 1e30
-"""In size.  float32 then holds their differences, and their sums over the longest episode."""
+"""Largest magnitude.  Differences, and sums over the longest episode, then fit into float32."""
 
 NOT_IN_RANGE = f"which is not within ±{LARGEST_NUMBER:g}, the range for float32"
-"""What is wrong with another number, for messages."""
+"""Part of an error message about a number outside the range."""
 
 
 def is_in_range(number: float) -> bool:
-    """Whether a number is finite, and at most LARGEST_NUMBER in size."""
+    """Return whether a number is finite and at most LARGEST_NUMBER in magnitude."""
     return -LARGEST_NUMBER <= number <= LARGEST_NUMBER
 
 
 def in_range(numbers: NDArray[Any]) -> NDArray[np.bool_]:
-    """`is_in_range` of each."""
+    """Return `is_in_range` of each number."""
     within: NDArray[np.bool_] = np.abs(numbers) <= LARGEST_NUMBER
     return within
 
 
 def reward_fault(reward: float, sparse: bool) -> str | None:
-    """What is wrong with a reward, in words; None: nothing.
+    """Describe what is wrong with a reward, or return None.
 
     Args:
-        reward: of a transition.
+        reward: reward of a transition.
         sparse: whether it must be 0 or 1.
     """
     if not is_in_range(reward):

@@ -1,8 +1,7 @@
-"""Darkroom with permuted actions (of the DPT paper): the goal is known, what an action does is not.
+"""Darkroom with permuted actions (of the DPT paper): a fixed goal, and unknown effects of actions.
 
-The goal is the corner opposite to the start; a task is a permutation of Darkroom's five actions.
-Everything else is as in Darkroom.  A model that only learns where goals are is of no use here: it
-must read from the context what each action does.
+The goal is the corner opposite the start.  A task is a permutation of Darkroom's five actions.
+Everything else is as in Darkroom.  The model must infer the effect of each action from the context.
 """
 
 from itertools import permutations
@@ -31,13 +30,13 @@ class PermutedDarkroomConfig(TaskConfig):
     horizon: Horizon = 49
     """T: transitions in a context, and steps in an episode."""
     train_permutations: int = with_role(Role.TASK_SPLIT, 96, ge=1, lt=N_PERMUTATIONS)
-    """Of the 120; all the others are for test only."""
+    """Number of training permutations; the others of all 120 are test permutations."""
     split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
-    """Seed of the order in which permutations are dealt to training and test."""
+    """Seed of the permutation that divides the tasks into training and test."""
 
 
 class PermutedDarkroom(TabularFamily):
-    """A task's parameters say which of Darkroom's moves each action makes."""
+    """Rooms that differ in their actions; a task's parameters are the move of each action, (5,)."""
 
     config_class: ClassVar[type[TaskConfig]] = PermutedDarkroomConfig
     config: PermutedDarkroomConfig
@@ -55,20 +54,20 @@ class PermutedDarkroom(TabularFamily):
         self.state_center, self.state_scale = self._room.state_center, self._room.state_scale
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """(M, 5): the permutations of a split."""
+        """Return the permutations of a split, (M, 5)."""
         every = np.array(list(permutations(range(self.n_actions))), np.int16)
         order = np.random.default_rng(self.config.split_seed).permutation(len(every))
         return every[np.split(order, [self.config.train_permutations])[split == "test"]]
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
-        """Darkroom's arrays with their actions exchanged."""
+        """Return Darkroom's tables with permuted actions."""
         room = self._room.mdps(self._goal)
         moves = parameters[:, None, :].astype(np.int64)
         states = np.arange(self.n_states)[None, :, None]
         return TabularMDPs(room.next_states[0][states, moves], room.rewards[0][states, moves])
 
     def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """(n, S, A): Darkroom's optimal actions, exchanged."""
+        """Return Darkroom's optimal actions, permuted, (n, S, A)."""
         optimal = self._room.optimal_actions(self._goal)[0]
         states = np.arange(self.n_states)[None, :, None]
         return optimal[states, parameters[:, None, :].astype(np.int64)]

@@ -1,4 +1,4 @@
-"""Q of a policy and of the optimal one, by iterating the Bellman equations."""
+"""Q-tables of a policy and of the optimal policy, by iterating the Bellman equations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.mdps import FiniteMDPs
 
 GAMMA, THRESHOLD = 0.99, 1e-6
-"""The paper's discount, and the largest TD error of a Q-table that has converged."""
+"""The paper's discount, and its largest TD error of a converged Q-table."""
 
 FINE_THRESHOLD = 1e-12
-"""For families, whose gaps between actions may be smaller than 1e-5."""
+"""Threshold for families whose actions can differ by less than 1e-5."""
 
 MAX_ITERATIONS = 10_000_000
 
 
 @dataclass(frozen=True)
 class QTables:
-    """Q-tables that have converged, and how."""
+    """Converged Q-tables and their TD errors."""
 
     values: NDArray[np.float64]
     """(M, S, A)"""
     errors: NDArray[np.float64]
-    """(K,): the largest TD error that each sweep found; the first is that of the table of zeros."""
+    """(K,): largest TD error of each sweep; the first sweep starts from zeros."""
     discount: float
 
     @property
     def iterations(self) -> int:
-        """Sweeps over all states and actions; the last one finds no error over the threshold."""
+        """Number of sweeps over all states and actions."""
         return len(self.errors)
 
     def best_actions(self) -> NDArray[np.bool_]:
-        """(M, S, A): whether an action is best in a state, up to the error that is left."""
+        """Return whether an action has the highest value in a state up to `margin`, (M, S, A)."""
         return self.values >= self.values.max(axis=-1, keepdims=True) - self.margin
 
     @property
     def margin(self) -> float:
-        """Differences below this are ties: a TD error e leaves Q at most e / (1 - gamma) wrong."""
+        """Largest difference that counts as a tie: the error of Q is at most e / (1 - gamma)."""
         return float(self.errors[-1]) * 2 / (1 - self.discount)
 
 
@@ -49,12 +49,12 @@ def policy_q(
     discount: float = GAMMA,
     threshold: float = THRESHOLD,
 ) -> QTables:
-    """Q of a policy (A,), the same in every state: the Bellman expectation equation."""
+    """Solve the Bellman expectation equation of a policy (A,) that is the same in every state."""
     return _iterate(mdps, lambda q: q @ policy, discount, threshold)
 
 
 def optimal_q(mdps: FiniteMDPs, discount: float = GAMMA, threshold: float = THRESHOLD) -> QTables:
-    """Q of the optimal policy: the Bellman optimality equation."""
+    """Solve the Bellman optimality equation."""
     return _iterate(mdps, lambda q: q.max(axis=-1), discount, threshold)
 
 
@@ -64,9 +64,9 @@ def _iterate(
     discount: float,
     threshold: float,
 ) -> QTables:
-    """`backup` says of Q (M, S, A) what being in a state is worth, (M, S)."""
+    """Iterate a Bellman equation; `backup` maps Q (M, S, A) to state values (M, S)."""
     if not 0 < discount < 1:
-        raise ConfigError(f"gamma={discount} must lie between 0 and 1")
+        raise ConfigError(f"gamma={discount} must be between 0 and 1")
     q = np.zeros(mdps.sizes)
     errors: list[float] = []
     while len(errors) < MAX_ITERATIONS:

@@ -1,7 +1,7 @@
 """Families whose tasks are simulators that can be copied in the middle of an episode.
 
-Label rollouts (Algorithms 3 and 5) begin in a query state again and again.  Where a simulator's
-states are not numbered, it must be copied there: that is all that SAD asks of an environment.
+Several label rollouts (Algorithms 3 and 5) begin in the same query state.  A simulator without
+numbered states must therefore be copied in that state.  SAD has no other requirement.
 """
 
 from abc import ABC, abstractmethod
@@ -14,24 +14,24 @@ from sad_hpc.tasks.base import TaskFamily
 
 
 class Simulators(ABC):
-    """n simulators side by side, each in an episode of its own.
+    """n simulators, each in its own episode.
 
-    There is no time limit: whoever steps them counts.  An episode that has ended stays where it is,
-    with rewards of 0, until it is started again.
+    There is no time limit; the caller counts steps.  An ended episode keeps its state and has
+    rewards of 0 until `start` is called.
     """
 
     observations: NDArray[np.float32]
-    """(n, d): what is seen of the states now."""
+    """(n, d): observations of the current states."""
     ended: NDArray[np.bool_]
     """(n,): whether a terminal state was reached."""
 
     @abstractmethod
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """Starts new episodes in simulators `rows` (m,), seeded by draws of the generator."""
+        """Start new episodes in simulators `rows` (m,), with seeds drawn from the generator."""
 
     @abstractmethod
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """Takes an action (n,) in each simulator.
+        """Take an action (n,) in each simulator.
 
         Returns:
             rewards (n,).
@@ -39,19 +39,19 @@ class Simulators(ABC):
 
     @abstractmethod
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Simulators":
-        """m simulators in the states of `rows` (m,), which may have repetitions.
+        """Return copies of the simulators `rows` (m,), which may have repetitions.
 
-        What happens in a copy changes nothing in its origin.  Where steps are random, each copy
-        goes on by random numbers of its own, drawn from the generator.
+        A copy does not change its origin.  If steps are random, each copy has its own random
+        numbers, seeded from the generator.
         """
 
 
 class SimulatedFamily(TaskFamily):
-    """A distribution over simulators, of which nothing else is known.
+    """A distribution over simulators.
 
-    Observations are what the model sees of states.  Contexts are rollouts of the behavior policy,
-    one episode after another: other states cannot be drawn.  Which actions are optimal is not
-    known, so there are no labels of an oracle.
+    The model sees observations as states.  Contexts are successive episodes of the behavior policy,
+    because other states cannot be drawn.  The optimal actions are unknown, so there are no oracle
+    labels.
     """
 
     certain = False
@@ -62,22 +62,22 @@ class SimulatedFamily(TaskFamily):
     context_groups = ("context",)
     label_groups = ("sad", "dpt")
     test_share: float = 0.2
-    """Of the tasks, for the test split."""
+    """Share of tasks in the test split."""
 
     @abstractmethod
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """(count, p): parameters of new tasks; training and test never share one."""
+        """Draw parameters of new tasks, (count, p); training and test never share a task."""
 
     @abstractmethod
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> Simulators:
-        """n simulators of tasks with parameters (n, p), each at the start of an episode."""
+        """Return simulators of tasks with parameters (n, p), each at the start of an episode."""
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See TaskFamily; whoever knows more of the parameters than their number says so here."""
+        """See TaskFamily; this checks only that parameters are finite and as many as drawn ones."""
         width = self.draw_tasks("train", 1, np.random.default_rng(0)).shape[1]
         possible = np.isfinite(parameters).all(axis=1) & (parameters.shape[1] == width)
         if not possible.all():
@@ -92,8 +92,8 @@ class SimulatedFamily(TaskFamily):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """Not known of simulators."""
-        raise NotImplementedError(f"{self.name} does not know which actions are optimal")
+        """Raise NotImplementedError: the optimal actions of simulators are unknown."""
+        raise NotImplementedError(f"the optimal actions of {self.name} are unknown")
 
     def dynamics_faults(
         self,
@@ -102,7 +102,7 @@ class SimulatedFamily(TaskFamily):
         context: dict[str, NDArray[Any]],
         cut: bool = False,
     ) -> list[str]:
-        """What does not follow from a simulator: its noise is not in the dataset."""
+        """Check actions and finiteness only: the dataset does not have the simulator's noise."""
         if not self.has_actions(context["actions"]):
             return [f"{group} holds actions that {self.name} does not have"]
         numbers = (context[name] for name in context)

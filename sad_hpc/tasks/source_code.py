@@ -1,7 +1,6 @@
-"""The code of a user's own environment or family, as far as it decides what data are made.
+"""Digests of the source code of a user's environment or task family.
 
-Its digest is part of a dataset's signature, so that data of an earlier version are not taken for
-those of an edited one.
+A digest is part of the dataset's signature.  An edited environment therefore gets new data.
 """
 
 import hashlib
@@ -10,14 +9,14 @@ import sys
 from collections.abc import Iterable
 
 KNOWN = {"sad_hpc", "gymnasium", "numpy", *sys.stdlib_module_names}
-"""Their changes are counted elsewhere: by revisions here, by versions of ids in Gymnasium."""
+"""Packages without digests: revisions of this package and versioned Gymnasium ids cover them."""
 
 
 def code_digests(classes: Iterable[type]) -> tuple[str, ...]:
-    """A digest for each module that defines one of these classes or of their bases, sorted.
+    """Return the digests of the modules that define these classes and their bases, sorted.
 
-    Modules of KNOWN and those without source files are left out.  What a module imports is not
-    looked at.
+    Modules of KNOWN and modules without a source file are left out.  Imports of a module are not
+    followed.
     """
     modules = {base.__module__ for each in classes for base in each.__mro__}
     own = {name for name in modules if name.partition(".")[0] not in KNOWN}
@@ -25,7 +24,7 @@ def code_digests(classes: Iterable[type]) -> tuple[str, ...]:
 
 
 def _digest(module: str) -> str | None:
-    """BLAKE2b of a module's source text, in hex; its line ends do not count."""
+    """Return the BLAKE2b digest of a module's source text, in hex, with normalized line ends."""
     try:
         text = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Families whose tasks are dictionaries of outcomes, as FrozenLake, Taxi or CliffWalking have."""
+"""Families whose tasks are dictionaries of outcomes, as in FrozenLake, Taxi or CliffWalking."""
 
 import functools
 from abc import abstractmethod
@@ -12,27 +12,26 @@ from sad_hpc.tasks.q_tables import optimal_q
 from sad_hpc.tasks.tabular import TabularFamily
 
 OPTIMAL_ERROR = 1e-9
-"""TD error of the optimal Q: actions whose values differ by little more are all called optimal."""
+"""TD error of the optimal Q.  Actions with equal values within `QTables.margin` are optimal."""
 
 
 class StochasticFamily(TabularFamily):
-    """A distribution over finite MDPs with uncertain steps and ends.
+    """A distribution over finite MDPs with random steps and ends.
 
-    A family of its own says what a task is (`outcomes_of`) and how states are shown
-    (`coordinates`); everything else follows.
+    A subclass defines `outcomes_of` and `coordinates`.
     """
 
     has_histories = False
     has_ends = True
     certain = False
     discount: float = 0.99
-    """gamma of the returns that optimal actions maximise."""
+    """gamma of the returns that optimal actions maximize."""
 
     @abstractmethod
     def outcomes_of(
         self, parameters: NDArray[Any]
     ) -> tuple[ActionOutcomes, NDArray[np.float64]]:  # fmt: skip
-        """A task (p,): outcomes by state and action, and the chance (s,) to begin in a state."""
+        """Return the outcomes by state and action, and the start probabilities (s,), of a task."""
 
     def mdps(self, parameters: NDArray[Any]) -> StochasticMDPs:
         """See TabularFamily."""
@@ -44,11 +43,11 @@ class StochasticFamily(TabularFamily):
         return mdps.starts
 
     def optimal_actions(self, parameters: NDArray[Any]) -> NDArray[np.bool_]:
-        """(n, S, A): by value iteration."""
+        """Return the optimal actions, (n, S, A), by value iteration."""
         return _optimal(self, parameters.tobytes(), parameters.shape, parameters.dtype.str)
 
 
-# Every block, and every check of one, asks for the same tasks: Python reads dictionaries slowly.
+# Cached because every block and check uses the same tasks, and reading dictionaries is slow.
 @functools.lru_cache(maxsize=4)
 def _tables(
     family: StochasticFamily, content: bytes, shape: tuple[int, ...], dtype: str

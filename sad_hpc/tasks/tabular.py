@@ -1,4 +1,4 @@
-"""Families of finite MDPs: all that kernels, oracle and checks need are their tables."""
+"""Families of finite MDPs; kernels, oracle and checks work on their tables."""
 
 import functools
 from abc import abstractmethod
@@ -12,24 +12,24 @@ from sad_hpc.tasks.base import SPLITS, TaskFamily
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts
 
 TABLE_ENTRIES = 2**23
-"""States x actions of all tasks whose tables are in memory at once."""
+"""Largest number of table entries (tasks x states x actions) in memory at once."""
 
 
 class TabularFamily(TaskFamily):
-    """A distribution over finite MDPs; the kernels need nothing but their arrays.
+    """A distribution over finite MDPs.
 
-    States are numbers 0..S-1 inside the kernels, and rows of `coordinates` in a dataset.
+    States are numbers 0..S-1 in the kernels and rows of `coordinates` in a dataset.
     """
 
     data_revision = 2
     has_histories = True
     takes_contexts = True
     start_state: int
-    """Every episode starts here, unless `starts` says otherwise."""
+    """Number of the state in which episodes start, unless `starts` is overridden."""
     n_outcomes: int = 1
-    """J: the most outcomes that an action may have."""
+    """J: the largest number of outcomes of an action."""
     coordinates: NDArray[Any]
-    """(S, d) integers: how a state is written in datasets and shown to the model."""
+    """(S, d) integers: the representation of states in datasets and for the model."""
 
     @property
     def n_states(self) -> int:
@@ -38,29 +38,29 @@ class TabularFamily(TaskFamily):
 
     @property
     def table_entries(self) -> int:
-        """Of the tables of a single task."""
+        """Number of table entries of one task."""
         return self.n_states * self.n_actions * self.n_outcomes
 
     def starts(self, mdps: FiniteMDPs) -> Starts:
-        """Where episodes of M of its tasks begin."""
+        """Return the start of episodes of M tasks."""
         return self.start_state
 
     @abstractmethod
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """(M, p): parameters of the distinct tasks of a split, which its tasks take in turn."""
+        """Return the parameters of a split's distinct tasks, (M, p), which tasks repeat in turn."""
 
     @functools.cached_property
     def distinct(self) -> dict[str, NDArray[np.int16]]:
-        """The distinct tasks of each split, made once: every block asks for them."""
+        """Parameters of the distinct tasks of each split."""
         return {split: self.distinct_tasks(split) for split in SPLITS}
 
     def n_tasks(self, split: str, total: int) -> int:
-        """Tasks are dealt to the splits in proportion to their distinct ones."""
+        """Return the number of tasks of a split, in proportion to its distinct tasks."""
         train = round(total * len(self.distinct["train"]) / sum(map(len, self.distinct.values())))
         return train if split == "train" else total - train
 
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
-        """(count, p): parameters of tasks first .. first + count - 1 of `split`."""
+        """Return the parameters of tasks first .. first + count - 1 of `split`, (count, p)."""
         distinct = self.distinct[split]
         return distinct[self.distinct_numbers(len(distinct), first, count)]
 
@@ -74,16 +74,16 @@ class TabularFamily(TaskFamily):
         return every[numbers]
 
     def distinct_numbers(self, distinct: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): which of the `distinct` ones tasks first .. first + count - 1 are."""
+        """Return the distinct task of each of tasks first .. first + count - 1, (count,)."""
         return np.arange(first, first + count) % distinct
 
     @abstractmethod
     def mdps(self, parameters: NDArray[np.int16]) -> FiniteMDPs:
-        """The MDPs (M = n) of (n, p) task parameters."""
+        """Return the MDPs (M = n) of (n, p) task parameters."""
 
     @abstractmethod
     def optimal_actions(self, parameters: NDArray[np.int16]) -> NDArray[np.bool_]:
-        """(n, S, A): whether an action is optimal in a state, for (n, p) task parameters."""
+        """Return whether an action is optimal in a state, for (n, p) task parameters, (n, S, A)."""
 
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
@@ -91,8 +91,8 @@ class TabularFamily(TaskFamily):
         """See TaskFamily.
 
         Raises:
-            KeyError: a query state is no state of this family.
-            IndexError: an action is none of its actions.
+            KeyError: a query state is not a state of this family.
+            IndexError: an action is not an action of this family.
         """
         if not self.has_actions(actions):
             raise IndexError("actions outside of the action space")
@@ -113,7 +113,7 @@ class TabularFamily(TaskFamily):
         context: dict[str, NDArray[Any]],
         cut: bool = False,
     ) -> list[str]:
-        """Replays contexts: next states and rewards must follow from the MDPs."""
+        """Check by replay that next states and rewards of contexts follow from the MDPs."""
         faults = {
             fault: None  # in order, each once
             for some in self._at_once(len(parameters))
@@ -127,7 +127,7 @@ class TabularFamily(TaskFamily):
         return list(faults)
 
     def _at_once(self, tasks: int) -> Iterator[slice]:
-        """0..tasks-1 in parts whose tables, S x A each, fit into memory whoever wrote the file."""
+        """Yield slices of 0..tasks-1 whose tables have at most TABLE_ENTRIES entries."""
         size = max(1, TABLE_ENTRIES // self.table_entries)
         for first in range(0, tasks, size):
             yield slice(first, min(first + size, tasks))
@@ -153,7 +153,7 @@ class TabularFamily(TaskFamily):
         follows = states[:, 1:] == next_states[:, :-1]
         starts = self.starts(mdps)
         can_start = states == starts if isinstance(starts, int) else starts[task, states] > 0
-        if ends is not None:  # the next episode begins after an end, and nowhere else
+        if ends is not None:  # a new episode begins after an end only
             follows = np.where(ends[:, :-1] != 0, can_start[:, 1:], follows)
         if cut:
             follows |= can_start[:, 1:]
@@ -162,10 +162,10 @@ class TabularFamily(TaskFamily):
         return faults
 
     def state_numbers(self, coordinates: NDArray[Any]) -> NDArray[np.int64]:
-        """Inverse of `coordinates`: (..., d) -> (...).
+        """Convert coordinates (..., d) to state numbers (...).
 
         Raises:
-            KeyError: a row is no state of this family.
+            KeyError: a row is not a state of this family.
         """
         lookup = np.full(self.coordinates.max(axis=0).astype(int) + 1, -1, dtype=np.int64)
         lookup[tuple(self.coordinates.T)] = np.arange(self.n_states)

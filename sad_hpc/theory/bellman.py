@@ -15,7 +15,7 @@ from sad_hpc.tasks.q_tables import QTables
 
 
 def kappa(tables: QTables) -> NDArray[np.float64]:
-    """(M, S): Q of the best action less that of the best among the others.
+    """Return Q of the best action less that of the best among the others, (M, S).
 
     Actions that are equally good count as one: with two of them the paper's kappa would be 0, and
     either is a right answer.  Where all are equally good it is infinite.
@@ -44,7 +44,7 @@ class Agreement:
 
 
 def agreement(random: QTables, optimal: QTables) -> Agreement:
-    """Compares the best actions of the random policy with the optimal ones in every state."""
+    """Compare the best actions of the random policy with the optimal ones in every state."""
     ours, best = random.best_actions(), optimal.best_actions()
     return Agreement(np.any(ours & ~best, axis=-1), np.any(ours != best, axis=-1))
 

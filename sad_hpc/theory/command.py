@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 
 
 def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Adds the command and what it can do."""
+    """Add the command and what it can do."""
     text = "Theorems 1 and 2 and Assumption 2, for numbers or for a config."
     parser = commands.add_parser(
         "theory",

@@ -43,7 +43,7 @@ def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
 
 
 def write_horizon(name: str, table: pd.DataFrame, results: Path) -> Path:
-    """Writes `theory/horizon_<name>.csv` in a results folder, its origin beside it (`.json`).
+    """Write `theory/horizon_<name>.csv` in a results folder, its origin beside it (`.json`).
 
     Returns:
         the table's file.

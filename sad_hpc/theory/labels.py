@@ -42,7 +42,7 @@ PANELS = {
 
 
 def write_labels(experiment: Experiment[Any], results: Path) -> Path:
-    """Makes `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, their
+    """Make `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, their
     origin beside them (`.json`), and for rooms with goals `steps_<experiment>.png`; returns the
     first figure."""
     family, folder = make_family(experiment.task), results / "theory"
@@ -75,7 +75,9 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
 
 
 def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:
-    """(S,): the least number of steps from each state to one that is paid to be in, of one task."""
+    """Return the least number of steps from each state to one that is paid to be in, of one task,
+    (S,).
+    """
     mdps = family.mdps(parameters[None])
     assert isinstance(mdps, TabularMDPs)
     following, paid = mdps.next_states[0].astype(np.int64), mdps.rewards[0] > 0

@@ -83,7 +83,7 @@ CASES = (
 
 
 def write_line_worlds(results: Path) -> Path:
-    """Makes the folder `theory` of a results folder, and returns it."""
+    """Make the folder `theory` of a results folder, and returns it."""
     folder = results / "theory"
     folder.mkdir(parents=True, exist_ok=True)
     _draw_proposition(folder / "q_tables.png")

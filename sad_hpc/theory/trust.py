@@ -139,7 +139,7 @@ class Assumption2:
 
 
 def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
-    """Checks Assumption 2 in every state of every distinct task.
+    """Check Assumption 2 in every state of every distinct task.
 
     Raises:
         ConfigError: the family is not tabular, or `discount` is outside of (0, 1).

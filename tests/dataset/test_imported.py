@@ -210,7 +210,7 @@ def test_contexts_that_are_missing_damaged_or_of_other_blocks_are_named(tmp_path
 @pytest.mark.parametrize(
     "data, words",
     [
-        ({"q_learning_steps": 30}, "data.q_learning_steps=30 says how contexts are drawn"),
+        ({"q_learning_steps": 30}, "data.q_learning_steps=30 does not apply to imported contexts"),
         ({"imported_contexts": "my-datasets"}, "data.imported_contexts"),
     ],
 )

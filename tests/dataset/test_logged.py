@@ -36,8 +36,8 @@ def changed(episodes: list[Episode], **parts: Any) -> list[Episode]:
 Change = Callable[[list[Episode]], list[Episode]]
 BAD_EPISODES: dict[str, Change] = {
     "task 50 has 5 transitions, but task.horizon=9": lambda episodes: episodes[:-1],
-    "parameters \\(3, 0\\) are none of a training": lambda e: [*e, (60, (3, 0), e[0][2])],
-    "parameters \\(2\\) are none of a training": lambda e: [(t, (2,), s) for t, _, s in e],
+    "parameters \\(3, 0\\) are not of a training": lambda e: [*e, (60, (3, 0), e[0][2])],
+    "parameters \\(2\\) are not of a training": lambda e: [(t, (2,), s) for t, _, s in e],
     "it has no tasks, or some with more": lambda e: [*e, (60, (3,), e[0][2])],
     "task 50 has other parameters in episode 11": lambda e: [*e[:-1], (50, e[0][1], e[-1][2])],
     "has 5 tasks, but data.tasks=9 are 6": lambda e: [each for each in e if each[0]],
@@ -107,7 +107,7 @@ def test_a_test_task_is_no_training_task(tmp_path: Path) -> None:
     run = room_run(tmp_path)
     goal = make_family(run.experiment.task).distinct["test"][0]
     source = logged(tmp_path / "minari", [*rooms(run), (60, goal, play(goal, 9, seed=0))])
-    with pytest.raises(UserError, match="none of a training task of darkroom_3x3"):
+    with pytest.raises(UserError, match="not of a training task of darkroom_3x3"):
         import_contexts(source, run.experiment, run.contexts)
 
 
@@ -128,7 +128,7 @@ def test_a_family_knows_its_training_tasks(name: str) -> None:
     family = make_family(parse_experiment(config, "test").task)
     foreign = np.array([FOREIGN[name]], np.float64)
     for wrong in (foreign, np.full((1, 7), 0.5), np.full_like(foreign, np.nan)):
-        with pytest.raises(UserError, match=r"parameters \(.*\) are none of a training task"):
+        with pytest.raises(UserError, match=r"parameters \(.*\) are not of a training task"):
             family.stored_tasks(wrong)
 
 

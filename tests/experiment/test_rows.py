@@ -95,7 +95,7 @@ def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
     with pytest.raises(ConfigError, match="noise"):
         bandit = ROOT / "configs/gaussian_bandit.yaml"
         load_experiment(bandit, ["pretrain.resample_probability=0.5"])
-    with pytest.raises(ConfigError, match="max_reward_weight=9 does nothing"):
+    with pytest.raises(ConfigError, match="max_reward_weight=9 has no effect"):
         load_experiment(TINY, ["pretrain.max_reward_weight=9"])
 
 
@@ -181,7 +181,7 @@ def test_the_other_experiments_rows_are_evaluated():
     assert bernoulli.elements == gaussian.elements
     graph(Run(bernoulli, Path("runs")))
     for own in (row("SAD, small", "{model.heads: 2}"), grid({"model.heads": [2]}, "SAD")):
-        with pytest.raises(ConfigError, match="leave `rows` to it"):
+        with pytest.raises(ConfigError, match="remove `rows` here"):
             load_experiment(folder / "tiny_bernoulli.yaml", [own])
 
 
@@ -253,13 +253,13 @@ def test_other_names_are_no_recipes():
     ("override", "said"),
     [
         *(
-            (row(name, "{model.heads: 1}"), "no name for a row")
+            (row(name, "{model.heads: 1}"), "not a valid name for a row")
             for name in (
                 *("random", "dpt_star, x", "SAD, a/b", "ABC, x", "SAD,", "SAD, ", "DPT, x"),
                 *("ABC+", "+", "SAD++", "SAD +", "SAD+,", "SAD+ x", "SAD+, a/b"),
             )
         ),
-        (row("SAD", "{model.heads: 1}"), "give it a name"),
+        (row("SAD", "{model.heads: 1}"), "give the row a name"),
         ("rows=[SAD, SAD]", "repeat 'SAD'"),
         ("rows=[BC]", "unknown method 'BC'; valid: AD, DPT"),
         ("rows=[{name: SAD}]", "rows.0.method"),
@@ -272,9 +272,9 @@ def test_other_names_are_no_recipes():
         (row("SAD, x", "{model.haeds: 1}"), "did you mean 'heads'"),
         (row("SAD, x", "{model.heads: 0}"), "model.heads"),
         (row("SAD, x", "{pretrain.holdout_tasks: 100000}"), "holdout_tasks"),
-        (row("SAD, .", "{model.heads: 1}"), "same files"),
+        (row("SAD, .", "{model.heads: 1}"), "same file names"),
         (row("SAD, x", "{pretrain.log_seconds: 1.0}"), "cannot change a result"),
-        (row("SAD, x", "{model.heads: 1}", more=", grid: {model.layers: [1]}"), "has no `name`"),
+        (row("SAD, x", "{model.heads: 1}", more=", grid: {model.layers: [1]}"), "have `name`"),
         (grid({"model.heads": []}, "SAD"), "no values"),
         (grid({"model.heads": [1, 1]}, "SAD"), "repeats"),
         (

@@ -76,7 +76,7 @@ rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = check_machine._config(config)
-    assert verdict == "ok" and "4 numbers are seen, 2 actions" in detail
+    assert verdict == "ok" and "4 observed numbers, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
     assert "at least data.return_threshold=1e-06 are labelled (null: all)" in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))

@@ -278,7 +278,7 @@ def test_silent_slurm_is_left_alone_too(run: Run, slurm: FakeSlurm) -> None:
 
 
 def test_status_of_another_folder(tmp_path: Path, run: Run) -> None:
-    with pytest.raises(UserError, match="no run's folder"):
+    with pytest.raises(UserError, match="not a run's folder"):
         Run.of_folder(tmp_path)
     run.prepare(["test"])
     run.path.rename(run.runs / "other")

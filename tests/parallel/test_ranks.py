@@ -169,7 +169,7 @@ def one_of_two(rank: int, seconds: float, host: str = "127.0.0.1") -> "subproces
 @pytest.mark.parametrize(
     "rank, host, words",
     [
-        (0, "127.0.0.1", "UserError no rank 1 came to 127.0.0.1:"),
+        (0, "127.0.0.1", "UserError rank 1 did not reach 127.0.0.1:"),
         (1, "127.0.0.1", "UserError rank 0 does not answer at 127.0.0.1:"),
         (1, "nowhere.invalid", "UserError rank 0 does not answer at nowhere.invalid:"),
     ],
@@ -222,7 +222,7 @@ def test_open_mpis_mpiexec_with_another_library_is_one_line() -> None:
         timeout=HUNG,
     )
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert "Open MPI's mpiexec started this, but mpi4py uses MPICH: start it by " in done.stderr
+    assert "Open MPI's mpiexec started this, but mpi4py uses MPICH: use " in done.stderr
 
 
 LAUNCHERS_OF_TRAININGS = {

@@ -76,7 +76,7 @@ def test_other_training_tasks_of_the_same_family_are_refused(override: str):
     other = {key: darkroom[key] for key in ("task", "data", "evaluate")}
     other |= {"name": "again", "pretrained": darkroom}
     assert parse_experiment(other, "x").source.name == "tiny"
-    with pytest.raises(ConfigError, match=rf"{override}, but .* in tiny: its models"):
+    with pytest.raises(ConfigError, match=rf"{override}, but .* in tiny, whose models"):
         parse_experiment(apply_overrides(other, [override]), "x")
 
 

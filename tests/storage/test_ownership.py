@@ -88,7 +88,7 @@ def _obey_until_it_passes(folder: Path, times: int) -> None:
     for _ in range(times):
         with pytest.raises(UserError, match="writable by everyone") as refusal:
             check_ownership(folder)
-        found = re.search(r"you there: (chmod .*), or choose another", str(refusal.value))
+        found = re.search(r"as you: (chmod .*), or choose another", str(refusal.value))
         assert found is not None
         subprocess.run(shlex.split(found[1]), check=True)
     check_ownership(folder)
@@ -132,7 +132,7 @@ def test_no_command_is_advised_that_only_the_owner_could_run(tmp_path: Path, mon
     (tmp_path / "system/run").mkdir(parents=True)
     (tmp_path / "system").chmod(0o777)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(UserError, match="there: choose another folder"):
+    with pytest.raises(UserError, match="as you: choose another folder"):
         check_ownership(tmp_path / "system/run")
 
 

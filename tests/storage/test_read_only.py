@@ -82,7 +82,7 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
     assert line.startswith(f"sad-hpc: error: cannot write {disk.folder}/"), said
     # What was on its way to the disk has failed, and nothing more can be written.
     assert "Input/output error; " in line or "Read-only file system; " in line
-    assert "which has had an error, or" in line or "; mount its file system" in line
+    assert "which reports an error, or" in line or "; mount its file system" in line
     assert folder.done is None
     disk.repair()
     assert saved(folder) >= kept, "what was finished was lost"

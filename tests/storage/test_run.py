@@ -209,9 +209,9 @@ REMEDIES = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space",
     errno.EFBIG: "raise the limit",
-    errno.EEXIST: "remove what has this name",
+    errno.EEXIST: "remove the file or folder of this name",
     errno.EROFS: "mount its file system for writing",
-    errno.EIO: "check its disk",
+    errno.EIO: "check the disk",
     errno.EACCES: "make its folder writable",
 }
 
@@ -228,7 +228,7 @@ def test_a_failed_write_is_advised_by_its_cause(number: int):
 
 def test_a_file_in_the_place_of_a_folder_is_no_lack_of_space(tmp_path: Path):
     (tmp_path / "f").write_text("")
-    with pytest.raises(UserError, match="File exists; remove what has this name"):
+    with pytest.raises(UserError, match="File exists; remove the file or folder of this name"):
         StageFolder("collect", tmp_path / "f").prepare({})
 
 

@@ -107,12 +107,12 @@ def test_all_adapters_that_fail_are_listed_with_their_first_difference():
     assert "Forgetful-v0 cannot be copied" in text and "\n" not in text
     assert "get_state and set_state: in a copy, observation[0] of step 1 is" in text
     assert "deepcopy: TypeError: an engine cannot be copied" in text
-    assert "MuJoCo" not in text and "give it get_state()" in text
+    assert "MuJoCo" not in text and "add get_state()" in text
 
 
 def test_what_its_seed_does_not_make_is_refused():
     for name in ("Counting", "Unseeded"):
-        with pytest.raises(ConfigError, match=f"{name}-v0 is not made by its seed: .*np_random"):
+        with pytest.raises(ConfigError, match=f"{name}-v0 is not reproducible: .*np_random"):
             choose_adapter(own(name))
 
 

@@ -80,7 +80,7 @@ def test_contexts_obey_the_dynamics():
     [
         ({"states": [4, 4]}, r"counts 16 states, but FrozenLake-v1 has 9"),
         ({"env": "CartPole-v1", "vary": {"render_mode": {"choice": [None, "rgb_array"]}}}, "`P`"),
-        ({"vary": {"success_rate": {"uniform": [0.1, 0.9]}}}, "family: gymnasium takes any laws"),
+        ({"vary": {"success_rate": {"uniform": [0.1, 0.9]}}}, "use family: gymnasium"),
         (
             {
                 "env": "CliffWalking-v1",

@@ -100,10 +100,10 @@ def test_a_law_that_makes_no_sense_is_refused(law: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({}, "say what differs"),
-        ({"a": {"choice": [1]}}, "one task only"),
-        ({"a": {"integers": [0, 5], "test": {"integers": [5, 9]}}}, "would share some"),
-        ({"a": {"choice": [1, 2], "test": {"choice": [2, 3]}}}, "would share some"),
+        ({}, "add a parameter that differs"),
+        ({"a": {"choice": [1]}}, "only one task"),
+        ({"a": {"integers": [0, 5], "test": {"integers": [5, 9]}}}, "would share tasks"),
+        ({"a": {"choice": [1, 2], "test": {"choice": [2, 3]}}}, "would share tasks"),
     ],
 )
 def test_splits_that_cannot_be_told_apart_are_refused(given: dict[str, Any], message: str) -> None:

@@ -33,7 +33,7 @@ class Slopes(NamedTuple):
 
 @njit(**INNER)
 def attend_back(m, q, head, limits, slopes):  # type: ignore[no-untyped-def]
-    """Adds the gradients of a head's queries, keys and values; see `attend` and `Slopes`."""
+    """Add the gradients of a head's queries, keys and values; see `attend` and `Slopes`."""
     first, d, third = head.first, head.width, head.row // 3
     start = slopes.out + first * third
     transposed(m, head.length - first, d, start, third, slopes.across + first, head.lanes)
@@ -66,7 +66,7 @@ def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-unty
 
 @njit(**INNER)
 def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-def]
-    """Scores -> probabilities, and the gradients of those -> gradients of scores."""
+    """Score -> probabilities, and the gradients of those -> gradients of scores."""
     limit, delta = load(m, head.limits + i), load(m, slopes.deltas + i)
     best, share = load(m, head.highs + i), load(m, head.shares + i)
     s, ds = head.scores, slopes.scores

@@ -111,7 +111,7 @@ class Kernel:
     def answer(
         self, flat: Tensor, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor
     ) -> Tensor:
-        """(B, K, A): the logits, without dropout and without a gradient; see `loss`."""
+        """Return the logits, without dropout and without a gradient, (B, K, A); see `loss`."""
         batch, t = tokens.shape[:2]
         self._check(prefixes, t)
         asked, after = self._asked(query_tokens, prefixes)

@@ -52,7 +52,7 @@ def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-untyped-def]
-    """Adds the gradient of a norm's input to that at `d_x`."""
+    """Add the gradient of a norm's input to that at `d_x`."""
     share = _ONE / np.float32(width)
     for t in range(rows):
         row = t * width

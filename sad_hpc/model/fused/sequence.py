@@ -130,7 +130,7 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]
-    """Adds the gradients of one sequence to the plan's; see `forward`.
+    """Add the gradients of one sequence to the plan's; see `forward`.
 
     Args:
         m, q, plan, limits, keys, threshold, keep: as there.

@@ -70,7 +70,7 @@ def train_batch(  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy", cache=True, nogil=True)
 def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]
-    """Writes logits (B, R, A), without dropout; see `train_batch`."""
+    """Write logits (B, R, A), without dropout; see `train_batch`."""
     sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))
@@ -91,7 +91,7 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
 
 @njit(**INNER)
 def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]
-    """Copies a sequence's tokens and limits into the memory."""
+    """Copy a sequence's tokens and limits into the memory."""
     sizes, work = plan.sizes, plan.work
     for i in range(sizes.length):
         q[work.limits + i] = limits[i]
@@ -105,7 +105,7 @@ def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def
 
 @njit(**INNER)
 def _write(q, plan, d_tokens, d_query_tokens):  # type: ignore[no-untyped-def]
-    """Copies the gradients of a sequence's tokens out of the memory."""
+    """Copy the gradients of a sequence's tokens out of the memory."""
     sizes, work = plan.sizes, plan.work
     for i in range(sizes.length):
         row = work.d_tokens + i * sizes.token_pad

@@ -54,7 +54,7 @@ def _function(module: Any, name: str, n_arguments: int) -> tuple[Any, bool]:
 
 
 def _rows_function(module: Any, n_vectors: int) -> Any:
-    """Takes the largest tile as long as there are rows for it, then the next."""
+    """Take the largest tile as long as there are rows for it, then the next."""
     function, is_new = _function(module, f"sad_hpc_rows_{n_vectors}", 12)
     if not is_new:
         return function

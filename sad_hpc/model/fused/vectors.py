@@ -88,7 +88,7 @@ def load_vector(builder: Any, memory: Any, offset: Any) -> Any:
 
 
 def store_vector(builder: Any, memory: Any, offset: Any, vector: Any) -> None:
-    """Writes 16 floats from an offset on."""
+    """Write 16 floats from an offset on."""
     builder.store(vector, _at(builder, memory, offset), align=4)
 
 

@@ -32,7 +32,7 @@ def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to
 
 @njit(**INNER)
 def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]
-    """Adds the gradients that `_fold`'s row n has."""
+    """Add the gradients that `_fold`'s row n has."""
     slope = q[g_bias + n] * factor
     o[bias] += slope
     for e in range(width):
@@ -62,7 +62,7 @@ def _places(head, j, width, padded):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]
-    """Fills the plan's weights from the flat parameter.
+    """Fill the plan's weights from the flat parameter.
 
     Args:
         q: the memory.
@@ -125,7 +125,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]
-    """Adds the gradients of the flat parameter to o; see `fold_weights`."""
+    """Add the gradients of the flat parameter to o; see `fold_weights`."""
     sizes, gradients = plan.sizes, plan.gradients
     e, d, heads = sizes.e, sizes.d, sizes.heads
     for i in range(e):

@@ -1,1 +1,1 @@
-"""Any Gymnasium environment as a simulator that can be copied in the middle of an episode."""
+"""Gymnasium environments as simulators that can be copied in the middle of an episode."""

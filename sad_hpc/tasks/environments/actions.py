@@ -1,4 +1,4 @@
-"""What can be done in an environment."""
+"""Conversion between the model's actions and those of an environment."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -11,19 +11,19 @@ from sad_hpc.errors import ConfigError
 
 
 class Actions(ABC):
-    """Actions as models have them, and as an environment takes them."""
+    """Conversion of a model's actions to those of an environment."""
 
     @abstractmethod
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
-        """Uniform actions of models: (count,) numbers, or (count, a) vectors."""
+        """Draw uniform actions of models: (count,) numbers or (count, a) vectors."""
 
     @abstractmethod
     def taken(self, action: Any) -> Any:
-        """What the environment's `step` is given for one action of a model."""
+        """Convert an action of a model to an argument of the environment's `step`."""
 
 
 class Choices(Actions):
-    """Numbers 0..n-1 for the n actions of a Discrete space, which may begin elsewhere."""
+    """Numbers 0..n-1 for the n actions of a Discrete space with any `start`."""
 
     def __init__(self, space: spaces.Discrete) -> None:
         self.count, self._start = int(space.n), space.start
@@ -38,22 +38,19 @@ class Choices(Actions):
 
 
 class Vectors(Actions):
-    """Vectors (a,) float32 in [-1, 1], for a Box: -1 is its lower bound, 1 the upper one.
-
-    What lies beyond is taken as the bound.
-    """
+    """Vectors (a,) float32 in [-1, 1], scaled to the bounds of a Box and clipped."""
 
     def __init__(self, space: spaces.Box) -> None:
         if not space.is_bounded("both"):
             raise ConfigError(
                 f"actions without bounds: {space}; register the environment with a wrapper that "
-                "has some, such as gymnasium.wrappers.RescaleAction"
+                "adds bounds, such as gymnasium.wrappers.RescaleAction"
             )
         self.size = int(np.prod(space.shape))
         if self.size == 0:
             raise ConfigError(f"actions without a component: {space}; give it at least one")
         self._low, self._high = space.low, space.high
-        # In float64, as the difference of two float32 bounds may be none.
+        # In float64, because the difference of two float32 bounds can overflow.
         self._half = (space.high.astype(np.float64) - space.low) / 2
 
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
@@ -67,10 +64,10 @@ class Vectors(Actions):
 
 
 def actions_of(space: Space[Any]) -> Actions:
-    """The actions of a space.
+    """Return the conversion of actions for a space.
 
     Raises:
-        ConfigError: a Box without bounds or of integers, or another kind of space.
+        ConfigError: the space is a Box without bounds or of integers, or of another kind.
     """
     if isinstance(space, spaces.Discrete):
         return Choices(space)
@@ -78,5 +75,5 @@ def actions_of(space: Space[Any]) -> Actions:
         return Vectors(space)
     raise ConfigError(
         f"actions of {space}: only Discrete and Box (of floats) are supported; register the "
-        "environment with a wrapper that makes them one, such as gymnasium.wrappers.TransformAction"
+        "environment with a wrapper that converts them, such as gymnasium.wrappers.TransformAction"
     )

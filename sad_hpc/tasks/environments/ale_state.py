@@ -9,10 +9,10 @@ from sad_hpc.tasks.environments.task import Environment
 
 
 class AleState(EngineSimulator):
-    """The console is shared; saved is what `clone_state` has.
+    """An Atari game whose copies share the console and save `clone_state`.
 
-    All random numbers of a game in progress are those of `StickyActions` and of a random frame
-    skip, which are Python's.
+    The random numbers of a game in progress are those of `StickyActions` and of a random frame
+    skip.  Both are drawn in Python.
     """
 
     adapter = "ALE's clone_state and restore_state"

@@ -1,4 +1,4 @@
-"""What the `task` sections of families of environments have in common."""
+"""Common settings in the `task` sections of environment families."""
 
 import functools
 import re
@@ -15,7 +15,7 @@ from sad_hpc.tasks.environments.task import EnvironmentTask
 
 
 class EnvironmentConfig(TaskConfig):
-    """An environment, and what of it differs between tasks."""
+    """An environment and the distributions of the parameters that differ between tasks."""
 
     env: str
     """An id that gymnasium.make takes."""
@@ -27,33 +27,34 @@ class EnvironmentConfig(TaskConfig):
     attributes: dict[str, Law] = {}
     """Attributes of the unwrapped environment that differ between tasks."""
     rewards: Literal["dense", "sparse"] = "dense"
-    """sparse: 0 or 1, and mostly 0; labels are those of Algorithm 5 then, else of Algorithm 3."""
+    """sparse: 0 or 1, and mostly 0.  Algorithm 5 makes the labels then, Algorithm 3 otherwise."""
     test_share: float = with_role(Role.TASK_SPLIT, 0.2, gt=0, lt=1)
-    """Of the tasks, for the test split."""
+    """Share of tasks in the test split."""
     split_seed: int = with_role(Role.TASK_SPLIT, 0, ge=0)
-    """Seed of the dealing of finitely many tasks to training and test."""
+    """Seed of the division of finitely many tasks into training and test."""
 
     @property
     def name(self) -> str:
-        """The environment's, as result tables write it."""
+        """Name of the environment in result tables."""
         return re.sub(r"\W+", "_", self.env.rpartition(":")[2]).lower()
 
     @functools.cached_property
     def laws(self) -> Laws:
-        """Of all that differs.
+        """Distributions of all parameters that differ between tasks.
 
         Raises:
-            ConfigError: nothing does, a name is in two places, or the splits would share tasks.
+            ConfigError: no parameter differs, a name is in two places, or the splits would share
+                tasks.
         """
         for key, others in (("attributes", self.attributes), ("make", self.make)):
             if both := sorted(self.vary.keys() & others.keys()):
                 raise ConfigError(
-                    f"task.vary and task.{key} both have {', '.join(both)}: leave each in one"
+                    f"task.vary and task.{key} both have {', '.join(both)}: remove each from one"
                 )
         return Laws({**self.vary, **self.attributes}, self.test_share, self.split_seed)
 
     def task(self, row: NDArray[np.float64]) -> EnvironmentTask:
-        """The task with parameters (p,)."""
+        """Return the task with parameters (p,)."""
         values = self.laws.values(row)
         make = {name: values[name] for name in self.vary}
         attributes = {name: values[name] for name in self.attributes}
@@ -63,7 +64,7 @@ class EnvironmentConfig(TaskConfig):
 
 
 def _with_tuples(value: Any) -> Any:
-    """YAML has lists only; environments compare positions with tuples."""
+    """Convert the lists of YAML to tuples, which environments compare positions with."""
     if isinstance(value, dict):
         return {key: _with_tuples(part) for key, part in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

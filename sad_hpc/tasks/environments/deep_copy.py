@@ -1,4 +1,4 @@
-"""Environments that Python's deepcopy copies: classic control, toy text, MiniGrid."""
+"""Copies by Python's deepcopy, as of classic control, toy text and MiniGrid."""
 
 import copy
 from typing import Any, Self
@@ -9,17 +9,17 @@ from sad_hpc.tasks.environments.task import Environment
 
 
 class DeepCopied(Simulator):
-    """Each has an environment of its own.
+    """A simulator whose copies each have their own environment.
 
-    An environment that is more than its Python objects may be copied without a word into another
-    state (MuJoCo, ALE, whatever is an EzPickle): `replay` finds that out.
+    The deepcopy of an environment with a state outside Python (MuJoCo, ALE) or of an EzPickle can
+    have another state without an error.  `replay` detects this.
     """
 
     adapter = "deepcopy"
 
     @classmethod
     def fits(cls, environment: Environment) -> bool:
-        """Always: whether it works is seen when it is tried."""
+        """Return True; a trial shows whether copies are right."""
         return True
 
     def copied(self, seed: int | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""Environments that share an engine (a physics model, a console), whose state is saved."""
+"""Simulators that share an engine (a physics model or a console) and save its state."""
 
 import copy
 from abc import abstractmethod
@@ -10,40 +10,40 @@ from sad_hpc.tasks.environments.task import Environment
 
 
 class Engine:
-    """What copies of one environment have in common."""
+    """The engine that copies of an environment share."""
 
     def __init__(self) -> None:
         self.holds: EngineSimulator | None = None
-        """The one whose state is in the engine now."""
+        """The simulator whose state is in the engine."""
 
 
 class EngineSimulator(Simulator):
-    """A light twin of an environment: Python objects of its own, and a saved state of the engine.
+    """An environment whose copies have their own Python objects and a saved state of the engine.
 
-    So a thousand copies cost a thousand states and not a thousand models.  The state is put into
-    the engine before a step, and saved when another one needs the engine.
+    A copy takes the memory of a state instead of a model.  The state is restored before a step, and
+    saved when another simulator needs the engine.
     """
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self._engine = Engine()
         self._state: Any = None
-        """Never changed once it is saved, as copies share it; None before the first episode."""
+        """Saved state, never modified because copies share it; None before the first episode."""
 
     @abstractmethod
     def _parts(self) -> list[object]:
-        """The objects that are the engine."""
+        """Return the objects that form the engine."""
 
     @abstractmethod
     def _save(self) -> Any:
-        """The state of the engine."""
+        """Return the state of the engine."""
 
     @abstractmethod
     def _restore(self, state: Any) -> None:
-        """Puts a state into the engine, and leaves the saved one as it is."""
+        """Restore a state of the engine without modifying `state`."""
 
     def _reseeded(self, state: Any, seed: int) -> Any:
-        """The state with other random numbers, where the engine draws any."""
+        """Return the state with reseeded random numbers, if the engine draws random numbers."""
         return state
 
     def reset(self, seed: int) -> Any:
@@ -62,7 +62,7 @@ class EngineSimulator(Simulator):
         return super().step(action)
 
     def _make_room(self) -> None:
-        """Saves what the engine holds."""
+        """Save the state that is in the engine."""
         if self._engine.holds is not None:
             self._engine.holds._state = self._engine.holds._save()
             self._engine.holds = None
@@ -83,9 +83,9 @@ class EngineSimulator(Simulator):
 
 
 def _twin(environment: Environment, memo: dict[int, Any]) -> Environment:
-    """A deepcopy by attributes, less what is in `memo`.
+    """Return a deepcopy by attributes that shares the objects in `memo`.
 
-    A class's own way to be copied is not asked, as EzPickle's makes a new environment instead.
+    A class's own copy method is not called, because that of EzPickle makes a new environment.
     """
     found = [layer for layer in layers(environment) if id(layer) not in memo]
     for layer in found:

@@ -1,4 +1,4 @@
-"""The task family `gymnasium`: an environment, and by which laws its tasks differ.
+"""The task family `gymnasium`: an environment and the distributions of its tasks' parameters.
 
 task:
   family: gymnasium
@@ -6,7 +6,7 @@ task:
   horizon: 100                      # T: transitions of a context, and steps of an episode
   make: {sutton_barto_reward: true} # keyword arguments of gymnasium.make that all tasks share
   vary: {length: {uniform: [1, 2]}} # keyword arguments that differ between tasks
-  attributes:                       # what differs between tasks of the unwrapped environment
+  attributes:                       # attributes of the unwrapped environment that differ
     gravity: {uniform: [5, 15], test: {uniform: [15, 20]}}
 """
 
@@ -31,38 +31,38 @@ from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 LOOKED_AT = 16
-"""Tasks in which random play shows how large observations and rewards are."""
+"""Number of tasks in which random play estimates the scale of observations and rewards."""
 
 
 class GymnasiumConfig(EnvironmentConfig):
-    """The `task` section."""
+    """The `task` section of a Gymnasium environment."""
 
     family: Literal["gymnasium"] = "gymnasium"
     bins: int = Field(11, ge=2, le=64)
-    """Of each component of a continuous action, for the model's answers."""
+    """Bins of each component of a continuous action in the model's answers."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a try of the environment tells."""
+    """Properties of an environment, from random play."""
 
     adapter: type[Simulator]
     choices: int | None
-    """How many actions there are; None: they are vectors."""
+    """Number of actions; None: actions are vectors."""
     components: int | None
-    """Of these."""
+    """Number of components of such a vector; None: actions are numbers."""
     center: tuple[float, ...]
     scale: tuple[float, ...]
-    """(d,): of observations, about their mean and one over their standard deviation."""
+    """(d,): rounded mean, and rounded inverse of the standard deviation, of observations."""
     reward_scale: float
     code: tuple[str, ...]
-    """Digests of what the user has written of it."""
+    """Digests of the user's code (see `code_digests`)."""
     fingerprint: Fingerprint
-    """Of all observations and rewards that were seen."""
+    """Fingerprint of all observations and rewards."""
 
 
 class Gymnasium(SimulatedFamily):
-    """The family of one environment; a task's parameters are what is drawn for it."""
+    """The tasks of one environment; a task's parameters are the drawn values."""
 
     config_class = GymnasiumConfig
     config: GymnasiumConfig
@@ -90,7 +90,7 @@ class Gymnasium(SimulatedFamily):
         if self.components is not None:
             actions = f"actions of {self.components} numbers"
         return (
-            f"{self.config.env}: {len(self.state_center)} numbers are seen, {actions}; its states "
+            f"{self.config.env}: {len(self.state_center)} observed numbers, {actions}; its states "
             f"are copied by {self._adapter.adapter}"
         )
 
@@ -127,10 +127,10 @@ class Gymnasium(SimulatedFamily):
 
 @functools.cache
 def _probe(config_json: str) -> Probe:
-    """Random play in some training tasks, the same for the same config.
+    """Play some training tasks at random, identically for the same config.
 
     Raises:
-        ConfigError: the environment cannot be made, seeded, copied or read.
+        ConfigError: the environment cannot be made, seeded or copied, or a space is unsupported.
     """
     config = GymnasiumConfig.model_validate_json(config_json)
     generator = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def _probe(config_json: str) -> Probe:
         simulators.start(np.flatnonzero(simulators.ended), generator)
         paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
         seen.append(simulators.observations.copy())
-    # In float64, as the squares of large numbers are infinite in float32.
+    # In float64, because the squares of large numbers are infinite in float32.
     observations, rewards = np.concatenate(seen).astype(np.float64), np.array(paid, np.float64)
     actions, deviations = simulators.actions, observations.std(axis=0)
     spread = float(rewards.std()) or float(np.abs(rewards).max())
@@ -152,7 +152,7 @@ def _probe(config_json: str) -> Probe:
         actions.count if isinstance(actions, Choices) else None,
         actions.size if isinstance(actions, Vectors) else None,
         tuple(map(rounded, observations.mean(axis=0).tolist())),
-        # A number that never changed in random play is left as large as it is.
+        # A number that never changed in random play is not scaled.
         tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
         rounded(1 / spread) if spread > 1e-6 else 1.0,
         simulators.code,
@@ -161,5 +161,5 @@ def _probe(config_json: str) -> Probe:
 
 
 def rounded(number: float) -> float:
-    """With two digits: another machine's last bits must not make another model."""
+    """Round to two digits, so that rounding on another machine does not change the model."""
     return 0.0 if number == 0 else round(number, 1 - math.floor(math.log10(abs(number))))

@@ -1,4 +1,4 @@
-"""Parameters of tasks that do nothing, as far as random play can tell."""
+"""Detection of task parameters without an effect on random play."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,15 +7,15 @@ from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replay import Episode, Recorder, first_difference
 
 VALUES, EPISODES = 4, 3
-"""So many other values of each parameter are compared, in so many episodes each."""
+"""Numbers of alternative values per parameter and of episodes per value."""
 
 
 def idle_parameters(config: EnvironmentConfig) -> list[str]:
-    """The names of the parameters that made no difference when nothing else was changed.
+    """Return the names of parameters whose change alone does not change random play.
 
-    An environment may compute what it derives from an attribute before the attribute is set, or
-    ignore a keyword; then all tasks are the same and a context has nothing to tell.  A parameter
-    that random play seldom meets, as a distant goal, is named as well.
+    An environment can derive values from an attribute before the attribute is set, or ignore a
+    keyword.  All tasks are then the same and contexts have no information.  A parameter that random
+    play rarely depends on, such as a distant goal, is also listed.
 
     Raises:
         ConfigError: the environment fails.

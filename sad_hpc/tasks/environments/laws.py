@@ -1,7 +1,7 @@
-"""By which laws the tasks of an environment differ, and how they are dealt to training and test.
+"""Distributions of an environment's task parameters, and the division into training and test.
 
-A task is the parameters that are drawn for it.  Training and test never share one: where there are
-finitely many, each belongs to one of the two; continuous ones never come twice.
+A task is a draw of parameters.  Training and test never share a task: each of finitely many tasks
+belongs to one split, and continuous parameters never repeat.
 """
 
 import hashlib
@@ -17,18 +17,18 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
 
 DEALT = 2**20
-"""Up to so many distinct tasks are dealt exactly; of more, each is by a hash of its own."""
+"""Largest number of distinct tasks that are divided exactly; a hash of each divides more."""
 
 
 LARGEST_INTEGER = 2**53
-"""Of `integers`: parameters of tasks are stored in float64, which holds smaller ones exactly."""
+"""Largest magnitude in `integers`: float64, which stores parameters, is exact up to it."""
 
 LARGEST = 1e300
-"""Of `uniform` and `normal`: draws, and differences of two numbers, stay finite."""
+"""Largest magnitude in `uniform` and `normal`: draws and their differences stay finite."""
 
 
 def _told_apart(value: Any) -> str:
-    """A text that is the same for equal values, such as 1 and 1.0."""
+    """Return a text that is the same for equal values, such as 1 and 1.0."""
     if isinstance(value, dict):
         return repr({key: _told_apart(part) for key, part in sorted(value.items())})
     if isinstance(value, list):
@@ -39,7 +39,7 @@ def _told_apart(value: Any) -> str:
 
 
 class Range(Section):
-    """One law of one parameter; exactly one of its keys is given."""
+    """A distribution of a parameter; exactly one of its keys is given."""
 
     uniform: list[float] | None = None
     """[low, high)"""
@@ -48,7 +48,7 @@ class Range(Section):
     normal: list[float] | None = None
     """[mean, standard deviation]"""
     choice: list[Any] | None = None
-    """Any values, each as likely."""
+    """Any values, all with the same probability."""
 
     @model_validator(mode="after")
     def _check_one(self) -> "Range":
@@ -72,25 +72,25 @@ class Range(Section):
 
     @property
     def size(self) -> int | None:
-        """How many values there are; None: a continuum."""
+        """Number of values; None: a continuous distribution."""
         if self.integers is not None:
             return self.integers[1] - self.integers[0] + 1
         return None if self.choice is None else len(self.choice)
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(count,): the values at places 0..size-1: integers, or of choices the places."""
+        """Return the values with indices `places`, (count,): integers, or indices of choices."""
         return (places + (self.integers[0] if self.integers is not None else 0)).astype(np.float64)
 
     def allows(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(count,): whether numbers, or of choices places, can have been drawn."""
+        """Return whether numbers (or indices of choices) can have been drawn, (count,)."""
         if self.size is not None:
             places = numbers - (self.integers[0] if self.integers is not None else 0)
             return (places == np.floor(places)) & (places >= 0) & (places < self.size)
         low, high = self.uniform or (-math.inf, math.inf)
-        return (numbers >= low) & (numbers <= high)  # rounding may draw the upper end
+        return (numbers >= low) & (numbers <= high)  # a draw can be rounded to the upper end
 
     def draw(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """(count,): numbers, or of choices their places."""
+        """Draw numbers (or indices of choices), (count,)."""
         if self.size is not None:
             return self.at(generator.integers(self.size, size=count))
         if self.uniform is not None:
@@ -102,7 +102,7 @@ class Range(Section):
 
 
 class Law(Range):
-    """The law of a parameter, in the test split maybe another one."""
+    """The distribution of a parameter, with an optional other one for the test split."""
 
     test: Range | None = None
 
@@ -115,13 +115,13 @@ class Law(Range):
     def draw_of(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """(count,): numbers, or of choices their places among those of training, then test."""
+        """Draw numbers of a split, (count,); test choices are numbered after training choices."""
         if split == "train" or self.test is None:
             return self.draw(count, generator)
         return self.test.draw(count, generator) + len(self.choice or ())
 
     def value(self, number: float) -> Any:
-        """What a drawn number stands for."""
+        """Return the value that a drawn number represents."""
         if self.choice is not None:
             values = self.choice + ((self.test.choice or []) if self.test is not None else [])
             return values[int(number)]
@@ -137,16 +137,16 @@ class Law(Range):
         if self.integers is not None and self.test.integers is not None:
             low, high = self.integers
             return high < self.test.integers[0] or self.test.integers[1] < low
-        return True  # a continuum meets no value twice
+        return True  # continuous values do not repeat
 
 
 class Laws:
-    """The laws of all parameters of a task.
+    """The distributions of all parameters of a task.
 
     Args:
-        laws: by parameter.
-        test_share: of tasks, for the test split.
-        seed: of the dealing of finitely many tasks.
+        laws: distribution of each parameter.
+        test_share: share of tasks in the test split.
+        seed: seed of the division of finitely many tasks.
 
     Raises:
         ConfigError: nothing differs between tasks, or training and test would share some.
@@ -156,7 +156,8 @@ class Laws:
         self._laws, self._test_share, self._seed = dict(laws), test_share, seed
         if not laws:
             raise ConfigError(
-                "task.vary and task.attributes are empty: say what differs between tasks"
+                "task.vary and task.attributes are empty: add a parameter that differs between "
+                "tasks"
             )
         sizes = [law.size for law in laws.values()]
         self._sizes = [size for size in sizes if size is not None]
@@ -169,19 +170,19 @@ class Laws:
         if self._finite and self._others_in_test:
             if not any(law.apart for law in self._laws.values()):
                 raise ConfigError(
-                    "training and test tasks would share some: give a parameter values in `test` "
+                    "training and test would share tasks: give a parameter values in `test` "
                     "that are not among those for training"
                 )
         elif self._finite and total < 2:
-            raise ConfigError("there is one task only: let more differ, so that one is for test")
+            raise ConfigError("there is only one task: add values, so that one task is for test")
 
     @property
     def total(self) -> int | None:
-        """How many tasks are dealt to both splits; None: a continuum, or each has its own laws."""
+        """Number of tasks to divide; None: infinitely many, or `test` has other distributions."""
         return math.prod(self._sizes) if self._finite and not self._others_in_test else None
 
     def dealt(self, split: str, tasks: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """The numbers of a split's tasks, of those given or of all, which are at most DEALT."""
+        """Return the numbers of a split's tasks, among `tasks` or among all (at most DEALT)."""
         order = np.random.default_rng(self._seed)
         permutation = order.permutation(math.prod(self._sizes) if tasks is None else tasks)
         total = len(permutation)
@@ -189,7 +190,7 @@ class Laws:
         return permutation[:test] if split == "test" else permutation[test:]
 
     def draw(self, split: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """(count, p): parameters of tasks; numbers, or of choices their places."""
+        """Draw parameters of tasks, (count, p): numbers, or indices of choices."""
         if not self._finite or self._others_in_test:
             return self._independent(split, count, generator)
         if math.prod(self._sizes) <= DEALT:
@@ -200,7 +201,7 @@ class Laws:
         return rows
 
     def allow(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(n,): whether tasks (n, p) can be of training."""
+        """Return whether tasks (n, p) can be training tasks, (n,)."""
         columns = zip(self._laws.values(), rows.T, strict=True)
         possible: NDArray[np.bool_] = np.all([law.allows(each) for law, each in columns], axis=0)
         if self.total is None:
@@ -211,7 +212,7 @@ class Laws:
         return np.array([tuple(row) in dealt for row in rows.tolist()])
 
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(count, p): the tasks of these numbers, of finitely many."""
+        """Return the parameters of the tasks with these numbers, (count, p)."""
         places = np.unravel_index(numbers, self._sizes)
         laws = self._laws.values()
         return np.stack([law.at(place) for law, place in zip(laws, places, strict=True)], axis=1)
@@ -223,13 +224,13 @@ class Laws:
         return np.stack(columns, axis=1)
 
     def _belong(self, rows: NDArray[np.float64], split: str) -> NDArray[np.bool_]:
-        """(n,): whether tasks (n, p) are of a split, by a hash of their own."""
+        """Return whether tasks (n, p) belong to a split, (n,), by a hash of their parameters."""
         salt = str(self._seed).encode()
         digests = (hashlib.blake2b(row.tobytes(), digest_size=8, key=salt) for row in rows)
         shares = np.array([int.from_bytes(each.digest(), "big") / 2**64 for each in digests])
         return (shares < self._test_share) == (split == "test")
 
     def values(self, row: NDArray[np.float64]) -> dict[str, Any]:
-        """What the parameters (p,) of a task are called and are."""
+        """Return the names and values of the parameters (p,) of a task."""
         laws = self._laws.items()
         return {name: law.value(number) for (name, law), number in zip(laws, row, strict=True)}

@@ -1,4 +1,4 @@
-"""MuJoCo environments: Gymnasium's own, and others that have `model` and `data`."""
+"""Copies of MuJoCo environments: Gymnasium's, and others that have `model` and `data`."""
 
 import sys
 from typing import Any
@@ -14,19 +14,19 @@ DERIVED = (
     *("site_xmat", "subtree_com", "cinert", "cvel", "cfrc_ext", "qacc", "qfrc_actuator"),
     *("actuator_force", "sensordata"),
 )
-"""Arrays that follow from the state, but from that of one physics step before: Ant and Humanoid
-read where a body was before a step from them, so they have to be restored as they were."""
+"""Arrays that MuJoCo derives from the state before the last physics step.  They are saved because
+Ant and Humanoid read body positions from them."""
 
 
 class MujocoState(EngineSimulator):
-    """The model and its data are shared; saved are mjSTATE_INTEGRATION and what DERIVED names."""
+    """A simulator whose copies share the MuJoCo model and save mjSTATE_INTEGRATION and DERIVED."""
 
     adapter = "MuJoCo's mj_getState and mj_setState"
 
     @classmethod
     def fits(cls, environment: Environment) -> bool:
         """See Simulator."""
-        mujoco: Any = sys.modules.get("mujoco")  # imported by whoever has an environment of it
+        mujoco: Any = sys.modules.get("mujoco")  # any MuJoCo environment has imported it
         if mujoco is None:
             return False
         model = getattr(environment.unwrapped, "model", None)

@@ -1,4 +1,4 @@
-"""What is seen of an environment, as float32 numbers."""
+"""Conversion of an environment's observations to float32 numbers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,52 +13,50 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.number_range import NOT_IN_RANGE, in_range
 
 LARGEST = 1024
-"""Numbers of an observation: more is an image, which needs an encoder."""
+"""Largest number of components of an observation; larger ones are images, which need an encoder."""
 
 Write = Callable[[Any, NDArray[np.float32]], None]
-"""Writes a value of a space into a row of numbers."""
+"""A function that writes a value of a space into a row of numbers."""
 
 
 class Observations:
-    """Values of an observation space as rows (d,) float32.
+    """Conversion of an observation space's values to rows (d,) float32.
 
-    A Box is flattened.  Discrete and MultiDiscrete values are one-hot, as gymnasium.spaces.flatten
-    has them.  Parts of a Dict or a Tuple stand one behind the other; texts are left out.
+    A Box is flattened.  Discrete and MultiDiscrete values are one-hot, as in
+    gymnasium.spaces.flatten.  Parts of a Dict or a Tuple are concatenated; texts are omitted.
 
     Raises:
-        ConfigError: a part of another kind, no numbers at all, or more than LARGEST.
+        ConfigError: a part is of another kind, or there are no numbers or more than LARGEST.
     """
 
     def __init__(self, space: Space[Any]) -> None:
         self.size, self._write = _writer(space)
         if not 0 < self.size <= LARGEST:
             raise ConfigError(
-                f"an observation has {self.size:,} numbers, where 1 to {LARGEST:,} can be: "
+                f"an observation has {self.size:,} numbers instead of 1 to {LARGEST:,}: "
                 f"{space}; make it smaller by an option of the environment (ALE: obs_type: ram), "
                 "or register it with a wrapper, such as gymnasium.wrappers.TransformObservation"
             )
 
     def write(self, value: Any, row: NDArray[np.float32]) -> None:
-        """Writes an observation into a row (d,).
+        """Write an observation into a row (d,).
 
         Raises:
-            ValueError, TypeError, KeyError: it is not one of this space.
+            ValueError, TypeError, KeyError: the observation is not in this space.
         """
         self._write(value, row)
 
 
 def first_out_of_range(row: NDArray[np.float32]) -> str:
-    """In words, the first number of a row that is not `in_range`."""
+    """Describe the first number of a row that is not `in_range`."""
     column = np.flatnonzero(~in_range(row))[0]
     return f"its observation[{column}] is {row[column]:g}, {NOT_IN_RANGE}"
 
 
 @singledispatch
 def _writer(space: Space[Any]) -> tuple[int, Write]:
-    """How many numbers a space has, and how they are written."""
-    if space.dtype == np.dtype(
-        str
-    ):  # a space of texts that is not gymnasium's (MiniGrid's missions)
+    """Return how many numbers a space has, and the function that writes them."""
+    if space.dtype == np.dtype(str):  # a text space that is not gymnasium's (MiniGrid's missions)
         return 0, _nothing
     raise ConfigError(
         f"observations of {space} cannot be made into numbers; register the environment with a "
@@ -72,13 +70,13 @@ def _text(space: spaces.Text) -> tuple[int, Write]:
 
 
 def _nothing(value: Any, row: NDArray[np.float32]) -> None:
-    """A text says nothing in numbers."""
+    """Write no numbers for a text."""
 
 
 @_writer.register(spaces.Box)
 @_writer.register(spaces.MultiBinary)
 def _array(space: spaces.Box | spaces.MultiBinary) -> tuple[int, Write]:
-    # Without a cast to the space's dtype, which would hide what does not belong to it.
+    # Without a cast to the space's dtype, which would hide values outside the space.
     def write(value: Any, row: NDArray[np.float32]) -> None:
         row.reshape(space.shape)[...] = _of_shape(value, space)
 

@@ -1,4 +1,4 @@
-"""The random numbers of a copied environment."""
+"""Reseeding of copied environments."""
 
 import random
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from sad_hpc.tasks.environments.task import Environment
 
 
 def reseed(environment: Environment, parts: Iterable[object], seed: int) -> None:
-    """Gives a copied environment random numbers of its own.
+    """Give a copied environment its own random numbers.
 
-    A copy begins with the state of its origin's generators, and would see the same random events.
+    Without this, a copy and its origin would draw the same random numbers.
 
     Args:
         environment: the copy.
-        parts: all objects of the copy; generators among them (of the environment, of its parts,
-            of its spaces) stay the same objects, so that whoever refers to one still does.
-        seed: of all generators, of which each gets a stream of its own.
+        parts: all objects of the copy.  Generators among them are reseeded in place, so that
+            references to them stay valid.
+        seed: seed of all generators; each has its own stream.
     """
     for number, part in enumerate(parts):
         if isinstance(part, np.random.Generator):
@@ -29,5 +29,5 @@ def reseed(environment: Environment, parts: Iterable[object], seed: int) -> None
         elif isinstance(part, random.Random):
             part.seed(f"{seed} {number}")
     plain: Any = environment.unwrapped
-    if plain._np_random is None:  # a generator that came later would be seeded by the clock
+    if plain._np_random is None:  # otherwise Gymnasium makes one without a fixed seed later
         plain.np_random = np.random.default_rng(seed)

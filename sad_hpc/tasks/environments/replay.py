@@ -1,4 +1,4 @@
-"""Which adapter copies an environment truly: each is tried before anything is collected."""
+"""The choice of the adapter that copies an environment exactly, by trials before collecting."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ from sad_hpc.tasks.number_range import in_range
 from sad_hpc.user_code import FAILURES, UserCode
 
 ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)
-"""In the order in which they are tried."""
+"""Adapters in the order of the trials."""
 
 STEPS = 50
-"""Random actions that are repeated after a copy."""
+"""Number of random actions that are repeated after a copy."""
 
 BEFORE = 10
-"""Steps of an episode before it is copied, or half of it where it is shorter than twice that."""
+"""Steps before the copy; half of the episode if it is shorter than twice that."""
 
 EPISODES = 10
-"""Where they are short, so many are looked at, or fewer if they come to STEPS steps."""
+"""Largest number of episodes; fewer are compared if they have STEPS steps together."""
 
 
 def choose_adapter(task: EnvironmentTask) -> type[Simulator]:
-    """The first adapter whose copies behave as the environment itself.
+    """Return the first adapter whose copies behave like the environment itself.
 
     Raises:
-        ConfigError: the environment is not seeded, or no adapter copies it; the message names the
-            first difference under each.
+        ConfigError: the environment is not reproducible from its seed, or no adapter copies it;
+            the message has the first difference for each adapter.
     """
     faults = [f"{task} cannot be copied in the middle of an episode"]
     recorder = Recorder(task)
@@ -50,17 +50,17 @@ def choose_adapter(task: EnvironmentTask) -> type[Simulator]:
             return adapter
         faults.append(fault)
     faults.append(
-        "give it get_state(), which returns all of its state, and set_state(state), or keep its "
+        "add get_state(), which returns its whole state, and set_state(state), or keep its "
         "whole state in attributes that copy.deepcopy copies"
     )
     raise ConfigError("; ".join(faults))
 
 
 def check_adapter(adapter: type[Simulator], task: EnvironmentTask) -> None:
-    """Compares copies that `adapter` makes with the environment itself.
+    """Check that copies by `adapter` behave like the environment itself.
 
     Raises:
-        ConfigError: the environment, the adapter and the first difference.
+        ConfigError: they do not; the message has the first difference.
     """
     recorder = Recorder(task)
     fault = _fault(adapter, task, recorder, _true_episodes(recorder))
@@ -70,23 +70,23 @@ def check_adapter(adapter: type[Simulator], task: EnvironmentTask) -> None:
 
 @dataclass(frozen=True)
 class Episode:
-    """What an environment does by itself, under random actions."""
+    """An episode of an environment under random actions, without copies."""
 
     seed: int
     actions: list[Any]
     first: NDArray[np.float32]
     """(d,)"""
     steps: list[Step]
-    """As many as actions; observations (d,) float32."""
+    """One for each action; observations (d,) float32."""
 
 
 class Recorder:
-    """Steps a simulator through random actions, and notes what it does."""
+    """Recorder of a simulator's steps under random actions."""
 
     def __init__(self, task: EnvironmentTask) -> None:
         self.task = task
         self.taken = 0
-        """Steps of all simulators so far."""
+        """Number of steps of all simulators so far."""
         self.environment = make_environment(task.id, task.make, task.attributes)
         try:
             self._observations = Observations(self.environment.observation_space)
@@ -95,10 +95,10 @@ class Recorder:
             raise ConfigError(f"{task}: {error}") from error
 
     def episode(self, seed: int) -> Episode:
-        """The environment's own, from its start, until it ends or for BEFORE + STEPS steps."""
+        """Record an episode without copies, of at most BEFORE + STEPS steps."""
         drawn = self._actions.drawn(BEFORE + STEPS, np.random.default_rng(seed))
         actions = [self._actions.taken(action) for action in drawn]
-        simulator = DeepCopied(self.environment)  # which is never copied here
+        simulator = DeepCopied(self.environment)  # it is never copied here
         steps: list[Step] = []
 
         def place() -> str:
@@ -115,7 +115,7 @@ class Recorder:
         return Episode(seed, actions[: len(steps)], first, steps)
 
     def steps(self, simulator: Simulator, actions: Sequence[Any]) -> list[Step]:
-        """What comes of the actions, until the episode ends."""
+        """Return the steps of the actions until the episode ends."""
         return list(self._taken(simulator, actions))
 
     def _taken(self, simulator: Simulator, actions: Sequence[Any]) -> Iterator[Step]:
@@ -135,7 +135,7 @@ class Recorder:
 
 
 def _true_episodes(recorder: Recorder) -> list[Episode]:
-    """Episodes of the environment without any copies; the first one must be made by its seed."""
+    """Record episodes without copies, and check that the first one is reproducible."""
     episodes = [recorder.episode(0)]
     again = recorder.episode(0)
     while len(episodes) < EPISODES and sum(len(e.steps) for e in episodes) < STEPS:
@@ -144,8 +144,8 @@ def _true_episodes(recorder: Recorder) -> list[Episode]:
     fault = fault or first_difference(again.steps, episodes[0].steps)
     if fault is not None:
         raise ConfigError(
-            f"{recorder.task} is not made by its seed: after a second reset(seed=0), {fault}; "
-            "reset must set all of its state anew and call super().reset(seed=seed), and all "
+            f"{recorder.task} is not reproducible: after a second reset(seed=0), {fault}; "
+            "reset must set its whole state and call super().reset(seed=seed), and all "
             "random numbers must come from self.np_random"
         )
     return episodes
@@ -154,7 +154,7 @@ def _true_episodes(recorder: Recorder) -> list[Episode]:
 def _fault(
     adapter: type[Simulator], task: EnvironmentTask, recorder: Recorder, episodes: list[Episode]
 ) -> str | None:
-    """The adapter, and where its copies first differ from the true episodes; None: nowhere."""
+    """Describe the first difference between copies and recorded episodes, or return None."""
     environment = make_environment(task.id, task.make, task.attributes)
     with UserCode(lambda: f"{task}, step {recorder.taken} of trying {adapter.adapter}"):
         try:
@@ -163,24 +163,24 @@ def _fault(
                 fault = _episode_fault(simulator, recorder, episode)
                 if fault is not None:
                     return f"{adapter.adapter}: {fault}"
-        except FAILURES as error:  # whatever cannot be copied says so in its own way
+        except FAILURES as error:  # objects that cannot be copied raise errors of any kind
             return f"{adapter.adapter}: {described(error)}"
     return None
 
 
 def _episode_fault(simulator: Simulator, recorder: Recorder, episode: Episode) -> str | None:
-    """Copies a simulator within an episode, and lets it and its copies take the same actions."""
+    """Copy a simulator within an episode, and compare it and its copies under the same actions."""
     before = min(BEFORE, len(episode.steps) // 2)
     simulator.reset(episode.seed)
     recorder.steps(simulator, episode.actions[:before])
     saved = simulator.copied()
     others = simulator.copied(seed=1)
-    recorder.steps(others, episode.actions[::-1])  # what another one does must not matter
+    recorder.steps(others, episode.actions[::-1])  # steps of another copy must have no effect
     rest, true = episode.actions[before:], episode.steps[before:]
     trials: list[tuple[str, Callable[[], Simulator]]] = [
         ("in a copy", saved.copied),
         ("in a second copy of the same state", lambda: saved),
-        ("in the origin after its copies were stepped", lambda: simulator),
+        ("in the original after steps of its copies", lambda: simulator),
     ]
     for where, trial in trials:
         fault = first_difference(recorder.steps(trial(), rest), true)
@@ -190,7 +190,7 @@ def _episode_fault(simulator: Simulator, recorder: Recorder, episode: Episode) -
 
 
 def first_difference(found: list[Step], true: list[Step]) -> str | None:
-    """In words, the first step that is another."""
+    """Describe the first step that differs, or return None."""
     for step, (one, other) in enumerate(zip(found, true, strict=False), start=1):
         unequal = np.flatnonzero(one[0] != other[0])
         if len(unequal):

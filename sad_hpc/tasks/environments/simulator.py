@@ -1,4 +1,4 @@
-"""One environment in the middle of an episode, which can be copied there."""
+"""An environment that can be copied in the middle of an episode."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -17,10 +17,10 @@ Step = tuple[Any, float, bool]
 
 
 class Simulator(ABC):
-    """An environment and a way to copy it."""
+    """An environment and a method to copy it."""
 
     adapter: ClassVar[str]
-    """The way, as messages name it."""
+    """Name of the method in messages."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -28,25 +28,25 @@ class Simulator(ABC):
     @classmethod
     @abstractmethod
     def fits(cls, environment: Environment) -> bool:
-        """Whether the environment has what this way needs."""
+        """Return whether the method may apply to an environment."""
 
     def reset(self, seed: int) -> Any:
-        """Starts an episode.
+        """Start an episode.
 
         Returns:
-            an observation.
+            the first observation.
         """
         observation, _ = self.environment.reset(seed=seed)
         return observation
 
     def step(self, action: Any) -> Step:
-        """Takes an action of the environment's own space.
+        """Take an action of the environment's own action space.
 
-        An episode that an environment truncates by itself, and not gymnasium's time limit, has
-        ended: the counter is then part of its state, and what comes later is not defined.
+        An episode that the environment itself truncates counts as ended: later steps are undefined.
+        Gymnasium's time limit is not used.
 
         Raises:
-            ValueError: the reward is not finite, or beyond LARGEST_NUMBER.
+            ValueError: the reward is not finite, or its magnitude exceeds LARGEST_NUMBER.
         """
         observation, reward, terminated, truncated, _ = self.environment.step(action)
         reward = float(reward)
@@ -56,15 +56,15 @@ class Simulator(ABC):
 
     @abstractmethod
     def copied(self, seed: int | None = None) -> Self:
-        """One in the same state, which changes nothing in this one.
+        """Return an independent copy in the same state.
 
         Args:
-            seed: of its random numbers from now on; None: those of this one.
+            seed: seed of the copy's random numbers; None: the same numbers as this one.
         """
 
 
 def layers(environment: Environment) -> list[Environment]:
-    """The wrappers of an environment, from the outermost to the environment itself."""
+    """Return the wrappers of an environment, from the outermost to the environment itself."""
     found = [environment]
     while found[-1] is not environment.unwrapped:
         found.append(found[-1].env)
@@ -72,15 +72,15 @@ def layers(environment: Environment) -> list[Environment]:
 
 
 def environment_code(environment: Environment) -> tuple[str, ...]:
-    """Digests of the modules that define an environment and its wrappers (see `code_digests`)."""
+    """Return digests of the modules of an environment and its wrappers (see `code_digests`)."""
     return code_digests(type(layer) for layer in layers(environment))
 
 
 def constants(environment: Environment) -> list[object]:
-    """What copies of an environment share, since nobody changes it.
+    """Return the constant objects that copies of an environment share.
 
-    These are how it was registered, and spaces that were never drawn from: half of the time that a
-    deepcopy of a small environment takes.
+    They are its registration and the spaces that were never sampled.  Sharing them halves the time
+    of a deepcopy of a small environment.
     """
     parts = [part for layer in layers(environment) for part in vars(layer).values()]
     return [

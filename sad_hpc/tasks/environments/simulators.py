@@ -1,4 +1,4 @@
-"""Gymnasium environments side by side, as label rollouts need them."""
+"""Batches of Gymnasium environments for label rollouts."""
 
 import pickle
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from sad_hpc.tasks.simulated import Simulators
 from sad_hpc.user_code import FAILURES, UserCode
 
 SEEDS = 2**31
-"""Seeds of episodes and copies lie below; some environments take no larger ones."""
+"""Upper bound of seeds of episodes and copies; some environments reject larger ones."""
 
 
 class EnvironmentSimulators(Simulators):
     """n environments; see Simulators.
 
     Actions are numbers (n,) for Discrete spaces, and vectors (n, a) in [-1, 1] for a Box.  Every
-    row has its own environment or, where an adapter saves states, its own state of one environment
-    a task.  Errors of an environment name it, its task, the episode's seed and the step.
+    row has its own environment or, if the adapter saves states, its own state of one environment
+    for each task.  Errors name the environment, its task, the episode's seed and the step.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class EnvironmentSimulators(Simulators):
         generator: np.random.Generator,
         sparse: bool = False,
     ) -> None:
-        """Makes an environment for each distinct task, and starts an episode in every row.
+        """Make an environment for each distinct task, and start an episode in every row.
 
         Args:
-            tasks: n of them, with the same spaces.
-            adapter: by which they are copied (`replay.choose_adapter`).
+            tasks: n tasks with the same spaces.
+            adapter: class that copies them (`replay.choose_adapter`).
             generator: draws the seeds of the episodes.
             sparse: whether all rewards must be 0 or 1.
 
         Raises:
-            ConfigError: an environment cannot be made, or has other spaces than the first one.
-            EnvironmentFailure: one fails.
+            ConfigError: an environment cannot be made, or its spaces differ from the first one's.
+            EnvironmentFailure: an environment fails.
         """
         self._tasks, self._sparse = list(tasks), sparse
         self._simulators = _made(self._tasks, adapter)
@@ -61,7 +61,7 @@ class EnvironmentSimulators(Simulators):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """Digests of what the user has written of the environment (see `code_digests`)."""
+        """Digests of the user's code of the environment (see `code_digests`)."""
         return environment_code(self._simulators[0].environment)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
@@ -83,7 +83,7 @@ class EnvironmentSimulators(Simulators):
         """See Simulators.
 
         Raises:
-            EnvironmentFailure: one fails, or gives a number that it may not (see `number_range`).
+            EnvironmentFailure: an environment fails, or a number is outside `number_range`.
         """
         rewards = np.zeros(len(self._tasks), np.float32)
         rows = np.flatnonzero(~self.ended)
@@ -128,7 +128,7 @@ class EnvironmentSimulators(Simulators):
         return twin
 
     def _check_range(self, rows: NDArray[np.int64]) -> None:
-        """Looks at all rows at once, as a look at each would take as long as a step."""
+        """Check all rows at once; a check of each would take as long as a step."""
         for row in rows[~in_range(self.observations[rows]).all(axis=1)]:
             raise self._failure(row, ValueError(first_out_of_range(self.observations[row])))
 
@@ -148,7 +148,7 @@ class EnvironmentSimulators(Simulators):
 
 
 def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Simulator]:
-    """A simulator for each task, not started; those of the same task are copies of one."""
+    """Return a simulator for each task, not started; those of equal tasks are copies."""
     made: dict[bytes, Simulator] = {}
     simulators = []
     for task in tasks:
@@ -169,6 +169,6 @@ def _check_spaces(
         space, wanted = getattr(one.environment, kind), getattr(first.environment, kind)
         if space != wanted:
             raise ConfigError(
-                f"the {kind} of {task} is {space}, that of {first_task} is {wanted}: leave out "
-                "what changes it, or register the environment with a wrapper that pads it"
+                f"the {kind} of {task} is {space}, but that of {first_task} is {wanted}: remove "
+                "the parameter that changes it, or register the environment with a padding wrapper"
             )

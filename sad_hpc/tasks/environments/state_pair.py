@@ -1,4 +1,4 @@
-"""Environments of users that have `get_state` and `set_state`."""
+"""Copies of environments that have `get_state` and `set_state`."""
 
 from typing import Any
 
@@ -9,11 +9,10 @@ from sad_hpc.tasks.environments.task import Environment
 
 
 class StatePair(EngineSimulator):
-    """The environment is shared; saved are what `get_state()` returns, and its `np_random`.
+    """A simulator whose copies share the environment and save `get_state()` and `np_random`.
 
-    `get_state` returns the whole state, which later steps must not change; `set_state(state)`
-    restores it any number of times.  Random numbers that are not drawn from `np_random` cannot be
-    made others for a copy.
+    `get_state` returns the whole state, which later steps must not modify.  `set_state(state)`
+    restores it any number of times.  Only random numbers from `np_random` are reseeded in a copy.
     """
 
     adapter = "get_state and set_state"

@@ -9,11 +9,11 @@ SETTING = "repeat_action_probability"
 
 
 class StickyActions:
-    """A console of ALE, whose sticky actions happen here instead of in it.
+    """A wrapper of an ALE console that draws sticky actions in Python.
 
-    The console repeats the previous action in each frame by a probability (Machado et al., 2018).
-    But the states that it saves lack that action, and nothing seeds its random numbers in the
-    middle of a game.  The law is the same here, with a generator that is copied and seeded as any
+    The console repeats the previous action in each frame with a probability (Machado et al., 2018).
+    Its saved states lack that action, and its random numbers cannot be seeded in the middle of a
+    game.  This class has the same distribution and a generator that is copied and seeded like any
     other of an environment.
     """
 
@@ -25,23 +25,23 @@ class StickyActions:
         self._previous: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of an object that it copies
+        if name.startswith("__"):  # copy and pickle look these up before __init__
             raise AttributeError(name)
         return getattr(self.console, name)
 
     def setInt(self, name: str, value: Any) -> None:
-        """As the console's: Gymnasium's environment seeds it by this."""
+        """Set an option of the console; `random_seed` also seeds the sticky actions."""
         self.console.setInt(name, value)
         if name == "random_seed":
             self._generator = np.random.default_rng(int(value) % 2**32)
 
     def reset_game(self) -> None:
-        """As the console's."""
+        """Start a game, without a previous action."""
         self.console.reset_game()
         self._previous = None
 
     def act(self, action: Any, strength: float) -> int:
-        """A frame: the action, or the previous one.
+        """Play a frame with the action or, at random, the previous one.
 
         Returns:
             the reward.
@@ -53,12 +53,12 @@ class StickyActions:
 
 
 def take_over_sticky_actions(environment: Any) -> None:
-    """Puts StickyActions into an environment of ALE that has any; before its first episode.
+    """Replace the sticky actions of an ALE environment by StickyActions, before its first episode.
 
-    The console forgets its own when it loads the game, which a seeded reset does.
+    The console drops its own setting when a seeded reset loads the game.
     """
     plain = environment.unwrapped
-    ale_py: Any = sys.modules.get("ale_py")  # imported by whoever has an environment of it
+    ale_py: Any = sys.modules.get("ale_py")  # any ALE environment has imported it
     if ale_py is None or not isinstance(getattr(plain, "ale", None), ale_py.ALEInterface):
         return
     if plain.ale.getFloat(SETTING) > 0:

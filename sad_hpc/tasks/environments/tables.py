@@ -1,12 +1,12 @@
-"""The task family `gymnasium_table`: environments that list what may come of each action.
+"""The task family `gymnasium_table`: environments with a table of each action's outcomes.
 
-FrozenLake, Taxi and CliffWalking have such a list, `unwrapped.P`: they need no copies of states,
-run in the compiled kernels of tables, and have an ideal learner and an oracle.
+FrozenLake, Taxi and CliffWalking have such a table, `unwrapped.P`.  They need no copies of states,
+run in compiled kernels, and have a Bayes-optimal learner and an oracle.
 
 task:
   family: gymnasium_table
   env: FrozenLake-v1
-  states: [4, 4]                    # a state's number counts through rows and columns
+  states: [4, 4]                    # sizes of the coordinates that number the states
   horizon: 30
   rewards: sparse
   vary: {desc: {choice: [[SFF, FHF, FFG], [SFF, FFH, FFG], [SFH, FFF, FFG]]}}
@@ -32,23 +32,23 @@ from sad_hpc.tasks.number_range import reward_fault
 from sad_hpc.tasks.stochastic import StochasticFamily
 
 MOST_TASKS = 2**14
-"""Each has tables of its own, in memory while data is made."""
+"""Largest number of tasks; the tables of each are in memory while data is collected."""
 
 FINGERPRINTED = 16
-"""Tasks whose tables are compared between processes."""
+"""Number of tasks whose tables are compared between processes."""
 
 
 class GymnasiumTableConfig(EnvironmentConfig):
-    """The `task` section."""
+    """The `task` section of a tabular environment."""
 
     family: Literal["gymnasium_table"] = "gymnasium_table"
     states: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    """Sizes of the coordinates that a state's number counts through, the last one fastest: these
-    are what the model sees of a state."""
+    """Sizes of the state's coordinates, the last one varying fastest.  The model sees the
+    coordinates."""
 
 
 class GymnasiumTable(StochasticFamily):
-    """The family of one environment; a task's parameter is its number among all."""
+    """The tasks of one environment; a task's parameter is its number among all."""
 
     config_class = GymnasiumTableConfig
     config: GymnasiumTableConfig
@@ -60,8 +60,8 @@ class GymnasiumTable(StochasticFamily):
         total = config.laws.total
         if total is None or total > MOST_TASKS:
             raise ConfigError(
-                f"task.family=gymnasium_table: there can be at most {MOST_TASKS:,} tasks, drawn by "
-                "`integers` and `choice` without `test`; family: gymnasium takes any laws"
+                f"task.family=gymnasium_table takes at most {MOST_TASKS:,} tasks, drawn by "
+                "`integers` and `choice` without `test`: use family: gymnasium"
             )
         self.sparse_reward = config.rewards == "sparse"
         environment = _with_table(self._task(0), self.sparse_reward)
@@ -99,17 +99,17 @@ class GymnasiumTable(StochasticFamily):
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """See TabularFamily.
 
-        Tasks with equal tables are one: seeds of a small map often draw the same one, which would
-        be in training and in test.
+        Tasks with equal tables count as one.  Seeds of a small map often draw the same map, which
+        would otherwise be in both splits.
         """
         return self.config.laws.dealt(split, self._unequal).astype(np.int16)[:, None]
 
     @functools.cached_property
     def _unequal(self) -> NDArray[np.int64]:
-        """Numbers of the tasks whose tables no earlier task has.
+        """Numbers of the tasks whose tables differ from those of all earlier tasks.
 
         Raises:
-            ConfigError: there is only one.
+            ConfigError: all tables are equal.
         """
         total = self.config.laws.total
         assert total is not None
@@ -143,14 +143,14 @@ def _digest(outcomes: ActionOutcomes, starts: NDArray[np.float64]) -> bytes:
 
 
 def _with_table(task: EnvironmentTask, sparse: bool) -> Any:
-    """The unwrapped environment of a task, which has `P` and `initial_state_distrib`.
+    """Make the unwrapped environment of a task, and check its table.
 
     Args:
-        task: is made.
+        task: the task.
         sparse: whether all rewards must be 0 or 1.
 
     Raises:
-        ConfigError: it lacks one, or has other rewards.
+        ConfigError: `P` or `initial_state_distrib` is missing, or a reward is invalid.
     """
     environment: Any = make_environment(task.id, task.make, task.attributes).unwrapped
     for name in ("P", "initial_state_distrib"):

@@ -1,4 +1,4 @@
-"""One task: a registered environment, how it is made, and what is changed about it."""
+"""A task of a registered environment: arguments of gymnasium.make, and attributes to set."""
 
 import difflib
 import inspect
@@ -22,18 +22,18 @@ PACKAGES = {
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
 }
-"""Beginnings of ids, the modules that register them, and the packages to install."""
+"""Prefixes of ids, the modules that register them, and the packages to install."""
 
 
 @dataclass(frozen=True)
 class EnvironmentTask:
-    """What `make_environment` needs."""
+    """The arguments of `make_environment`."""
 
     id: str
     make: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of gymnasium.make."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Of the unwrapped environment, set before its first episode."""
+    """Attributes of the unwrapped environment, set before its first episode."""
 
     def __str__(self) -> str:
         parameters = {**self.make, **self.attributes}
@@ -44,19 +44,19 @@ class EnvironmentTask:
 def make_environment(
     id: str, make: Mapping[str, Any] | None = None, attributes: Mapping[str, Any] | None = None
 ) -> Environment:
-    """An environment without time limit, as gymnasium.make makes it.
+    """Make an environment without a time limit.
 
-    The limit's counter would be part of the state, and whoever steps an environment counts anyway.
-    A class computes what it derives from an attribute when it is made, so that this stays as it is
-    when the attribute is set afterwards: where it can be, a parameter is better one of `make`.
+    The counter of a time limit would be part of the state, and callers count steps themselves.
+    Values that a class derives from an attribute in `__init__` do not follow a later change of the
+    attribute.  A parameter in `make` has no such problem.
 
     Args:
-        id: of the environment; "module:Id" imports the module first.
+        id: id of the environment; "module:Id" imports the module first.
         make: keyword arguments of gymnasium.make.
-        attributes: to be set on the unwrapped environment.
+        attributes: attributes to set on the unwrapped environment.
 
     Raises:
-        ConfigError: it cannot be imported, found or made, or lacks an attribute.
+        ConfigError: the environment cannot be imported, found or made, or lacks an attribute.
     """
     with UserCode(lambda: f"the making of {printable(id)}"):
         _import_package(id)
@@ -74,25 +74,25 @@ def _made(id: str, make: Mapping[str, Any]) -> Environment:
         raise ConfigError(f"{id} lacks a package: {printable(str(error))}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(f"there is no environment {printable(id)}{_nearest(id)}") from error
-    except FAILURES as error:  # of the user's own code, too
+    except FAILURES as error:  # including errors of the user's code
         raise ConfigError(_why_not_made(id, make, error)) from error
 
 
 def _why_not_made(id: str, make: Mapping[str, Any], error: BaseException) -> str:
-    """An argument that the environment does not take, or what its code says."""
+    """Describe why gymnasium.make failed: an unknown argument, or the error itself."""
     takes = _arguments(id)
     for name in make:
         if takes is not None and name not in takes:
             return f"{id} takes no argument {name}{_suggestion(name, takes)}"
     made = f"gymnasium.make({id!r}, **{dict(make)})"
-    # A SyntaxError is of the module that the environment's class is in.
+    # A SyntaxError comes from the module of the environment's class.
     fault = fault_of(error) if isinstance(error, SyntaxError) else described(error)
     return f"{made} fails: {fault}"
 
 
 def _arguments(id: str) -> list[str] | None:
-    """Those that an environment takes by name; None if it takes any, or if this cannot be told."""
-    with suppress(*FAILURES):  # entry points are the users' own, of any kind
+    """Return the argument names of an environment; None if it accepts any or they are unknown."""
+    with suppress(*FAILURES):  # entry points of users can be of any kind
         entry_point = gymnasium.spec(id.rpartition(":")[2]).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         if creator is not None:
@@ -103,15 +103,15 @@ def _arguments(id: str) -> list[str] | None:
 
 
 def _import_package(id: str) -> None:
-    """Imports what registers the environment."""
+    """Import the module that registers the environment."""
     known = next((PACKAGES[start] for start in PACKAGES if id.startswith(start)), None)
     module, package = known or (id.partition(":")[0] if ":" in id else "", "")
     if not module:
         return
     if module.startswith("."):
         raise ConfigError(
-            f"task.env={printable(id)}: {printable(module)} is a relative import; write the "
-            "module's whole name, and its folder in PYTHONPATH"
+            f"task.env={printable(id)}: {printable(module)} is a relative import; give the "
+            "module's full name, and add its folder to PYTHONPATH"
         )
     try:
         import_user_module(module)
@@ -119,7 +119,7 @@ def _import_package(id: str) -> None:
         remedy = (
             f"pip install {package}"
             if package
-            else "install its package, or name its folder in PYTHONPATH"
+            else "install its package, or add its folder to PYTHONPATH"
         )
         raise ConfigError(f"{printable(id)}: {error}: {remedy}") from error
     except ConfigError as error:

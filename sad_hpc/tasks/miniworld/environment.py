@@ -1,6 +1,6 @@
-"""Miniworld as a Gymnasium environment: motion, collisions and images of the real package.
+"""Miniworld as a Gymnasium environment, with motion, collisions and images of `miniworld`.
 
-Importing this module needs `miniworld` and OpenGL; see `sad_hpc.tasks.miniworld.gl`.
+Importing this module requires `miniworld` and OpenGL; see `sad_hpc.tasks.miniworld.gl`.
 """
 
 import math
@@ -31,21 +31,21 @@ Observation = dict[str, NDArray[Any]]
 
 
 class StillBox(Box):
-    """A box drawn once a reset, with the room: the same image at half of the cost."""
+    """A box that is drawn once a reset, with the room, which halves the time of an image."""
 
     @property
     def is_static(self) -> bool:
-        """True: it never moves."""
+        """True, because the box never moves."""
         return True
 
 
 class MiniworldEnv(MiniWorldEnv):
-    """One room; rules in `sad_hpc.tasks.miniworld.family`.
+    """One Miniworld room as a Gymnasium environment; see `sad_hpc.tasks.miniworld.family`.
 
     Observations are `image` (s, s, 3) uint8 and `heading` (2,) float32; `info["pose"]` is the pose
-    (3,) float64, for tests only.  `reset(options={"pose": (x, z, heading)})` starts elsewhere than
-    in the middle.  All rooms of a process share one display list of OpenGL, which is harmless as
-    they look the same; `miniworld` rooms of another kind do not belong into the same process.
+    (3,) float64, for tests only.  `reset(options={"pose": (x, z, heading)})` starts in that pose
+    instead of the middle.  All rooms of a process share one OpenGL display list.  Do not use other
+    kinds of `miniworld` rooms in the same process.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
@@ -58,17 +58,17 @@ class MiniworldEnv(MiniWorldEnv):
         render_mode: str | None = None,
         view: str = "agent",
     ) -> None:
-        """Opens a room.
+        """Open a room.
 
         Args:
-            target: corner of the box that is rewarded, 0..3.
+            target: corner of the target box, 0..3.
             horizon: T, steps in an episode.
             image_size: pixels along each side of an observation.
             render_mode: None or `rgb_array`, for images of 256 x 256 pixels.
-            view: what such images show, `agent` or `top`.
+            view: viewpoint of such images, `agent` or `top`.
         """
         if target not in range(len(COLORS)):
-            raise ValueError(f"target {target} is no corner; valid: 0, 1, 2, 3")
+            raise ValueError(f"target {target} is not a corner: use 0, 1, 2 or 3")
         self._target_corner = int(target)
         self._start: NDArray[np.float64] | None = None
         params = DEFAULT_PARAMS.no_random()
@@ -92,27 +92,27 @@ class MiniworldEnv(MiniWorldEnv):
                 "heading": spaces.Box(-1, 1, (2,), np.float32),
             }
         )
-        # miniworld's own action 3 moves back; `done` leaves the agent as it is.
+        # miniworld's own action 3 moves back; `done` does not move the agent.
         names = (self.actions.turn_left, self.actions.turn_right, self.actions.move_forward)
         self._actions = (*names, self.actions.done)
         self.action_space = spaces.Discrete(len(self._actions))
 
     @property
     def pose(self) -> NDArray[np.float64]:
-        """(3,): x, z and heading."""
+        """Position x, z and heading of the agent, (3,)."""
         return np.array([self.agent.pos[0], self.agent.pos[2], self.agent.dir])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode; see gymnasium.Env.reset."""
+        """Start an episode; see gymnasium.Env.reset."""
         start = (options or {}).get("pose")
         self._start = None if start is None else check_pose(start)
         image, _ = super().reset(seed=seed)
         return self._observation(image), {"pose": self.pose}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Moves the agent; see gymnasium.Env.step."""
+        """Move the agent; see gymnasium.Env.step."""
         image, _, _, truncated, _ = super().step(self._actions[action])
         return self._observation(image), self._reward(), False, truncated, {"pose": self.pose}
 
@@ -140,6 +140,6 @@ class MiniworldEnv(MiniWorldEnv):
         self.place_agent(pos=np.array([x, 0, z]), dir=heading)
 
     def intersect(self, ent: Any, pos: NDArray[np.float64], radius: float) -> Any:
-        """What an entity at a position would touch; only walls and the target count."""
+        """Return what an entity at a position touches: True for a wall, the target, or None."""
         touched = super().intersect(ent, pos, radius)
         return touched if touched is True or touched is self._target else None

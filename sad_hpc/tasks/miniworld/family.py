@@ -1,25 +1,25 @@
-"""Miniworld: a room seen through a camera, with four boxes of which one is the unknown target.
+"""Miniworld: a room with four boxes and camera images; one box is the unobserved target.
 
-One square room of side 6 with a box in each corner, the same colours always in the same corners; a
-task is which colour is the target.  The model sees images and the heading, never the position.
+The room is a square of side 6 with a box in each corner.  Colors and corners are fixed, and a task
+is the color of the target.  The model sees images and the heading, but not the position.
 
-What the paper leaves open is fixed here:
+The paper does not state the following rules:
 
-- A pose is (x, z, heading), in the room's units and in radians.  Heading 0 looks towards +x, and
-  turning left adds to it, so the agent looks along (cos heading, -sin heading); headings are not
-  reduced modulo 2 pi.
-- Boxes and agent have the sizes of the `miniworld` package (side 0.8, radius 0.4).  A box's centre
-  is its radius away from both walls: as far into the corner as `miniworld` itself would place it.
-- A forward step that would bring the agent's circle into a wall, or into that of the target box, is
-  refused as a whole: the collision rule of `miniworld`.  Other boxes can be walked through.
-- Reward 1 if after the step the target is near (centres closer than box radius + agent radius +
-  1.5 forward steps) and at most 30 degrees away from the heading.  Staying keeps it.
-- A random position is uniform over all that the agent can take up without touching a wall or the
-  target, and a random heading uniform over the circle.  An episode starts in the middle of the room
-  with a random heading.
-- Textures, light and camera are the defaults of `miniworld`, with no randomisation.
+- A pose is (x, z, heading), in the room's units and in radians.  Heading 0 faces +x, and turning
+  left increases it, so the agent faces (cos heading, -sin heading).  Headings are not reduced
+  modulo 2 pi.
+- Boxes and agent have the sizes of the `miniworld` package (side 0.8, radius 0.4).  A box's center
+  is its radius away from both walls, as in `miniworld`.
+- A forward step that would bring the agent's circle into a wall or the target box has no effect:
+  the collision rule of `miniworld`.  The agent can walk through other boxes.
+- The reward is 1 if after the step the target is near (distance of centers below box radius + agent
+  radius + 1.5 forward steps) and at most 30 degrees away from the heading.
+- A random position is uniform over all positions without contact with a wall or the target, and a
+  random heading is uniform over the circle.  An episode starts in the middle of the room with a
+  random heading.
+- Textures, light and camera are the defaults of `miniworld`, without randomization.
 
-Nothing here needs `miniworld` or a graphics library; `environment` and `renderer` do.
+Only `environment` and `renderer` need `miniworld` or a graphics library.
 """
 
 from typing import Any, ClassVar, Literal
@@ -48,11 +48,10 @@ class MiniworldConfig(TaskConfig):
 
 
 class Miniworld(TaskFamily):
-    """The family of rooms that differ in their target; a task's parameter is its corner (0..3).
+    """Rooms that differ in their target; a task's parameter is the target's corner (0..3).
 
-    There are no more than four targets, so training and test tasks share them; what is new in a
-    test task is its context.  States are poses (x, z, heading): of these, the model is told the
-    heading alone.
+    There are only four targets, so training and test tasks share them.  Test tasks have new
+    contexts.  States are poses (x, z, heading); the model sees the heading only.
     """
 
     config_class: ClassVar[type[TaskConfig]] = MiniworldConfig
@@ -70,19 +69,19 @@ class Miniworld(TaskFamily):
         self.image_size = config.image_size
 
     def n_tasks(self, split: str, total: int) -> int:
-        """How many of `total` tasks belong to `split`: four fifths are for training."""
+        """Return how many of `total` tasks belong to `split`; four fifths are for training."""
         train = round(total * TRAIN_SHARE)
         return train if split == "train" else total - train
 
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
-        """(count, 1): the targets in turn, so that each has the same number of tasks."""
+        """Return the targets of tasks in turn, (count, 1), so that all are equally frequent."""
         return (np.arange(first, first + count) % len(COLORS)).astype(np.int16)[:, None]
 
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
         """See TaskFamily."""
-        # Compiled, and so imported only by those who ask.
+        # Imported here because this module compiles kernels.
         from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
         try:
@@ -99,7 +98,7 @@ class Miniworld(TaskFamily):
         context: dict[str, NDArray[Any]],
         cut: bool = False,
     ) -> list[str]:
-        """Replays contexts: next poses and rewards must be those of the motion, to the last bit."""
+        """Check by replay that next poses and rewards of contexts are right, to the last bit."""
         from sad_hpc.tasks.miniworld.motion import step_poses
 
         poses, next_poses = context["states"], context["next_states"]
@@ -119,7 +118,7 @@ class Miniworld(TaskFamily):
 
 
 def _targets(parameters: NDArray[Any]) -> NDArray[np.int64]:
-    """(n,): the target's corner of tasks (n, 1)."""
+    """Return the target's corner of each task, (n,), from parameters (n, 1)."""
     targets = parameters[:, 0].astype(np.int64)
     if ((targets < 0) | (targets >= len(COLORS))).any():
         raise KeyError("targets must be corners 0 to 3")
@@ -127,16 +126,16 @@ def _targets(parameters: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def heading_vectors(poses: NDArray[np.float64]) -> NDArray[np.float32]:
-    """(..., 2): where an agent at poses (..., 3) looks, in x and z: all that the model is told."""
+    """Return the direction in x and z, (..., 2), that an agent at poses (..., 3) faces."""
     headings = poses[..., 2]
     return np.stack([np.cos(headings), -np.sin(headings)], axis=-1).astype(np.float32)
 
 
 def check_pose(pose: Any) -> NDArray[np.float64]:
-    """(3,) pose as floats.
+    """Check a pose, and convert it to a float array (3,).
 
     Raises:
-        ValueError: it is no pose whose agent keeps clear of the walls.
+        ValueError: it is not a pose, or the agent would touch a wall.
     """
     result = np.asarray(pose, dtype=np.float64)
     low, high = AGENT_RADIUS, ROOM_SIZE - AGENT_RADIUS

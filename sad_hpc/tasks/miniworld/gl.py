@@ -1,4 +1,4 @@
-"""OpenGL without a screen, and one error where there is none."""
+"""Headless OpenGL."""
 
 import contextlib
 import io
@@ -11,16 +11,16 @@ from sad_hpc.errors import UserError
 DEBIAN_PACKAGES = "libegl1 libgl1 libglu1-mesa libgl1-mesa-dri"
 
 MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
-"""Where EGL's dispatcher, if there is one, learns of Mesa."""
+"""File by which EGL's dispatcher finds Mesa."""
 
 
 @contextlib.contextmanager
 def graphics() -> Iterator[None]:
-    """Whatever imports `miniworld` or opens a room of it does so inside of this.
+    """Set up headless rendering; imports of `miniworld` and openings of rooms need this context.
 
-    Rendering goes through EGL, to no screen, by one thread (LP_NUM_THREADS of Mesa) unless the
-    environment asks for more: ranks must not fight for cores.  Mesa draws in software also where
-    there is a GPU: drivers differ in rounding, and images must not depend on the node.
+    Rendering uses EGL without a screen, and one thread unless LP_NUM_THREADS is set, so that ranks
+    do not compete for cores.  Mesa draws in software even on a node with a GPU, because images must
+    not depend on the rounding of a driver.
 
     Raises:
         UserError: `miniworld`, or a graphics library that it needs, is missing.
@@ -34,8 +34,8 @@ def graphics() -> Iterator[None]:
 
         # pyglet reads both when its first window or GL function is imported.
         pyglet.options["headless"] = True
-        # Asks for errors after every single GL call, at a quarter of the time of `miniworld`; the
-        # renderer asks once a batch instead.
+        # An error check after every GL call takes a quarter of the time; the renderer checks once
+        # a batch instead.
         pyglet.options["debug_gl"] = False
         # miniworld prints a line about multisampling for every frame buffer.
         with contextlib.redirect_stdout(io.StringIO()):

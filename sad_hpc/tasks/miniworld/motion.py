@@ -1,7 +1,7 @@
-"""Motion and reward of Miniworld, compiled: the same numbers as the environment, without images.
+"""Compiled motion and reward of Miniworld, without images.
 
-Rules in `tasks.miniworld.family`.  The kernels do the environment's floating-point operations in
-its order, so poses agree to the last bit.  One thread a rank; no I/O.
+The rules are in `tasks.miniworld.family`.  The kernels do the floating-point operations of the
+environment in the same order, so poses agree to the last bit.
 """
 
 import math
@@ -17,7 +17,7 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 def step_poses(
     poses: NDArray[np.float64], actions: NDArray[np.uint8], targets: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """One step of a batch of rooms.
+    """Step a batch of rooms.
 
     Args:
         poses: (n, 3) x, z and heading.
@@ -27,7 +27,7 @@ def step_poses(
     Returns:
         next poses (n, 3) and rewards (n,), 0 or 1.
     """
-    # One memory layout and one type each: another would be compiled anew.
+    # One memory layout and type, so that the kernel is compiled once.
     poses = np.ascontiguousarray(poses, np.float64)
     actions = np.ascontiguousarray(actions, np.uint8)
     targets = np.ascontiguousarray(targets, np.int64)
@@ -39,7 +39,7 @@ def step_poses(
 
 @njit(inline="always")
 def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]
-    """Whether the target is near and faced."""
+    """Return whether the target is near and within 30 degrees of the heading."""
     dx, dz = box_x - x, box_z - z
     distance = math.sqrt(dx * dx + dz * dz)
     if distance >= geometry.near:
@@ -50,9 +50,9 @@ def rewarded(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-
 
 @njit(inline="always")
 def is_free(geometry, box_x, box_z, x, z):  # type: ignore[no-untyped-def]
-    """Whether the agent's circle, there, is clear of the walls and of the target."""
+    """Return whether an agent at (x, z) touches neither a wall nor the target."""
     low, high = geometry.margin, geometry.size
-    # size - x < margin, as miniworld has it, is not x > size - margin in the last bit.
+    # size - x < margin, as in miniworld, differs from x > size - margin in the last bit.
     if x < low or high - x < low or z < low or high - z < low:
         return False
     dx, dz = box_x - x, box_z - z
@@ -61,7 +61,7 @@ def is_free(geometry, box_x, box_z, x, z):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def moved(geometry, box_x, box_z, x, z, heading, action):  # type: ignore[no-untyped-def]
-    """The next pose; see `TURN_LEFT` and the others for actions."""
+    """Return the next pose; `TURN_LEFT` and the constants beside it number the actions."""
     if action == 0:
         heading += geometry.turn
     elif action == 1:
@@ -76,7 +76,7 @@ def moved(geometry, box_x, box_z, x, z, heading, action):  # type: ignore[no-unt
 
 @njit(inline="always")
 def random_pose(geometry, box_x, box_z, stream):  # type: ignore[no-untyped-def]
-    """Uniform over all that the agent can take up."""
+    """Draw a pose uniformly from those without contact."""
     width = geometry.size - 2 * geometry.margin
     while True:
         x = geometry.margin + width * next_double(stream)

@@ -1,10 +1,9 @@
-"""Many images at once: what the environment would show at given poses, to the last bit.
+"""Batched images of the environment at given poses, equal to the last bit.
 
-Half of the time of `MiniWorldEnv.render_obs` goes into drawing boxes that never move, call by call,
-and into matrices made with NumPy; a fifth into resolving a depth buffer that nobody reads.  Here
-room and boxes are one display list, the camera is eight numbers, and only colours are resolved.
-What remains is Mesa's.  Several views in one larger frame buffer would be a little cheaper still,
-but rasterisation then rounds differently, and images are no longer those of `miniworld`.
+`MiniWorldEnv.render_obs` spends half of its time on static boxes and NumPy matrices, and a fifth on
+an unused depth buffer.  Here room and boxes are one display list, the camera is eight numbers, and
+only colors are resolved.  One frame buffer for several views would be slightly faster, but its
+rasterization rounds differently from that of `miniworld`.
 """
 
 import functools
@@ -23,10 +22,10 @@ with graphics():
 
 
 class Renderer:
-    """Renders poses; keep one a process (see `shared_renderer`): it holds an OpenGL context."""
+    """A renderer of poses with an OpenGL context; use one a process (see `shared_renderer`)."""
 
     def __init__(self, image_size: int = 25) -> None:
-        """Opens a room whose images have `image_size` pixels along each side.
+        """Open a room whose images have `image_size` pixels along each side.
 
         Raises:
             UserError: OpenGL is missing.
@@ -35,7 +34,7 @@ class Renderer:
         self._room = MiniworldEnv(image_size=image_size)
 
     def render(self, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Images of the room.
+        """Render images of the room.
 
         Args:
             poses: (n, 3) x, z, heading.
@@ -74,12 +73,12 @@ class Renderer:
         gl.glBindFramebuffer(gl.GL_FRAMEBUFFER, 0)
         error = gl.glGetError()
         if error:
-            raise RenderError(f"OpenGL reports error {error:#x} while rendering; run this again")
+            raise RenderError(f"OpenGL reports error {error:#x} while rendering: run this again")
         # OpenGL's first row is the lowest.
         return np.ascontiguousarray(images[:, ::-1])
 
     def _prepare(self) -> None:
-        """All that is the same for every image, as `miniworld` sets it for each."""
+        """Set the OpenGL state that all images share, as `miniworld` sets it for each image."""
         room = self._room
         room.shadow_window.switch_to()
         # Another room of this process may have overwritten the display list.
@@ -96,5 +95,5 @@ class Renderer:
 
 @functools.cache
 def shared_renderer(image_size: int = 25) -> Renderer:
-    """The process's renderer for images of that size."""
+    """Return the process's renderer for images of that size."""
     return Renderer(image_size)

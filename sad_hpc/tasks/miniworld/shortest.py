@@ -1,13 +1,13 @@
 """Optimal actions in Miniworld: the shortest time to a reward, by exact search.
 
-D(pose) is the least number of steps after which the agent is rewarded, 0 where it already is.
-Staying keeps a reward, so an episode of T steps returns at most T + 1 - max(1, D), and exactly the
-actions after which D is least are optimal, for any discount.
+D(pose) is the least number of steps to a rewarded pose, and 0 for a rewarded pose.  Staying keeps
+the reward.  An episode of T steps therefore returns at most T + 1 - max(1, D), and the actions that
+minimize the next D are optimal for any discount.
 
-The search is iterative deepening (Korf, 1985) over turns and forward steps, with a bound that never
-overestimates: a turn changes the heading by 15 degrees and a forward step moves the agent by 0.7,
-so m forward steps bring it near only if they cover the distance, and shift the direction of the
-target only as far as the cosine rule says; the rest must be turned.
+The search is iterative deepening (Korf, 1985) over turns and forward steps.  Its lower bound of D
+minimizes over the number m of forward steps.  Those m steps must cover the distance, and they
+change the direction of the target by at most the angle of the cosine rule.  Turns of 15 degrees
+must do the remaining rotation.
 """
 
 import math
@@ -20,15 +20,15 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, rewarded
 
 MAX_STEPS = 64
-"""Far more than any pose needs: half a turn are 12 steps, the room's diagonal 12 more."""
+"""Upper bound of D: half a turn takes 12 steps, and the room's diagonal 12 more."""
 SLACK = 1e-9
-"""Rounding never makes the bound exceed the truth."""
+"""Tolerance that keeps the lower bound valid despite rounding."""
 
 
 def steps_to_reward(
     poses: NDArray[np.float64], targets: NDArray[np.int64]
 ) -> NDArray[np.int64]:  # fmt: skip
-    """(n,): D of (n, 3) poses with (n,) targets.
+    """Return D, (n,), of (n, 3) poses with (n,) targets.
 
     Raises:
         ValueError: a pose is outside of the room.
@@ -39,7 +39,7 @@ def steps_to_reward(
 def optimal_pose_actions(
     poses: NDArray[np.float64], targets: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """(n, 4): whether an action is optimal, at (n, 3) poses with (n,) targets.
+    """Return whether actions are optimal, (n, 4), at (n, 3) poses with (n,) targets.
 
     Raises:
         ValueError: a pose is outside of the room.
@@ -52,7 +52,7 @@ def _run(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     poses = np.ascontiguousarray(poses, np.float64)
     targets = np.ascontiguousarray(targets, np.int64)
-    # From inside of the room every target can be reached; from elsewhere the search might not end.
+    # The search ends for poses inside the room only.
     inside = np.abs(poses[:, :2] - GEOMETRY.size / 2) <= GEOMETRY.size / 2 - GEOMETRY.margin + SLACK
     if not (inside.all() and np.isfinite(poses).all()):
         raise ValueError("a pose is outside of the room")
@@ -64,7 +64,7 @@ def _run(
 
 @njit(inline="always")
 def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-untyped-def]
-    """A lower bound of D."""
+    """Return a lower bound of D."""
     dx, dz = box_x - x, box_z - z
     distance = math.sqrt(dx * dx + dz * dz)
     offset = abs(math.atan2(-dz, dx) - heading) % (2 * math.pi)
@@ -75,7 +75,7 @@ def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-unty
         forwards = math.ceil((distance - geometry.near) / geometry.forward - SLACK)
     while forwards < best:
         path = forwards * geometry.forward
-        # Where the agent ends: near, not in the target, and where its direction shifts most.
+        # Final distance: near, outside the target, and with the largest change of direction.
         square = distance * distance - path * path
         end = min(geometry.near, math.sqrt(max(square, geometry.contact * geometry.contact)))
         cosine = (square + end * end) / (2 * distance * end)
@@ -88,9 +88,9 @@ def _least_steps(geometry, box_x, box_z, x, z, heading):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def _reachable(geometry, box_x, box_z, start_x, start_z, start_heading, limit):  # type: ignore[no-untyped-def]
-    """Whether D <= limit; depth first, on a stack of its own."""
+    """Return whether D <= limit, by depth-first search with an explicit stack."""
     xs, zs, headings = np.empty(MAX_STEPS + 1), np.empty(MAX_STEPS + 1), np.empty(MAX_STEPS + 1)
-    # The next action to try at each depth, and the one that led there.
+    # The next action to try at each depth, and the action that led there.
     next_action = np.zeros(MAX_STEPS + 1, np.int64)
     came_by = np.full(MAX_STEPS + 1, 2, np.int64)
     xs[0], zs[0], headings[0] = start_x, start_z, start_heading
@@ -105,7 +105,7 @@ def _reachable(geometry, box_x, box_z, start_x, start_z, start_heading, limit): 
             depth -= 1
             continue
         next_action[depth] += 1
-        # Turning back at once gains nothing.
+        # A turn directly after the opposite turn is never shorter.
         if action + came_by[depth] == 1:
             continue
         old_x, old_z = xs[depth], zs[depth]
