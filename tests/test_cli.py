@@ -69,7 +69,7 @@ def test_a_script_of_slurm_starts_ranks_as_the_launcher_does(tmp_path: Path, mon
 
 def test_ranks_outside_a_job_say_so(capsys):
     assert main(["ranks", "collect", "x.yaml"]) == 1
-    assert "for Slurm's batch jobs" in capsys.readouterr().err
+    assert "needs a Slurm batch job" in capsys.readouterr().err
 
 
 def test_an_error_is_one_line_without_traceback(tmp_path: Path):

@@ -1,1 +1,1 @@
-"""Arranges the stages of a run as jobs, on this machine or under Slurm, through submitit."""
+"""The launcher: run the stages of a run as jobs, on this machine or under Slurm, with submitit."""

@@ -1,8 +1,7 @@
-"""What slurm/check.sh does, a job of two nodes that a new site runs first.
+"""The check of a Slurm cluster: slurm/check.sh, a job of two nodes.
 
-The job's script tries one thing after another, each by an srun like those of the launcher's jobs,
-and prints a line for each.  Last of all it lets itself be queued again, and its second start says
-that this worked.
+The job's script runs each probe by an srun like those of the launcher's jobs, and prints a line for
+each.  Finally it requeues itself, and its second start reports that this worked.
 """
 
 import os
@@ -36,23 +35,23 @@ ALL_IS_WELL = "all ok: the pipeline will run here"
 
 @dataclass(frozen=True)
 class Probe:
-    """Something that the ranks of both nodes try together."""
+    """A probe that the ranks of both nodes run together."""
 
     title: str
     name: str
-    """Of `cluster_probes`."""
+    """Key of `cluster_probes.PROBES`."""
     stage: str
-    """Whose jobs are started in this way."""
+    """The stage whose jobs srun starts with the same options."""
     way_out: str
 
 
 PROBES = (
-    Probe("MPI", "mpi", "collect", "set cluster.mpi; `srun --mpi=list` shows the choice"),
+    Probe("MPI", "mpi", "collect", "set cluster.mpi to one of `srun --mpi=list`"),
     Probe(
         "DeepSpeed",
         "deepspeed",
         "pretrain",
-        "name the network between nodes, cluster.setup='[export GLOO_SOCKET_IFNAME=...]' (of GPUs "
+        "name the network between nodes, cluster.setup='[export GLOO_SOCKET_IFNAME=...]' (for GPUs "
         "NCCL_SOCKET_IFNAME), or train on one node (cluster.pretrain.nodes=1)",
     ),
     Probe(
@@ -72,15 +71,15 @@ PROBES = (
 
 
 def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> int:
-    """Sends slurm/check.sh, and prints its log until it has ended; 1 if something failed.
+    """Submit slurm/check.sh and print its log until it ends; return 1 if a check failed.
 
     Args:
-        cluster: says where: partition, account, qos and more.
+        cluster: settings with partition, account, qos and more.
         arguments: `--cluster` and overrides, for the job.
-        runs: the folder to try, shared by the nodes.
+        runs: the folder to check, which the nodes share.
 
     Raises:
-        UserError: there is no Slurm, or it takes no such job.
+        UserError: there is no Slurm, or it refuses the job.
     """
     if shutil.which("sbatch") is None:
         raise UserError("no sbatch on the PATH: run this on a login node")
@@ -93,7 +92,7 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
         )
     if asked.returncode != 0:
         raise UserError(
-            f"Slurm refused slurm/check.sh: {' '.join(asked.stderr.split())}; see "
+            f"Slurm refused slurm/check.sh: {' '.join(asked.stderr.split())}; check "
             "cluster.partition, account and qos"
         )
     job = asked.stdout.strip().partition(";")[0]
@@ -102,7 +101,7 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
 
 
 def _sbatch_flags(cluster: ClusterConfig) -> list[str]:
-    """Where the job goes: to the nodes of the trainings, if these have GPUs."""
+    """Return sbatch options that send the job to the nodes of pretrain if these have GPUs."""
     stage = "pretrain" if cluster.pretrain.gpus else "collect"
     named = {"partition": cluster.partition, "account": cluster.account, "qos": cluster.qos}
     options: dict[str, str | int | bool] = {k: value for k, value in named.items() if value}
@@ -113,7 +112,7 @@ def _sbatch_flags(cluster: ClusterConfig) -> list[str]:
 
 
 def _follow(job: str, log: Path) -> str:
-    """The log of a job, printed as it grows until the job has ended for good."""
+    """Print a job's log as it grows until the job has ended; return the log."""
     text, reason = "", ""
     while True:
         entry = squeue().get(job)
@@ -124,19 +123,19 @@ def _follow(job: str, log: Path) -> str:
             return text
         if entry.is_waiting and entry.reason not in (reason, "None"):
             reason = entry.reason
-            print(f"(waits in the queue: {reason})", flush=True)
+            print(f"(pending: {reason})", flush=True)
         time.sleep(LOOK_SECONDS)
 
 
 def check_cluster(cluster: ClusterConfig, runs: Path) -> int:
-    """The job's script: tries everything, a line for each; 1 if something failed.
+    """Run all checks inside the job, and print a line for each; return 1 if a check failed.
 
     Raises:
-        UserError: this is no batch job.
+        UserError: this process is not in a batch job.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
-        raise UserError("this is for slurm/check.sh: sbatch it, or sad-hpc doctor --submit")
+        raise UserError("this command runs only inside slurm/check.sh: use sad-hpc doctor --submit")
     folder = runs.absolute() / f"check-{job}"
     failed = folder / "failed"
     if os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
@@ -146,15 +145,15 @@ def check_cluster(cluster: ClusterConfig, runs: Path) -> int:
             if outcome[0] == "miss":
                 with failed.open("a") as names:
                     names.write(f"{title}\n")
-        # It ends this script, if it works.
+        # A successful requeue ends this script.
         subprocess.run(["scontrol", "requeue", job], check=False)
         time.sleep(ACCOUNTING_SECONDS)
-        way_out = "allow requeue (JobRequeue=1), or launch again by hand after each time limit"
-        print_outcome("requeue", ("miss", f"the job is not queued again: {way_out}"))
+        way_out = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
+        print_outcome("requeue", ("miss", f"Slurm did not requeue the job: {way_out}"))
         with failed.open("a") as names:
             names.write("requeue\n")
     else:
-        print_outcome("requeue", ("ok", "the job was queued again by itself"))
+        print_outcome("requeue", ("ok", "the job requeued itself"))
     missing = failed.read_text().split("\n")[:-1] if failed.exists() else []
     shutil.rmtree(folder, ignore_errors=True)
     print(f"failed: {', '.join(missing)}" if missing else ALL_IS_WELL, flush=True)
@@ -168,7 +167,7 @@ def _outcomes(cluster: ClusterConfig, job: str, folder: Path) -> Iterator[tuple[
 
 
 def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
-    """What the ranks of both nodes have found."""
+    """Run a probe on both nodes, and return its outcome."""
     gpus = cluster.pretrain.gpus if probe.stage == "pretrain" else 0
     python = interpreter(cluster, probe.stage, [folder.parent, Path.cwd()])
     program = [*python, "-m", "sad_hpc.launch.cluster_probes", probe.name, str(folder)]
@@ -194,16 +193,16 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
 
 
 def _accounting(job: str) -> Outcome:
-    """Whether sacct knows of this very job, a moment after its first steps."""
-    deadline, reason = time.monotonic() + ACCOUNTING_SECONDS, "it does not know this job"
+    """Check that sacct lists this job soon after its first steps."""
+    deadline, reason = time.monotonic() + ACCOUNTING_SECONDS, "sacct does not list this job"
     while time.monotonic() < deadline:
         try:
             command = ["sacct", "--noheader", "--parsable2", f"--jobs={job}", "--format=JobID"]
             if job in answer_lines(command):
-                return "ok", "sacct knows this job"
+                return "ok", "sacct lists this job"
         except UserError as error:
             reason = str(error)
             break
         time.sleep(LOOK_SECONDS)
-    detail = "jobs that ended long ago will show without a reason, and what was killed for memory"
-    return "skip", f"{reason}; {detail} is read from logs"
+    detail = "status shows no reason for old jobs, and out-of-memory kills are read from logs"
+    return "skip", f"{reason}; {detail}"

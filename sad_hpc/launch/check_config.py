@@ -1,7 +1,7 @@
-"""What `sad-hpc doctor CONFIG` tries: the tasks of a config, and what their data will cost.
+"""The check of a config by `sad-hpc doctor CONFIG`: its tasks, and the cost of their data.
 
-`python -m sad_hpc.launch.check_config CONFIG SECONDS` runs it in a separate process: an environment
-may never answer, end its process, or print text.
+`python -m sad_hpc.launch.check_config CONFIG SECONDS` runs it in a separate process, since an
+environment may hang, end its process, or print text.
 """
 
 import faulthandler
@@ -27,23 +27,23 @@ from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.user_code import UserCode
 
 TRIAL_TASKS = 4
-"""So many are distilled to see how long one takes."""
+"""Tasks that are distilled to measure the time of one."""
 
 LONG_BLOCK_MINUTES = 10
-"""Progress is told, and work is saved, block by block."""
+"""Blocks above this duration get a warning; progress and saved work advance by whole blocks."""
 
 FEW_STEPS = 200
-"""Of a training; the shortest that is known to learn, an example of the documentation, has 210."""
+"""Trainings below this number of steps get a warning; the shortest example has 210."""
 
 
 def check_config(path: Path) -> str:
-    """Loads a config and makes some of its tasks.
+    """Load a config and make some of its tasks.
 
     Returns:
-        what was found, in a line.
+        one line about the tasks, the cost of the data and the training.
 
     Raises:
-        UserError: what is wrong with the config or the environment, and the way out.
+        UserError: the config or the environment has an error; the line names the fix.
     """
     experiment = load_experiment(path, [])
     family = make_family(experiment.task)
@@ -55,12 +55,12 @@ def check_config(path: Path) -> str:
         for split in SPLITS:
             family.mdps(family.distinct[split][:1])
             found.append(f"{len(family.distinct[split]):,} tasks for {split}")
-        if isinstance(family, StochasticFamily):  # one whose rewards may miss the threshold
+        if isinstance(family, StochasticFamily):  # its rewards may miss data.return_threshold
             make_block(family, _few(experiment.data), "train", 0)
     if isinstance(experiment.task, EnvironmentConfig):
         found += [
-            f"{name} makes no difference to random play: does the environment use it, and is it "
-            "set before what is derived from it (task.vary instead of task.attributes)?"
+            f"{name} has no effect on random play: check that the environment uses it; if other "
+            "values are derived from it, use task.vary instead of task.attributes"
             for name in idle_parameters(experiment.task)
         ]
     return "; ".join([*found, _training(experiment)])
@@ -69,12 +69,12 @@ def check_config(path: Path) -> str:
 def _training(experiment: Experiment[TaskConfig]) -> str:
     settings = experiment.pretrain
     if experiment.pretrained is not None:
-        return "training: none, another experiment's models are played"
+        return "training: none, another experiment's models are evaluated"
     tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
     steps = settings.epochs * settings.batches(tasks)
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
-        told += f", which is few (below {FEW_STEPS}): raise data.tasks, or else pretrain.epochs"
+        told += f", which may be too few (below {FEW_STEPS}): raise data.tasks or pretrain.epochs"
     return told
 
 
@@ -86,23 +86,22 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
     cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
     if data.return_threshold is not None and not family.sparse_reward:
         cost += (
-            "; only query states where an action returns at least data.return_threshold="
-            f"{data.return_threshold:g} are labelled (null: all)"
+            "; only query states where some action returns at least data.return_threshold="
+            f"{data.return_threshold:g} get labels (null: all)"
         )
     tasks = min(data.block_tasks, data.tasks)
     if seconds * tasks > 60 * LONG_BLOCK_MINUTES:
         fewer = max(1, int(60 / seconds))
         cost += (
-            f"; a block of {tasks:,} takes {duration(seconds * tasks)}, and a job that ends within "
-            f"loses it: set data.block_tasks={fewer}, which takes a minute"
+            f"; a block of {tasks:,} takes {duration(seconds * tasks)}, and a job that ends before "
+            f"it is complete loses it: set data.block_tasks={fewer}, which takes a minute"
         )
     rewards = block.arrays["context/rewards"]
     ended = "context/ends" in block.arrays and block.arrays["context/ends"].any()
     if rewards.min() == rewards.max() and not ended:  # returns differ where episodes end
         cost += (
-            f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}: labels "
-            "may be drawn among equals, which tell nothing; a longer data.trust_horizon, or other "
-            "rewards, may help"
+            f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}, so "
+            "labels may be arbitrary: try a longer data.trust_horizon or other rewards"
         )
     return cost
 

@@ -1,4 +1,4 @@
-"""`sad-hpc doctor`: what this machine has, what it lacks, and what to do about each miss."""
+"""`sad-hpc doctor`: check what this machine has and lacks, and print a fix for each miss."""
 
 import os
 import shutil
@@ -18,26 +18,26 @@ from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
 GIB = 2**30
 FREE_DISK_GIB = 5
-"""The paper's largest dataset here, checkpoints and evaluations fit into it."""
+"""Enough for the paper's largest dataset, its checkpoints and evaluations."""
 SHARED_MEMORY_GIB = 0.25
 PROBE_SECONDS = 60
 TRIAL_SECONDS = 180
-"""Of a config, with the compilation of kernels."""
+"""Time limit for the check of a config, including the compilation of kernels."""
 
 
 Outcome = tuple[Literal["ok", "miss", "skip"], str]
-"""Miss: needed and not there; skip: not needed for what was asked.  With the details."""
+"""Verdict and details.  miss: needed but absent; skip: absent but not needed."""
 
 
 def check_machine(
     cluster: ClusterConfig, runs: Path = Path("runs"), config: Path | None = None
 ) -> int:
-    """Checks this machine, a line for each check; returns 1 if something needed is missing.
+    """Check this machine, and print a line for each check; return 1 if a requirement is missing.
 
     Args:
-        cluster: what the pipeline shall run on; without Slurm in it, a missing Slurm is no miss.
-        runs: the folder that runs would be written to.
-        config: of an experiment, whose tasks are tried; None: no one's.
+        cluster: the settings to check for; Slurm is required only if they use it.
+        runs: the folder of runs.
+        config: an experiment's config file, whose tasks are tried; None to try none.
     """
     checks: dict[str, Callable[[], Outcome]] = {
         "MPI": _mpi,
@@ -55,24 +55,24 @@ def check_machine(
     }
     if config is not None:
         checks["config"] = lambda: _config(config)
-    # Most of the time goes to programs that start: side by side, and printed in order.
+    # Starting programs takes most of the time, so the checks run in parallel.
     with submission_environment(), ThreadPoolExecutor() as pool:
         outcomes = dict(zip(checks, pool.map(lambda check: check(), checks.values()), strict=True))
     for name, outcome in outcomes.items():
         print_outcome(name, outcome)
     missing = [name for name, (verdict, _) in outcomes.items() if verdict == "miss"]
-    print(f"missing: {', '.join(missing)}" if missing else "nothing that is needed is missing")
+    print(f"missing: {', '.join(missing)}" if missing else "all requirements are met")
     return 1 if missing else 0
 
 
 def print_outcome(name: str, outcome: Outcome) -> None:
-    """A line about one check."""
+    """Print one line about a check."""
     verdict, detail = outcome
     print(f"{verdict:4}  {name:14}  {detail}", flush=True)
 
 
 def _probe(command: list[str]) -> tuple[bool, str]:
-    """Whether a command succeeds, and its output or the last line of its error."""
+    """Return whether a command succeeds, and its output or the last line of its error."""
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
@@ -80,7 +80,7 @@ def _probe(command: list[str]) -> tuple[bool, str]:
     except OSError as error:
         return False, str(error.strerror)
     except subprocess.TimeoutExpired:
-        return False, f"no answer in {PROBE_SECONDS} s (on a busy machine, ask again)"
+        return False, f"no answer in {PROBE_SECONDS} s (on a busy machine, try again)"
     if result.returncode == 0:
         return True, result.stdout.strip()
     return False, _error_lines(result)[-1]
@@ -95,7 +95,7 @@ def _probe_python(code: str) -> tuple[bool, str]:
 
 
 def _config(config: Path) -> Outcome:
-    """In a process of its own, which ends itself if the environment does not answer."""
+    """Check the config in a separate process, which ends itself if the environment hangs."""
     command = [sys.executable, "-P", "-m", "sad_hpc.launch.check_config", str(config)]
     command.append(str(TRIAL_SECONDS))
     ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
@@ -103,14 +103,14 @@ def _config(config: Path) -> Outcome:
     if ended.returncode == 0:
         if outcome := ended.stdout.strip():
             return "ok", outcome
-        return "miss", f"{config}: the environment ends the process that tries it: {lines[-1]}"
+        return "miss", f"{config}: the environment ended its process: {lines[-1]}"
     if any(line.startswith("Timeout (") for line in lines):
-        # Of the stacks of all threads, the main thread's is the last.
+        # The main thread's stack comes last.
         last = max(n for n, line in enumerate(lines) if line.startswith(("Timeout (", "Thread ")))
         place = next((line for line in lines[last:] if line.startswith("  File ")), "")
         return "miss", (
-            f"{config} is still being tried after {TRIAL_SECONDS} s, in{place[6:]}: is a step of "
-            "the environment without an end, or very slow?"
+            f"{config}: the check did not end in {TRIAL_SECONDS} s; it was in{place[6:]}.  Make "
+            "sure that each step of the environment ends"
         )
     return "miss", lines[-1]
 
@@ -137,13 +137,13 @@ def _mpi() -> Outcome:
 def _slurm(cluster: ClusterConfig) -> Outcome:
     absent = [name for name in ("sbatch", "srun", "squeue") if shutil.which(name) is None]
     if absent:
-        way_out = 'work on a login node, or try: eval "$(slurm/dev_cluster.sh up)"'
+        way_out = 'use a login node, or start a local Slurm: eval "$(slurm/dev_cluster.sh up)"'
         return _miss_with_slurm(cluster), f"no {', '.join(absent)}; {way_out}"
     works, text = _probe(["sinfo", "--noheader", "--format=%P %D %T"])
     if works:
         return "ok", "; ".join(text.splitlines()[:4])
     reason = text.removeprefix("sinfo: ")
-    way_out = "is SLURM_CONF set, and slurmctld running?"
+    way_out = "check that SLURM_CONF is set and slurmctld runs"
     return _miss_with_slurm(cluster), f"sinfo: {reason}; {way_out}"
 
 
@@ -153,8 +153,8 @@ def _accounting(cluster: ClusterConfig) -> Outcome:
     works, text = _probe(["sacct", "--noheader", "--allocations", "--format=JobID"])
     if works:
         return "ok", "accounting answers"
-    # Without it, states come from squeue, markers and heartbeats.
-    return "skip", f"{text}; jobs that ended long ago will show without a reason"
+    # Without accounting, states come from squeue, markers and heartbeats.
+    return "skip", f"{text}; status shows no reason for old jobs"
 
 
 def _miss_with_slurm(cluster: ClusterConfig) -> Literal["miss", "skip"]:
@@ -162,16 +162,16 @@ def _miss_with_slurm(cluster: ClusterConfig) -> Literal["miss", "skip"]:
 
 
 def _slurm_mpi(cluster: ClusterConfig) -> Outcome:
-    """Whether srun can start the ranks of collect: with another type each would be alone."""
+    """Check that srun supports `cluster.mpi`; with another type each rank would be alone."""
     if cluster.executor != "slurm" or shutil.which("srun") is None:
-        return "skip", "only asked for --cluster slurm, where srun is"
+        return "skip", "checked only with --cluster slurm and srun on the PATH"
     works, text = _probe(["srun", "--mpi=list"])
     if not works:
         return "miss", f"srun --mpi=list: {text}"
     if cluster.mpi in text.replace(":", " ").replace(",", " ").split():
         return "ok", f"srun offers {cluster.mpi}"
     offered = " ".join(text.split())
-    return "miss", f"srun does not offer cluster.mpi={cluster.mpi} ({offered}); set it"
+    return "miss", f"srun does not offer cluster.mpi={cluster.mpi} ({offered}); set another one"
 
 
 def _deepspeed() -> Outcome:
@@ -190,17 +190,17 @@ def _kernel() -> Outcome:
         "from sad_hpc.model.fused.kernel import is_compiled\n"
         "from sad_hpc.model.fused.products import WIDE\n"
         "print('AVX-512' if WIDE else 'no AVX-512: slower', end=', ')\n"
-        "print('compiled' if is_compiled() else 'is compiled by the first training, in a minute')"
+        "print('compiled' if is_compiled() else 'the first training compiles it in a minute')"
     )
     if works:
         return "ok", text
-    return "skip", f"{text}; torch trains in its place, at a quarter of the speed"
+    return "skip", f"{text}; torch trains instead, at a quarter of the speed"
 
 
 def _compiler() -> Outcome:
     if found := shutil.which("g++") or shutil.which("c++"):
         return "ok", found
-    return "skip", "none: DeepSpeed goes without compiled operations; apt install g++"
+    return "skip", "none: DeepSpeed runs without compiled operations; apt install g++"
 
 
 def _gpu(cluster: ClusterConfig) -> Outcome:
@@ -213,7 +213,7 @@ def _gpu(cluster: ClusterConfig) -> Outcome:
     if cluster.executor == "local" and (cluster.pretrain.gpus or cluster.evaluate.gpus):
         way_out = "set cluster.pretrain.gpus=0, or install the driver and a CUDA torch"
         return "miss", f"none visible: {way_out}"
-    return "skip", "none on this machine; training runs on CPUs (nodes may have some)"
+    return "skip", "none on this machine; training runs on CPUs (nodes may have GPUs)"
 
 
 def _gl() -> Outcome:
@@ -229,7 +229,7 @@ def _gl() -> Outcome:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder, or the nearest existing one above it."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
@@ -246,7 +246,7 @@ def _disk(runs: Path) -> Outcome:
 
 
 def _locking(runs: Path, cluster: ClusterConfig) -> Outcome:
-    """HDF5 locks the files that it opens; where that cannot be, it has to be told."""
+    """Check file locks, which HDF5 uses unless `cluster.hdf5_file_locking` is false."""
     folder = _existing(runs)
     try:
         works = has_locks(folder)
@@ -257,7 +257,7 @@ def _locking(runs: Path, cluster: ClusterConfig) -> Outcome:
     if works:
         return "ok", f"works at {folder}"
     if cluster.hdf5_file_locking is False:
-        return "ok", f"none at {folder}: off for HDF5; jobs mark a folder in use by a file"
+        return "ok", f"none at {folder}; HDF5 locking is off, and jobs use lock files"
     way_out = "set cluster.hdf5_file_locking=false or choose another --runs folder"
     return "miss", f"none at {folder}; {way_out}"
 
@@ -265,7 +265,7 @@ def _locking(runs: Path, cluster: ClusterConfig) -> Outcome:
 def _shared_memory() -> Outcome:
     folder = Path("/dev/shm")
     if not folder.is_dir():
-        return "skip", "not there; MPI ranks of one node talk more slowly"
+        return "skip", "missing; MPI ranks of one node communicate more slowly"
     total = shutil.disk_usage(folder).total / GIB
     if total < SHARED_MEMORY_GIB:
         way_out = "start the container with --shm-size=1g: MPI and NCCL ranks of one node need it"

@@ -1,4 +1,4 @@
-"""Cluster settings: where the stages run, and with how much of it."""
+"""Cluster settings: where the stages run, and with which resources."""
 
 import re
 from pathlib import Path
@@ -11,15 +11,15 @@ from sad_hpc.experiment.config import Section, apply_overrides, build, read_yaml
 from sad_hpc.shipped.files import CONFIGS
 
 FOLDER = CONFIGS / "cluster"
-"""The cluster files of this package, found from any working directory."""
+"""The folder of this package's cluster files."""
 
 ALIASES = {"slurm": "slurm-cpu"}
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
-"""Partitions (several with commas), accounts and the like: nothing that a shell would read."""
+"""Pattern of partitions (several with commas), accounts and the like; safe in a shell."""
 
 ELSEWHERE = ("cluster", "clusters", "cluster-constraint")
-"""sbatch parameters that send jobs where squeue does not look for them."""
+"""sbatch parameters that send jobs to a cluster that squeue does not query."""
 
 OWNED = (
     *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
@@ -32,60 +32,59 @@ OTHER_MEANING = (
     *("test-only", "hold", "uid", "gid", "help", "usage", "version", "quiet", "verbose"),
     *("chdir", "input", "get-user-env", "export-file", "ignore-pbs", "no-kill"),
 )
-"""sbatch parameters with which it submits nothing, prints something else than a job's id, starts
-no job, or starts it as another user, elsewhere or with other input."""
+"""sbatch parameters that prevent the submission or change its output, user, folder or input."""
 
 LEGAL_BEGINNINGS = ("gpus",)
-"""Options of sbatch by themselves, though another one begins with them."""
+"""Options of sbatch that are also the beginning of a refused one."""
 
 
 def _refused(key: str) -> str | None:
-    """Why a parameter cannot be given; sbatch takes the beginning of an option for the option."""
+    """Return why a parameter is refused, or None; sbatch accepts abbreviated options."""
 
     def among(options: tuple[str, ...]) -> bool:
         return key not in LEGAL_BEGINNINGS and any(each.startswith(key) for each in options)
 
     if among(ELSEWHERE):
         return (
-            f"{key!r} has no meaning: jobs go to the cluster of this machine's slurm.conf; for "
-            "another one launch from its login node, or set SLURM_CONF"
+            f"{key!r} is not supported: jobs go to the cluster of this machine's slurm.conf.  For "
+            "another cluster launch from its login node, or set SLURM_CONF"
         )
     if among(OWNED):
-        return f"{key!r} is set by the launcher or has a key of its own"
+        return f"{key!r} is set by the launcher or by another key of the cluster settings"
     if among(OTHER_MEANING):
-        return f"{key!r} would change what a submission does; give it to an sbatch of your own"
+        return f"{key!r} is not supported, since it changes what sbatch does: remove it"
     return None
 
 
 def _one_line(text: str) -> str:
     if not text.isprintable():
-        raise ValueError(f"{text!r} holds a line break or another control character")
+        raise ValueError(f"{text!r} contains a line break or another control character")
     return text
 
 
 def _sbatch_options(parameters: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
     for key, value in parameters.items():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-            raise ValueError(f"{key!r} is no long option of sbatch, such as `constraint`")
+            raise ValueError(f"{key!r} is not a long option of sbatch, such as `constraint`")
         if reason := _refused(key):
             raise ValueError(reason)
         if value is False:
-            raise ValueError(f"{key}: false has no meaning to sbatch; leave the key out")
+            raise ValueError(f"{key}: false has no meaning to sbatch; remove the key")
         _one_line(str(value))
     return parameters
 
 
 SbatchOptions = Annotated[dict[str, str | int | bool], AfterValidator(_sbatch_options)]
-"""Long options of sbatch without their dashes; true for those that take no value."""
+"""Long options of sbatch without their dashes; the value is true for options without a value."""
 
 Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Resources(Section):
-    """What one job of a stage gets."""
+    """The resources of one job of a stage."""
 
     nodes: int | None = Field(None, ge=1)
-    """null: as few as Slurm needs to fit the ranks."""
+    """Number of nodes; null: as few as the ranks fit on."""
     ranks: int = Field(1, ge=1)
     """MPI ranks of collect, data-parallel ranks of pretrain."""
     cpus_per_rank: int = Field(1, ge=1)
@@ -93,42 +92,43 @@ class Resources(Section):
     gpus: int = Field(0, ge=0)
     """GPUs of each rank."""
     memory_gb: float | None = Field(None, gt=0)
-    """Memory of each rank; null: what the cluster gives by default."""
+    """Memory of each rank; null: the cluster's default."""
     minutes: int = Field(1440, ge=2)
-    """Time limit under Slurm: a stage that reaches it is queued again and goes on where it was."""
+    """Time limit under Slurm.  A stage that reaches it is requeued and resumes."""
     pack: int = Field(1, ge=1)
-    """Trainings, or evaluations, of one rank that share a Slurm job, each on cores of its own, and
-    its GPU, if it has one; so many trainings share the GPU of a machine without Slurm, too."""
+    """Number of trainings, or evaluations, of one rank that share a Slurm job.  Each has its own
+    cores; they share the job's GPU, if any.  Without Slurm: trainings that share the GPU."""
     sbatch: SbatchOptions = {}
-    """More sbatch parameters of this stage's jobs, also such as `partition`: they go before those
-    of all stages."""
+    """More sbatch parameters of this stage's jobs, such as `partition`; they override those of all
+    stages."""
 
 
 class ClusterConfig(Section):
-    """A file of configs/cluster/; the defaults are those of local.yaml."""
+    """The content of a file in configs/cluster/; the defaults are those of local.yaml."""
 
     executor: Literal["local", "slurm"] = "local"
     partition: str | None = Field(None, pattern=NAME)
     account: str | None = Field(None, pattern=NAME)
     qos: str | None = Field(None, pattern=NAME)
     mpi: str = Field("pmi2", pattern=r"^[a-z][a-z0-9_]*$")
-    """Of `srun --mpi=`; `srun --mpi=list` shows what a Slurm offers."""
+    """Value of `srun --mpi=`; `srun --mpi=list` shows the supported ones."""
     python: Line | None = Field(None, min_length=1)
-    """The interpreter of the nodes, or of the container; null: the launcher's own, or `python3` of
-    the container."""
+    """The interpreter on the nodes or in the container; null: the launcher's, or `python3` in the
+    container."""
     container: Line | None = Field(None, min_length=1)
     """An Apptainer image (or unpacked folder) in which every rank runs."""
     setup: list[Line] = []
-    """Shell lines that run in every job first, such as `module load ...`."""
+    """Shell lines at the beginning of every job, such as `module load ...`."""
     array_parallelism: int = Field(2, ge=1)
-    """Elements of an array that run at a time: evaluations, rows of a sweep; on this machine alone,
-    evaluations, and trainings if there are cores for them."""
+    """Elements of an array job that run at a time.  Without Slurm: evaluations at a time, and
+    trainings if there are cores for them."""
     max_requeues: int = Field(20, ge=0)
-    """Times that a Slurm job may reach its time limit and be queued again, before it has failed."""
+    """How often a Slurm job may reach its time limit and be requeued before it fails."""
     memory_retries: int = Field(2, ge=0)
-    """Times that a Slurm job which was killed for memory is submitted again with twice as much."""
+    """How often a Slurm job that was killed for memory is resubmitted with twice the memory."""
     hdf5_file_locking: bool | None = None
-    """HDF5_USE_FILE_LOCKING of every job; null leaves it alone.  false for Lustre without flock."""
+    """HDF5_USE_FILE_LOCKING of every job; null keeps the environment's value.  Use false for Lustre
+    without flock."""
     sbatch: SbatchOptions = {}
     """More sbatch parameters of every job, such as `constraint: haswell`."""
     collect: Resources = Resources(ranks=2)
@@ -137,17 +137,17 @@ class ClusterConfig(Section):
     aggregate: Resources = Resources()
 
     def resources(self, stage: str) -> Resources:
-        """What a job of `stage` gets."""
+        """Return the resources of a job of `stage`."""
         resources: Resources = getattr(self, stage)
         return resources
 
     @property
     def packs(self) -> dict[str, int]:
-        """By stage, how many steps share a Slurm job."""
+        """The number of steps that share a Slurm job, by stage."""
         return {stage: self.resources(stage).pack for stage in ("pretrain", "evaluate")}
 
     def with_resources(self, stage: str, **changes: float | None) -> "ClusterConfig":
-        """These settings with other `Resources` of `stage`; None leaves one."""
+        """Return these settings with changed `Resources` of `stage`; None keeps a value."""
         given = {key: value for key, value in changes.items() if value is not None}
         return self.model_copy(update={stage: self.resources(stage).model_copy(update=given)})
 
@@ -156,14 +156,14 @@ class ClusterConfig(Section):
     def _check_sbatch(cls, parameters: SbatchOptions) -> SbatchOptions:
         for key in parameters:
             if key in ClusterConfig.model_fields:
-                raise ValueError(f"{key!r} has a key of its own")
+                raise ValueError(f"{key!r} is a key of the cluster settings: set it there")
         return parameters
 
     @model_validator(mode="after")
     def _check_container(self) -> "ClusterConfig":
         if self.container is not None and self.executor == "local":
             raise ValueError(
-                "container is for Slurm's jobs: on this machine start sad-hpc inside of it, "
+                "container needs Slurm; without it, start sad-hpc inside the container: "
                 f"`apptainer exec {self.container} sad-hpc launch ...`"
             )
         return self
@@ -173,8 +173,8 @@ class ClusterConfig(Section):
         for stage in ("evaluate", "aggregate"):
             if self.resources(stage).ranks > 1:
                 raise ValueError(
-                    f"{stage} is one rank: {stage}.ranks must be 1; array_parallelism says how "
-                    "many evaluations run at a time"
+                    f"{stage}.ranks must be 1: {stage} has one rank; set array_parallelism for the "
+                    "number of evaluations at a time"
                 )
         for stage in ("collect", "aggregate"):
             if self.resources(stage).pack > 1:
@@ -183,8 +183,8 @@ class ClusterConfig(Section):
             resources = self.resources(stage)
             if resources.pack > 1 and (resources.ranks > 1 or resources.gpus > 1):
                 raise ValueError(
-                    f"{stage}.pack={resources.pack} is for steps of one rank, which share a GPU or "
-                    f"have none: set {stage}.ranks=1 and {stage}.gpus=1 or 0, or {stage}.pack=1"
+                    f"{stage}.pack={resources.pack} needs steps of one rank with at most one GPU: "
+                    f"set {stage}.ranks=1 and {stage}.gpus=1 or 0, or {stage}.pack=1"
                 )
         for stage in ("collect", "pretrain", "evaluate", "aggregate"):
             nodes, ranks = self.resources(stage).nodes or 1, self.resources(stage).ranks
@@ -194,14 +194,14 @@ class ClusterConfig(Section):
 
 
 def load_cluster(name_or_path: str, overrides: list[str]) -> ClusterConfig:
-    """Reads cluster settings: defaults < YAML < `key.sub=value` overrides.
+    """Load cluster settings: defaults < YAML < `key.sub=value` overrides.
 
     Args:
         name_or_path: local, slurm, the name of a file in configs/cluster, or a YAML file.
         overrides: as on the command line, without the prefix `cluster.`.
 
     Raises:
-        ConfigError: there is no such file, or one line with the key and the valid choices.
+        ConfigError: the file is missing or invalid; the line names the key and the valid choices.
     """
     path = _find(name_or_path)
     mapping = {} if path is None else read_yaml(path)

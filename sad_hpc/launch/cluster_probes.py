@@ -1,7 +1,7 @@
-"""What the ranks of slurm/check.sh try: `python -m sad_hpc.launch.cluster_probes NAME FOLDER`.
+"""Probes that the ranks of slurm/check.sh run, with one rank on each of two nodes.
 
-Two nodes take part, with a rank each.  What they found is the last line that they print; where
-something is wrong, they raise, and the job's script says what to do.
+`python -m sad_hpc.launch.cluster_probes NAME FOLDER` runs one.  Its last line of output is the
+finding.  A failed probe raises, and the job's script prints the fix.
 """
 
 import os
@@ -19,21 +19,21 @@ from sad_hpc.storage.files import has_locks
 from sad_hpc.storage.lock import held
 
 SEEN_SECONDS = 60.0
-"""How long a file may take to be seen on another node."""
+"""Longest time until a file is visible on another node."""
 
 
 def mpi(folder: Path) -> None:
-    """Every rank learns of all others through MPI."""
+    """Check that every rank sees all others through MPI."""
     communicator = world()
     if isinstance(communicator, SingleProcess):
-        raise UserError("srun started each rank as a world of its own")
+        raise UserError("srun started each rank as a separate MPI world")
     nodes = communicator.gather(_node())
     if communicator.Get_rank() == 0:
         print(f"{communicator.Get_size()} ranks on {', '.join(sorted(nodes))} see each other")
 
 
 def deepspeed(folder: Path) -> None:
-    """One step of data-parallel training: weights that began apart are equal after it."""
+    """Check that a step of data-parallel training gives all ranks equal weights."""
     process = torch_process()
     from sad_hpc.pretrain.engine import join_process_group
 
@@ -60,9 +60,9 @@ def deepspeed(folder: Path) -> None:
 
 
 def files(folder: Path) -> None:
-    """Rank 0 writes a file and holds a folder; rank 1 reads the one and cannot hold the other.
+    """Check that rank 1 can read a file of rank 0 and cannot lock a folder that rank 0 holds.
 
-    They speak through files alone: this is about the file system.
+    The ranks communicate only through files, since this probes the file system.
     """
     import h5py
     import numpy as np
@@ -84,13 +84,11 @@ def files(folder: Path) -> None:
     is_held = _is_held(folder / "held")
     tried.touch()
     if not same:
-        raise UserError(f"{path} has other content on {_node()} than where it was written")
+        raise UserError(f"{path} has other content on {_node()} than on the node that wrote it")
     if not is_held:
         raise UserError(f"a lock that one node holds does not keep another out of {folder}")
-    how = "by locks" if has_locks(folder) else "by files, for want of locks"
-    print(
-        f"HDF5 goes from node to node (seen within {seconds:.1f} s); {how}, a folder has one writer"
-    )
+    how = "locks" if has_locks(folder) else "lock files (no flock)"
+    print(f"HDF5 files reach the other node in {seconds:.1f} s; {how} keep a second writer out")
 
 
 def _is_held(folder: Path) -> bool:
@@ -102,7 +100,7 @@ def _is_held(folder: Path) -> bool:
 
 
 def graphics(folder: Path) -> None:
-    """Each node can draw."""
+    """Check that each node can render."""
     from sad_hpc.tasks.miniworld.gl import graphics as context
 
     with context():
@@ -118,8 +116,8 @@ def _wait_for(path: Path) -> None:
     while not path.exists():
         if time.monotonic() > deadline:
             raise UserError(
-                f"what another node writes into {path.parent} is not seen on {_node()} after "
-                f"{SEEN_SECONDS:.0f} s"
+                f"files that another node writes into {path.parent} are not visible on {_node()} "
+                f"after {SEEN_SECONDS:.0f} s"
             )
         with suppress(OSError):
             os.listdir(path.parent)  # NFS asks its server again
@@ -139,12 +137,12 @@ PROBES: dict[str, Callable[[Path], None]] = {
 
 
 def main(name: str, folder: Path) -> int:
-    """Runs a probe; 1 where it fails, with the reason in the line that the script prints."""
+    """Run a probe; return 1 and print the reason for the job's script if it fails."""
     try:
         PROBES[name](folder)
     except UserError as error:
         print(f"{ERROR_PREFIX}{error}", file=sys.stderr)
-    except Exception as error:  # whatever it is
+    except Exception as error:  # libraries raise many types
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"{ERROR_PREFIX}{reason} (on {_node()})", file=sys.stderr)
     else:

@@ -1,9 +1,8 @@
 """Jobs whose Python runs in an Apptainer container (`cluster.container`, containers/sad_hpc.def).
 
-srun starts the container once for each rank, and the ranks meet through the PMI of Slurm that the
-MPI library inside speaks.  Slurm's commands are outside: a rank that wants its job queued again
-leaves a file, by the `scontrol` of the image, and the batch script does it when the ranks have
-ended.
+srun starts one container for each rank, and the ranks connect through Slurm's PMI.  Slurm's
+commands are outside of the container.  To requeue its job, a rank calls the image's `scontrol`,
+which writes a file; the batch script requeues the job when the ranks have ended.
 """
 
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from sad_hpc.launch.cluster import ClusterConfig
 
 REQUESTS = "SAD_HPC_REQUESTS"
-"""The folder where containers/scontrol leaves `requeue-<job>`."""
+"""Variable with the folder where containers/scontrol writes `requeue-<job>`."""
 
 QUEUE_AGAIN = (
     "code=$?",
@@ -22,16 +21,16 @@ QUEUE_AGAIN = (
     'if [ -e "$request" ]; then rm "$request"; scontrol requeue "$SLURM_JOB_ID"; fi',
     "exit $code",
 )
-"""Lines of a batch script, behind srun's."""
+"""Lines of a batch script that follow srun and requeue the job if a rank asked for it."""
 
 
 def interpreter(cluster: ClusterConfig, stage: str, folders: Sequence[Path]) -> list[str]:
-    """The command that is Python in every rank of a stage.
+    """Return the command that starts Python in every rank of a stage.
 
     Args:
-        cluster: its `container` and `python`.
-        stage: one with GPUs needs their drivers inside.
-        folders: which must be seen inside; Apptainer by itself shows the home and /tmp.
+        cluster: settings with `container` and `python`.
+        stage: the stage; if it has GPUs, the container gets their drivers.
+        folders: folders to bind into the container; Apptainer itself binds the home and /tmp.
     """
     if cluster.container is None:
         return [cluster.python or sys.executable]

@@ -1,6 +1,6 @@
-"""The process above the ranks of a local job: it starts them, and ends all when one has died.
+"""The parent process of a local job's ranks: it starts them, and ends all when one has died.
 
-submitit's own controller waits for every rank, also for those that wait for a dead one.
+submitit's controller would also wait for ranks that wait for a dead one.
 """
 
 import os
@@ -22,11 +22,11 @@ from sad_hpc.parallel.submitit_private import LOCAL_REQUEUE_RETURN_CODE, Control
 LOOK_SECONDS = 0.1
 
 STOPPED = 128 + signal.SIGTERM
-"""Exit code of ranks that have agreed to stop."""
+"""Exit code of ranks that stopped because of a signal."""
 
 
 class RanksExecutor(submitit.LocalExecutor):
-    """submitit's local executor, with ranks that are watched and no time limit."""
+    """submitit's local executor, with `RanksController` and without a time limit."""
 
     def _submit_command(self, command: str) -> "LocalJob[Any]":
         ranks, gpus = self.parameters["tasks_per_node"], self.parameters["gpus_per_node"]
@@ -46,7 +46,7 @@ class RanksExecutor(submitit.LocalExecutor):
         program = shlex.join([sys.executable, "-m", __name__, str(self.folder)])
         lines = [f"exec {program}"]
         if setup := self.parameters["setup"]:
-            # The shell becomes the controller, and its number is the job's.
+            # The shell becomes the controller, so its process id is the job's id.
             log = f'{shlex.quote(str(self.folder))}/"$$"_0_log.out'
             lines = [f"exec 3>&1 4>&2 >>{log} 2>&1", *setup, "exec >&3 2>&4 3>&- 4>&-", *lines]
         process = subprocess.Popen(["sh", "-c", "\n".join(lines)], env=os.environ | environment)
@@ -54,25 +54,25 @@ class RanksExecutor(submitit.LocalExecutor):
 
 
 class RanksJob(LocalJob[Any]):
-    """A job whose end tells of its ranks'."""
+    """A local job that knows whether its ranks succeeded."""
 
     @property
     def ended_well(self) -> bool:
-        """Whether every rank has; submitit calls a failed job finished, too."""
+        """Whether every rank succeeded; submitit also calls a failed job finished."""
         return self._process is not None and self._process.poll() == 0
 
 
 class RanksController(Controller):
-    """Starts the ranks; when one has failed, the others have a moment for last words of their own.
+    """The controller of a local job's ranks; after a failure it soon ends the other ranks.
 
-    What `run` finds alive after `wait`, it kills.
+    They have LAST_WORDS_SECONDS to log their own errors.  `run` kills ranks that live after `wait`.
     """
 
     codes: Sequence[int | None] = ()
-    """What the last `wait` returned."""
+    """The return value of the last `wait`."""
 
     def wait(self, freq: int = 24) -> Sequence[int | None]:
-        """Exit codes, negative for signals; None of ranks that still wait for one that failed."""
+        """Return exit codes, negative for signals and None for ranks that still run."""
         failed_at: float | None = None
         while True:
             codes = [rank.poll() for rank in self.tasks]
@@ -86,7 +86,7 @@ class RanksController(Controller):
             time.sleep(LOOK_SECONDS)
 
     def _report_deaths(self, codes: Sequence[int | None]) -> None:
-        """A rank that a signal has killed could not say so itself."""
+        """Log which ranks were killed by a signal, since they could not log it themselves."""
         for rank, (code, log) in enumerate(zip(codes, self.stdouts, strict=True)):
             if code is not None and code < 0:
                 log.write(f"{ERROR_PREFIX}rank {rank} of {self.ntasks} {cause_of_death(-code)}\n")
@@ -94,15 +94,14 @@ class RanksController(Controller):
 
 
 OUT_OF_MEMORY = (
-    "out of memory? Launch again, which goes on from what is saved, with more memory or fewer jobs "
-    "at a time"
+    "possibly out of memory.  Launch again with more memory or fewer parallel jobs to resume"
 )
 
 
 def cause_of_death(number: int) -> str:
-    """Of a process that a signal has killed."""
+    """Describe the end of a process that a signal has killed."""
     hint = f"; {OUT_OF_MEMORY}" if number == signal.SIGKILL else ""
-    return f"died of {signal.Signals(number).name}{hint}"
+    return f"was killed by {signal.Signals(number).name}{hint}"
 
 
 def _fails(code: int | None) -> bool:

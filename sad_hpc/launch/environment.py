@@ -1,4 +1,4 @@
-"""What jobs find in their environment, and sbatch in the one it is called from."""
+"""Environment variables of jobs, and of the calls to sbatch and other Slurm commands."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -19,14 +19,14 @@ VARIABLES = {
     "switches": "REQ_SWITCH",
     "time": "TIMELIMIT",
 }
-"""SBATCH_* of options that have another name there."""
+"""Options of sbatch whose variable SBATCH_* has another name."""
 
 FILTERS = ("SACCT_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SQUEUE_")
-"""How a user wants to see Slurm's answers."""
+"""Prefixes of variables that filter or format the output of Slurm's commands."""
 
 
 def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
-    """What every rank of a stage finds in its environment before Python starts."""
+    """Return the environment variables of every rank of a stage before Python starts."""
     environment = rank_environment(cluster.resources(stage).cpus_per_rank)
     if cluster.hdf5_file_locking is not None:
         # HDF5 reads it once, when h5py is imported.
@@ -35,9 +35,9 @@ def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
 
 
 def search_path() -> dict[str, str]:
-    """PYTHONPATH with absolute folders, where it is set.
+    """Return PYTHONPATH with absolute folders, or nothing if it is unset.
 
-    Modules of users are found by it, and SBATCH_EXPORT=NONE would hide it from jobs.
+    Jobs find modules of users by it, and SBATCH_EXPORT=NONE would hide it from them.
     """
     folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     path = os.pathsep.join(map(os.path.abspath, folders))
@@ -45,7 +45,7 @@ def search_path() -> dict[str, str]:
 
 
 def client_environment() -> dict[str, str]:
-    """For Slurm's other programs: without the user's own filters and formats."""
+    """Return the environment for Slurm's query commands, without the user's filters and formats."""
     return {key: value for key, value in os.environ.items() if not key.startswith(FILTERS)}
 
 
@@ -53,14 +53,14 @@ def client_environment() -> dict[str, str]:
 def submission_environment(
     extra: Mapping[str, str] | None = None, options: Collection[str] = ()
 ) -> Iterator[None]:
-    """Hides the Slurm job, if any, in which the launcher itself runs; adds `extra` meanwhile.
+    """Hide the Slurm job in which the launcher may run, and add `extra`, within this block.
 
-    SLURM_CONF says which cluster to talk to, and SBATCH_* are the user's own defaults: they stay,
-    but for those that would go before what a script says itself.
+    SLURM_CONF, which selects the cluster, stays.  So do SBATCH_*, the user's defaults, except those
+    that would override options of the script.
 
     Args:
-        extra: variables.
-        options: long options of sbatch that the script sets, besides those that it always does.
+        extra: variables to add.
+        options: long options of sbatch that the script sets besides the usual ones.
     """
     before = dict(os.environ)
     kept = {"SLURM_CONF", *(key for key in before if key.startswith("SBATCH_"))}
@@ -76,7 +76,7 @@ def submission_environment(
 
 
 def _said_by_scripts(options: Collection[str]) -> set[str]:
-    """The variables that sbatch takes for more than the lines of a script."""
+    """Return the SBATCH_* variables that would override options of the script."""
     said = {*OWNED, *ELSEWHERE, "cpus-per-gpu", "no-requeue"} - {*MEMORY, "export", "gpus-per-task"}
     said |= set(options)
     for rivals in (MEMORY, GPUS):

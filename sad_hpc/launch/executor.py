@@ -1,4 +1,4 @@
-"""A thin layer over submitit: an executor for each stage."""
+"""Executors of the stages, on top of submitit: Slurm scripts and local jobs."""
 
 import json
 import math
@@ -25,20 +25,20 @@ from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 
 SIGNAL_SECONDS = 120
-"""How long before its time limit a job is told to stop, or a quarter of a shorter limit."""
+"""How long before its time limit a job gets the signal; a quarter of the limit if that is less."""
 
 
 def log_folder(run: Run, stage: str) -> Path:
-    """Where a stage's jobs keep logs, scripts and pickles, each name beginning with the job's id.
+    """Return the folder of a stage's logs, scripts and pickles, whose names begin with the job id.
 
-    The folder exists before the job: Slurm fails a job whose log has no folder when it
-    starts, which is what a folder named by the job's id risks.
+    The folder must exist before the job starts, or Slurm fails the job.  Its name therefore does
+    not contain the job id.
     """
     return run.logs.absolute() / stage
 
 
 class StageExecutor(SlurmExecutor):
-    """submitit's Slurm executor for one stage; it makes scripts on machines without Slurm, too."""
+    """submitit's Slurm executor for one stage; it can also write scripts without Slurm."""
 
     def __init__(
         self, run: Run, cluster: ClusterConfig, stage: str, name: str, dependency: str | None
@@ -56,14 +56,14 @@ class StageExecutor(SlurmExecutor):
             folder = shlex.quote(str(log_folder(run, stage)))
             parameters["setup"] = [f"export {REQUESTS}={folder}", *parameters["setup"]]
             parameters["teardown"] = list(QUEUE_AGAIN)
-        # Not in `sbatch_parameters`, by which queued jobs are compared with new settings.
+        # Not in `sbatch_parameters`: a change of PYTHONPATH does not outdate queued jobs.
         exports = [f"export {key}={shlex.quote(path)}" for key, path in search_path().items()]
         parameters["setup"] = [*exports, *parameters["setup"]]
         self.update_parameters(comment=run_tag(run), **parameters)
 
     @classmethod
     def affinity(cls) -> int:
-        """Available everywhere: `pipeline` checks for Slurm before it submits."""
+        """Return 1, available, on every machine; `pipeline` checks for Slurm before it submits."""
         return 1
 
     @property
@@ -73,7 +73,7 @@ class StageExecutor(SlurmExecutor):
         return {key.replace("_", "-") for key, value in parameters.items() if value is not None}
 
     def script(self, elements: int | None = None) -> str:
-        """The text that is handed to sbatch; with `elements`, as a job array of so many."""
+        """Return the script for sbatch; with `elements`, for an array job of that size."""
         if elements is not None:
             self._name_nodes()
         self.parameters["map_count"] = elements
@@ -86,48 +86,50 @@ class StageExecutor(SlurmExecutor):
         return jobs
 
     def _name_nodes(self) -> None:
-        """For an array submitit makes an executor of its own, which knows nothing of `_num_tasks`
-        and needs a number of nodes; sbatch is told that any will do."""
+        """Set a number of nodes, which submitit needs for an array; sbatch gets a range.
+
+        submitit makes a separate executor for an array, without our `_num_tasks`.
+        """
         if self.parameters["nodes"] is None:
             additional = self.parameters["additional_parameters"]
             any_number = {**additional, "nodes": f"1-{additional['ntasks']}"}
             self.update_parameters(nodes=1, additional_parameters=any_number)
 
     def _num_tasks(self) -> int:
-        # Here submitit wants nodes x ranks a node; the number of ranks is in `ntasks`.
+        # submitit expects nodes x ranks a node; `ntasks` has the number of ranks.
         return 1
 
 
 def run_tag(run: Run) -> str:
-    """The comment of a run's jobs, by which a launcher knows those that none has recorded."""
+    """Return the Slurm comment of a run's jobs, which identifies jobs that jobs.json lacks."""
     return f"sad_hpc-{checksum(str(run.path.resolve()).encode())[:16]}"
 
 
 def _refuse_what_sbatch_would_read(folder: Path) -> None:
-    """Logs are named in comments of a script, where no quotes help.
+    """Refuse a log folder that sbatch would misread; #SBATCH lines cannot quote it.
 
     Raises:
-        UserError: the path would be read as something else.
+        UserError: the path contains a % or a control character.
     """
     if not str(folder).isprintable() or "%" in str(folder):
         raise UserError(
-            f"{str(folder)!r} holds a line break, another control character or a %, which sbatch "
-            "does not leave alone in a log's name: choose another --runs folder"
+            f"{str(folder)!r} contains a line break, another control character or a %, which "
+            "sbatch would replace in a log's name: choose another --runs folder"
         )
 
 
 def sbatch_parameters(
     cluster: ClusterConfig, stage: str, name: str, dependency: str | None = None
 ) -> dict[str, Any]:
-    """A stage's resources as parameters of submitit's SlurmExecutor."""
+    """Return a stage's resources as parameters of submitit's SlurmExecutor."""
     resources = cluster.resources(stage)
     cpus, memory = resources.cpus_per_rank * resources.pack, resources.memory_gb
     asked = cluster.sbatch | resources.sbatch
     additional: dict[str, Any] = {"ntasks": resources.ranks, **asked}
     if "no-requeue" not in asked:
-        additional["requeue"] = True  # also where a cluster's default is to let jobs go
+        additional["requeue"] = True  # even if the cluster's default is not to requeue
     if dependency is not None:
-        # A job whose requirement failed ends, instead of waiting in the queue for ever.
+        # End a job whose dependency failed, instead of leaving it in the queue.
         additional["kill-on-invalid-dep"] = "yes"
     environment = job_environment(cluster, stage)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
@@ -139,7 +141,7 @@ def sbatch_parameters(
         "nodes": 1 if resources.ranks == 1 else resources.nodes,
         "cpus_per_task": cpus,
         "gpus_per_task": resources.gpus or None,
-        # A rank's memory, however Slurm spreads the ranks over nodes.
+        # Per CPU, so that it does not depend on how Slurm distributes the ranks over nodes.
         "mem_per_cpu": memory and f"{math.ceil(memory * 1024 / resources.cpus_per_rank)}M",
         "time": resources.minutes,
         "dependency": dependency,
@@ -154,9 +156,9 @@ def sbatch_parameters(
 
 
 def settings_of(cluster: ClusterConfig, stage: str) -> str:
-    """A checksum of what sbatch is told about a stage's jobs, whatever they depend on.
+    """Return a checksum of a stage's sbatch parameters, without dependencies and array throttle.
 
-    Without the throttle of arrays: it keeps no job from starting.
+    The throttle does not keep a job from starting.
     """
     parameters = sbatch_parameters(cluster, stage, stage)
     del parameters["array_parallelism"]
@@ -165,10 +167,10 @@ def settings_of(cluster: ClusterConfig, stage: str) -> str:
 
 
 def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -> Any:
-    """Starts a step on this machine and returns submitit's LocalJob.
+    """Start a step on this machine, and return submitit's LocalJob.
 
     Raises:
-        UserError: collect needs mpiexec and there is none.
+        UserError: collect needs mpiexec, and it is not installed.
     """
     resources = cluster.resources(stage)
     ranks = resources.ranks
@@ -182,17 +184,17 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
         visible_gpus=visible_gpus(resources.gpus * resources.ranks),
         setup=setup_lines(cluster.setup),
     )
-    # Ctrl-C is for the launcher, which then ends the job's processes; they inherit this.
+    # Jobs ignore Ctrl-C, which goes to the launcher; the launcher then ends them.
     ignored = handled(signal.SIGINT, by=signal.SIG_IGN)
     with submission_environment(job_environment(cluster, stage)), ignored:
         return executor.submit(work)
 
 
 def find_mpiexec() -> str:
-    """The mpiexec of the MPI library that mpi4py uses: the wheel's, beside Python, goes first.
+    """Return the mpiexec of mpi4py's MPI library: the one beside Python, else that on the PATH.
 
     Raises:
-        UserError: there is none.
+        UserError: neither exists.
     """
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -205,17 +207,17 @@ def find_mpiexec() -> str:
 
 
 def visible_gpus(wanted: int) -> tuple[int, ...]:
-    """The GPUs that the user left visible; () means all.
+    """Return the GPUs in CUDA_VISIBLE_DEVICES; () means all.
 
     Raises:
-        UserError: they are fewer than wanted.
+        UserError: there are fewer than wanted.
     """
     numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if not all(number.strip().isdigit() for number in numbers):
         return ()
     if wanted > len(numbers):
         raise UserError(
-            f"{wanted} GPUs are asked for, but CUDA_VISIBLE_DEVICES shows {len(numbers)}; lower "
-            "ranks or gpus in the cluster settings"
+            f"the cluster settings need {wanted} GPUs, but CUDA_VISIBLE_DEVICES has "
+            f"{len(numbers)}: lower ranks or gpus"
         )
     return tuple(int(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""The graph of a run: every stage of every (method, seed), and what each of them reads."""
+"""The graph of a run: the steps (a stage of a method and seed) and their requirements."""
 
 import sys
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sad_hpc.storage.stage_folder import StageFolder
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
 
 LAST = sys.maxsize
-"""In the place of a round's number: after all of them."""
+"""Takes the place of a round's number in steps that follow all rounds."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Step:
 
     folder: StageFolder
     run: Run
-    """The run that the stage is called with: that of the row, where it differs."""
+    """The run to call the stage with: that of the row, if it has other settings."""
     requires: tuple["Step", ...] = ()
     element: tuple[str, int] | None = None
-    """(method, seed) of pretrain and evaluate."""
+    """(method, seed) of a pretrain or evaluate step."""
     row: str | None = None
-    """The first of the tables' rows that needs it."""
+    """The first row of the tables that needs the step."""
 
     @property
     def stage(self) -> str:
@@ -34,36 +34,36 @@ class Step:
 
     @property
     def wave(self) -> tuple[int, int]:
-        """Steps of a wave need none of each other, and nothing of later waves."""
+        """Position in the order of work; a step requires only steps of earlier waves."""
         rounds = self.run.experiment.data.rounds if self.stage in ("collect", "pretrain") else 0
         return rounds or LAST, STAGES.index(self.stage)
 
     @property
     def title(self) -> str:
-        """Names the step in jobs.json, logs and messages; it includes the signature."""
+        """The step's name in jobs.json, logs and messages, with the signature."""
         return self.folder.title
 
     @property
     def name(self) -> str:
-        """The title, and the row where its method's name does not say it."""
+        """The title, with the row unless the row is a plain method."""
         return (
             self.title if self.row is None or self.row in METHODS else f"{self.title} ({self.row})"
         )
 
     @property
     def complete(self) -> bool:
-        """Whether the completion marker is there."""
+        """Whether the completion marker exists."""
         return self.folder.done is not None
 
     def is_seen_complete(self) -> bool:
-        """The same, to whoever knows that the step's job has ended well; see `wait_until_seen`."""
+        """Wait for the completion marker after the job has succeeded; see `wait_until_seen`."""
         return wait_until_seen(lambda: self.complete)
 
 
 def graph(run: Run) -> list[Step]:
-    """Every step of a run, wave after wave; rows of the tables share what is the same.
+    """Return every step of a run, wave after wave; rows share equal steps.
 
-    Where the models are another experiment's, their training is no step of this run.
+    With `pretrained`, the training of the other experiment's models is not a step of this run.
     """
     steps: dict[str, dict[str, Step]] = {stage: {} for stage in STAGES}
 

@@ -1,4 +1,4 @@
-"""What runs inside a job: one step of the graph, in every process of the job."""
+"""The code of a job: every process of the job runs one step of the graph."""
 
 import signal
 import subprocess
@@ -33,8 +33,8 @@ SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal
 class StageJob:
     """A step as a callable that can be pickled.
 
-    It holds plain values: the experiment as it was resolved at submission, so that a config file
-    that is edited while the job waits changes nothing.
+    It holds the experiment as it was at submission, so that later edits of the config file have no
+    effect.
     """
 
     title: str
@@ -46,16 +46,16 @@ class StageJob:
 
     @classmethod
     def of(cls, run: Run, step: Step, results: Path, replace: bool = False) -> "StageJob":
-        """The job of one step; its paths do not depend on the working directory."""
+        """Return the job of a step, with absolute paths."""
         experiment = run.experiment.model_dump(mode="json")
         runs, tables = str(run.runs.absolute()), str(results.absolute())
         return cls(step.title, experiment, runs, tables, replace)
 
     def __call__(self) -> None:
-        """Runs the stage; a failure ends all processes of the job, with exit code 1.
+        """Run the stage; a failure ends all processes of the job with exit code 1.
 
-        A signal stops it where it can go on later, and queues the job again unless Slurm is ending
-        it.
+        After a signal, the stage stops at a point where it can resume, and the job is requeued
+        unless Slurm is ending it.
         """
         try:
             self._run()
@@ -74,7 +74,7 @@ class StageJob:
                 with preemption.watched():
                     self._run_stage()
             except Preempted as stop:
-                print(f"{self.title}: {stop}; all that was finished is saved", flush=True)
+                print(f"{self.title}: {stop}; finished work is saved", flush=True)
                 self._leave(stop, queue_again)
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
@@ -82,12 +82,12 @@ class StageJob:
                 traceback.print_exc()
             print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
             sys.stdout.flush()
-            # Of MPI; those of torch are ended by srun, or by the controller of a local job.
+            # MPI ranks only: srun, or the controller of a local job, ends those of torch.
             abort_other_ranks()
             sys.exit(1)
 
     def checkpoint(self) -> DelayedSubmission:
-        """What submitit queues again at the time limit or a preemption: each stage resumes."""
+        """Return the submission that submitit requeues at a time limit or preemption."""
         return DelayedSubmission(self)
 
     def _step(self) -> Step:
@@ -95,23 +95,23 @@ class StageJob:
         steps = {step.title: step for step in graph(run)}
         if self.title not in steps:
             raise UserError(
-                f"{self.title} is no step of {run.experiment.name} as this sad_hpc reads it (it "
-                "has changed since the job was submitted): launch again"
+                f"{self.title} is not a step of {run.experiment.name}, since sad_hpc has changed "
+                "after the job was submitted: launch again"
             )
         return steps[self.title]
 
     def _leave(self, stop: Preempted, queue_again: Any) -> NoReturn:
-        """Ends a stage that stopped early.
+        """End this process after its stage stopped early; rank 0 requeues the job.
 
         Args:
-            stop: why.
-            queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
+            stop: the reason.
+            queue_again: submitit's handler of USR2, if this is a job; it exits.
 
         Raises:
-            UserError: the job was to be queued again, and could not.
+            UserError: the requeue failed.
         """
         if not is_first_of_slurm_step():
-            sys.exit(0)  # Rank 0 alone queues the job, and must not be killed for another's exit.
+            sys.exit(0)  # Another exit code would make srun kill rank 0 before the requeue.
         queue_again_and_end(self.title, stop, queue_again)
 
     def _run_stage(self) -> None:
@@ -119,73 +119,73 @@ class StageJob:
         for required in step.requires:
             if not _is_complete(required):
                 raise UserError(
-                    f"{step.title} cannot start: {required.title} is not complete; see "
+                    f"{step.title} needs {required.title}, which is not complete: see "
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
         _call_stage(step, Path(self.results), self.replace)
 
 
 def _is_complete(step: Step) -> bool:
-    """Whether the step is complete; a network file system may take a while to show that."""
-    if step.complete:  # the tables need hundreds of steps, and mostly all of them are
+    """Return whether the step is complete, after a wait for a slow network file system."""
+    if step.complete:  # fast path: aggregate requires hundreds of steps
         return True
     record = None
-    with suppress(UserError):  # the disk that does not show this may not show the other, either
+    with suppress(UserError):  # without the record, only wait for the marker
         record = load_records(step.run).get(step.title)
     return not has_ended_badly(record) and step.is_seen_complete()
 
 
 def queue_again_and_end(title: str, stop: Preempted, queue_again: Any) -> NoReturn:
-    """Ends a process that stopped early, and queues its job again unless Slurm is ending that.
+    """End a process that stopped early, and requeue its job unless Slurm is ending it.
 
     Args:
-        title: what has stopped, for messages.
-        stop: why.
-        queue_again: submitit's handler of USR2, if this is a job; it exits by itself.
+        title: name of the stopped work, for messages.
+        stop: the reason.
+        queue_again: submitit's handler of USR2, if this is a job; it exits.
 
     Raises:
-        UserError: the job was to be queued again, and could not.
+        UserError: the requeue failed.
     """
     if callable(queue_again) and (stop.requeue or lets_this_job_run()):
         try:
             queue_again(signal.SIGUSR2, None)
         except UncompletedJobError:
             raise UserError(
-                f"{title} reached its time limit too often: raise the stage's minutes, or "
-                "max_requeues, in the cluster settings, and launch again"
+                f"{title} reached its time limit too often: raise the stage's minutes or "
+                "max_requeues in the cluster settings, and launch again"
             ) from None
         except (subprocess.SubprocessError, OSError) as error:
             raise UserError(
-                f"{title} cannot be queued again ({error}): launch again, which goes on from here"
+                f"{title} cannot be requeued ({error}): launch again to resume it"
             ) from None
     sys.exit(STOPPED)
 
 
 @dataclass(frozen=True)
 class MpiJob:
-    """A step as `ranks` processes under this machine's mpiexec."""
+    """A step that runs as `ranks` processes under this machine's mpiexec."""
 
     job: StageJob
     ranks: int
     mpiexec: str
 
     def __call__(self) -> None:
-        """Runs all ranks to their end; their output goes where this process's output goes.
+        """Run all ranks; they write to this process's standard streams.
 
-        They find the job where submitit has pickled it: as an argument it may be too long for
-        Linux, which gives 128 KiB.
+        They read the job from submitit's pickle, since it may exceed the 128 KiB that Linux allows
+        for an argument.
         """
         pickle = str(JobEnvironment().paths.submitted_pickle)
         command = [self.mpiexec, "-n", str(self.ranks), sys.executable, "-u"]
         code = subprocess.call([*command, "-m", __name__, pickle])
-        if code in SIGNALS:  # what mpiexec ends with if a rank was killed
+        if code in SIGNALS:  # mpiexec's exit code if a rank was killed
             print(f"{ERROR_PREFIX}a rank {cause_of_death(code)}", flush=True)
         if code != 0:
             sys.exit(code)
 
 
 def collect_with_policy(run: Run) -> None:
-    """Collects, from the second round on with the model whose policy label rollouts follow."""
+    """Run collect; from the second round on, label rollouts follow the model of the last round."""
     from sad_hpc.collect.stage import collect
 
     if run.round_before is None:
@@ -197,7 +197,7 @@ def collect_with_policy(run: Run) -> None:
 
 
 def _call_stage(step: Step, results: Path, replace: bool) -> None:
-    # Imported here: each stage needs libraries that the others, and the launcher, do without.
+    # Imported here, since each stage needs libraries that the launcher does not.
     if step.stage == "collect":
         collect_with_policy(step.run)
     elif step.stage == "aggregate":
@@ -217,15 +217,15 @@ def _call_stage(step: Step, results: Path, replace: bool) -> None:
 
 
 def _end_before_teardown(code: Any) -> None:
-    # A process that submitit started ends with the job; a test, or a notebook, goes on.
+    # Only in a process that submitit started; a test or a notebook must continue.
     program = getattr(sys.modules["__main__"], "__spec__", None)
     if program is not None and program.name == PROGRAM and isinstance(code, int):
-        # There is nothing left to be queued again, and submitit's handler would change the code.
+        # submitit's handler would requeue a finished job and change the exit code.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)
 
 
 if __name__ == "__main__":  # one rank of an MpiJob
-    with suppress(UserError):  # which the job reports
-        world()  # first: a rank that fails can then end the others
+    with suppress(UserError):  # the job reports it
+        world()  # first, so that a failed rank can end the others
     DelayedSubmission.load(sys.argv[1]).function.job()

@@ -1,4 +1,4 @@
-"""The log of a running job, as far as its launcher tells of it."""
+"""Reports of a running job that its launcher prints."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 from sad_hpc.user_code import SILENCE_PREFIX
 
 MOST_BYTES = 2**16
-"""Read at a time: an environment may print without end, and only the last lines matter."""
+"""Most bytes to read at a time; an environment may print much, and only the last lines matter."""
 
 
 class JobLog:
-    """Finds reports of user code that does not return (see `user_code.Watch`).
+    """A job's log, searched for reports of user code that does not return (`user_code.Watch`).
 
     Args:
-        path: of the log; it need not exist yet.
+        path: the log, which need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._read = path, 0
 
     def new_reports(self) -> Iterator[str]:
-        """The reports since the last call, less the name of the program."""
+        """Yield the reports since the last call, without the program's name."""
         try:
             with self._path.open("rb") as log:
                 self._read = log.seek(max(self._read, log.seek(0, 2) - MOST_BYTES))

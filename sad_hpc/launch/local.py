@@ -1,4 +1,4 @@
-"""The graph on this machine alone: wave after wave, through submitit's local executor."""
+"""Local execution of a run's graph, wave after wave, with submitit's local executor."""
 
 import itertools
 import os
@@ -26,21 +26,21 @@ from sad_hpc.storage.run import Run
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 30.0
-"""Between two lines of progress where there is no terminal."""
+"""Time between two lines of progress without a terminal."""
 
 
 def run_locally(
     run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, replace: bool = False
 ) -> bool:
-    """Runs the missing steps to their end; whether all are complete then.
+    """Run the incomplete steps, and return whether all steps are complete at the end.
 
-    A step that fails does not end the others; those that need its output are left out.
+    A failed step does not end the others; steps that need its output are not started.
 
     Raises:
-        UserError: a step's job of an earlier launch still runs, or collect needs mpiexec.
+        UserError: a job of an earlier launch still runs, or mpiexec is missing.
     """
     runner = LocalRunner(run, cluster, results, replace)
-    # SIGTERM ends the launcher as Ctrl-C does: jobs first.
+    # Like Ctrl-C, SIGTERM ends the jobs before the launcher.
     with handled(signal.SIGTERM, by=_exit):
         try:
             for (_, stage), wave in itertools.groupby(steps, key=lambda step: step.wave):
@@ -51,8 +51,7 @@ def run_locally(
 
 
 def jobs_at_once(cluster: ClusterConfig, stage: str) -> int:
-    """How many of a stage's jobs run at a time; of trainings no more than there are cores for, or
-    than may share the GPU."""
+    """Return how many of a stage's jobs run at a time; cores and `pack` limit trainings."""
     resources = cluster.resources(stage)
     if stage == "evaluate":
         return cluster.array_parallelism
@@ -75,10 +74,10 @@ class LocalRunner:
     running: list["RunningStep"] = field(default_factory=list)
 
     def run_wave(self, steps: list[Step], limit: int) -> None:
-        """Runs the missing ones of `steps`, at most `limit` at a time."""
+        """Run the incomplete ones of `steps`, at most `limit` at a time."""
         waiting: list[Step] = []
         blocked: list[tuple[Step, Step]] = []
-        # Each marker is read once: a file system may answer otherwise a moment later.
+        # Read each marker once, since a later read may give another answer.
         for step in steps:
             if step.complete:
                 say(f"{step.name}: complete, skipped")
@@ -90,7 +89,7 @@ class LocalRunner:
             reason = blocked[0][1]
             titles = ", ".join(step.folder.path.name for step, _ in blocked)
             stage = blocked[0][0].stage
-            say(f"{stage} not started, since {reason.title} is not complete: {titles}")
+            say(f"{stage} not started because {reason.title} is not complete: {titles}")
         while waiting or self.running:
             while waiting and len(self.running) < limit:
                 self._start(waiting.pop(0))
@@ -102,8 +101,8 @@ class LocalRunner:
         before = load_records(self.run).get(step.title)
         if before and before.runs_here:
             raise UserError(
-                f"{step.name} still runs as process {before.id}, whose launcher was killed; "
-                f"wait for it (sad-hpc status {self.run.path}) or end it (kill {before.id})"
+                f"{step.name} still runs as process {before.id} of an earlier launch: wait for it "
+                f"(sad-hpc status {self.run.path}) or end it (kill {before.id})"
             )
         work = StageJob.of(self.run, step, self.results, self.replace)
         job = start_locally(self.run, self.cluster, step.stage, work)
@@ -113,16 +112,16 @@ class LocalRunner:
         say(f"{step.name}: started, log {record.log}")
 
     def end(self) -> None:
-        """Ends what runs, if the launcher is interrupted."""
+        """End the running jobs, if the launcher is interrupted."""
         ended = dict(each.end() for each in self.running)
         if ended:
-            with suppress(UserError):  # no more than a word in `status`
+            with suppress(UserError):  # only `status` needs the records
                 save_records(self.run, ended)
-            say("ended; run the same command again to go on where this stopped")
+            say("interrupted; run the same command again to resume")
 
 
 class RunningStep:
-    """A job that was started, and its bar on the terminal or its lines in a log."""
+    """A started job, with its progress bar on the terminal or its lines in a log."""
 
     def __init__(self, step: Step, job: Any, record: JobRecord) -> None:
         self._step, self._job, self._record = step, job, record
@@ -132,7 +131,7 @@ class RunningStep:
         self._bar: tqdm[Any] = tqdm(desc=step.name, leave=False, bar_format=shape, disable=None)
 
     def still_runs(self) -> bool:
-        """Shows progress; once the job has ended, shows how and returns False."""
+        """Show progress and return True, or show the outcome of an ended job and return False."""
         if not self._job.done():
             self._show_progress()
             return True
@@ -141,15 +140,15 @@ class RunningStep:
         if self._step.complete or (self._job.ended_well and self._step.is_seen_complete()):
             say(f"{self._step.name}: complete after {took}")
         else:
-            say(f"{self._step.name}: FAILED after {took}; the end of its log")
+            say(f"{self._step.name}: FAILED after {took}; the end of its log:")
             tqdm.write(self._record.log_tail())
         return False
 
     def end(self) -> tuple[str, JobRecord]:
-        """Kills the job's processes: each stage resumes from what it has on disk.
+        """Kill the job's processes; each stage can resume from its files.
 
         Returns:
-            the step's title, and a record that says so.
+            the step's title, and a record of the interruption.
         """
         self._bar.close()
         processes: list[psutil.Process] = []
@@ -180,6 +179,6 @@ def _exit(number: int, _: object) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """A line with the time of day, above the bars if there are any."""
+    """Print a line with the time of day, above the progress bars."""
     tqdm.write(f"{time.strftime('%H:%M:%S')} {text}")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Jobs that Slurm has killed for memory: they are submitted again with twice as much."""
+"""Resubmission of jobs that Slurm has killed for memory, with twice the memory."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,41 +18,41 @@ KILLED = re.compile(
     r"\b(slurmstepd[-\w.]*|srun): .*(oom[-_]kill|out of memory|exceeded (job |step )?memory limit)",
     re.IGNORECASE,
 )
-"""What Slurm writes into the log of a step that it, or the kernel, has killed; a rank may write
-such words, too, of a GPU's memory."""
+"""Pattern of Slurm's log line about a step that it, or the kernel, has killed for memory.  The
+prefix excludes similar messages of ranks about a GPU's memory."""
 
 LOG_BYTES = 20_000
-"""Of a log's end, in which Slurm's words are looked for."""
+"""Bytes at the end of a log that are searched for Slurm's message."""
 
 GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
 
 @dataclass(frozen=True)
 class MemoryGrant:
-    """What a job gets because others were killed for memory."""
+    """The memory of a job whose step was killed for memory before."""
 
     memory_gb: float | None = None
-    """Of each rank; None: as the cluster's settings say."""
+    """Memory of each rank; None: that of the cluster's settings."""
     kills: int = 0
-    """Jobs of the step that were killed for memory."""
+    """Number of the step's jobs that were killed for memory."""
     killed: str = ""
-    """The last of them."""
+    """Id of the last of these jobs."""
 
     @property
     def text(self) -> str:
-        """What is said of it, if anything is."""
+        """The grant in words; empty without a change."""
         if self.memory_gb is None:
             return ""
-        return f"with {self.memory_gb:g} GB a rank, since job {self.killed} was killed for memory"
+        return f"with {self.memory_gb:g} GB a rank, because job {self.killed} was killed for memory"
 
 
 def memory_grants(
     steps: Iterable[Step], records: Mapping[str, JobRecord], cluster: ClusterConfig
 ) -> dict[str, MemoryGrant]:
-    """By title, the memory of steps whose last job was killed for it: twice as much as that had,
-    and after `memory_retries` as much again.
+    """Return the memory grants, by title, of steps whose last job was killed for memory.
 
-    A step whose cluster settings were changed since begins anew with what these say.
+    A grant doubles the memory of that job; after `memory_retries` it keeps the last amount.  Steps
+    whose cluster settings have changed since get none.
     """
     grants = {}
     for step in steps:
@@ -72,7 +72,7 @@ def memory_grants(
 def steps_to_retry(
     steps: Iterable[Step], records: Mapping[str, JobRecord], cluster: ClusterConfig
 ) -> list[Step]:
-    """Steps that were killed for memory and have a try left, and all that need what they make."""
+    """Return the steps killed for memory that may be retried, and all steps that require them."""
     steps = list(steps)
     grants = memory_grants(steps, records, cluster)
     again: dict[str, Step] = {}
@@ -87,7 +87,7 @@ def steps_to_retry(
 def split_by_grant(
     batch: SubmitBatch, grants: Mapping[str, MemoryGrant]
 ) -> list[tuple[MemoryGrant, SubmitBatch]]:
-    """The parts of a batch that get the same memory: an array's elements all ask for the same."""
+    """Split a batch into parts of equal memory, since an array's elements share their memory."""
 
     def grant_of(step: Step) -> MemoryGrant:
         return grants.get(step.title, MemoryGrant())
@@ -103,7 +103,7 @@ def split_by_grant(
 def _was_killed(record: JobRecord) -> bool:
     if record.executor != "slurm":
         return False
-    # Of a job of several steps, Slurm's words are in another log than the step's.
+    # In a pack, Slurm's message is in the job's log, not in that of the step.
     log = Path(record.log)
     if any(KILLED.search(_end(path)) for path in log.parent.glob(f"{record.id}_*{log.suffix}")):
         return True
@@ -120,18 +120,18 @@ def _end(log: Path) -> str:
 
 
 def _default_memory(record: JobRecord, resources: Resources) -> float | None:
-    """GB of each rank, of a job that asked for none and got the cluster's default."""
+    """Return the GB of each rank of a job that got the cluster's default memory."""
     for line in _accounted(record, "ReqMem,ReqCPUS"):
         if found := re.fullmatch(r"([\d.]+)([KMGT])([cn]?)\|(\d+)", line.strip()):
             memory, cpus = float(found[1]) * GIB[found[2]], int(found[4])
-            # Of the whole job; until Slurm 21.08 of each CPU (c) or node (n).
+            # ReqMem is that of the whole job; until Slurm 21.08 that of a CPU (c) or node (n).
             shares = {"": cpus, "c": 1, "n": cpus / (resources.nodes or 1)}[found[3]]
             return memory * resources.cpus_per_rank / shares
     return None
 
 
 def _accounted(record: JobRecord, field: str) -> list[str]:
-    """What accounting says of a job and its steps; nothing on a cluster without."""
+    """Return sacct's lines about a job and its steps; none on a cluster without accounting."""
     command = ["sacct", "--noheader", "--parsable2", f"--jobs={record.id}", f"--format={field}"]
     try:
         return answer_lines(command)

@@ -1,8 +1,9 @@
-"""Several steps of one rank each in one job (`cluster.STAGE.pack`): a process and a log for each.
+"""Packs: several steps of one rank each in one job (`cluster.STAGE.pack`).
 
-A model of 40,000 weights keeps one core busy, and many clusters give out whole nodes only.  The
-job's first process starts one for each step, passes signals on, and waits for all: a step that
-fails takes no other down, and a job that is told to stop is queued again once, when all have saved.
+A model of 40,000 weights uses one core, and many clusters allocate only whole nodes.  The job's
+first process starts a process with its own log for each step, passes signals on, and waits for all.
+A failed step does not end the others.  After a signal the job is requeued once, when all steps have
+saved.
 """
 
 import os
@@ -37,7 +38,7 @@ class PackJob:
     jobs: tuple[StageJob, ...]
 
     def __call__(self) -> None:
-        """Runs all steps to their ends; exits with code 1 if one has failed."""
+        """Run all steps; exit with code 1 if one has failed."""
         keep_others_from_writing()
         queue_again = signal.getsignal(signal.SIGUSR2)
         with preemption.watched():
@@ -57,7 +58,7 @@ class PackJob:
             sys.exit(1)
 
     def checkpoint(self) -> DelayedSubmission:
-        """See StageJob."""
+        """Return the submission that submitit requeues; see `StageJob.checkpoint`."""
         return DelayedSubmission(self)
 
     def _start(self, number: int) -> "subprocess.Popen[bytes]":
@@ -79,14 +80,14 @@ class PackJob:
 
 
 def member_log(folder: Path, job: str, number: int) -> Path:
-    """The log of a step of a pack: beside that of the job's own process, which is rank 0's."""
+    """Return the log of a pack's step; the log of rank 0 is that of the job's first process."""
     return Path(JobPaths(folder, job, number + 1).stdout)
 
 
 def _pin(process: int, number: int, members: int) -> None:
-    """Gives a member cores of its own, where Slurm has bound the job to those that it asked for.
+    """Bind a member to its share of cores if Slurm has bound the job to the requested cores.
 
-    Elsewhere other jobs may be on the same cores, and the kernel knows better.
+    Otherwise other jobs may use the same cores, and the kernel's scheduler decides.
     """
     cores = sorted(os.sched_getaffinity(0))
     asked = int(os.environ.get("SLURM_CPUS_PER_TASK") or 0)
@@ -100,17 +101,17 @@ def _pin(process: int, number: int, members: int) -> None:
 
 @contextmanager
 def _passed_on(members: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
-    """Within this block, members are sent what this process is sent, besides its being noted."""
+    """Pass this process's preemption signals on to the members within this block."""
     note = signal.getsignal(signal.SIGTERM)
     assert callable(note)
 
     def pass_on(received: int, frame: FrameType | None) -> None:
         note(received, frame)
         for member in members:
-            member.send_signal(received)  # none to one that has ended
+            member.send_signal(received)  # has no effect on an ended process
 
     with handled(*preemption.SIGNALS, by=pass_on):
-        if preemption.requested():  # while they were being started
+        if preemption.requested():  # a signal arrived while they were started
             for member in members:
                 member.send_signal(signal.SIGTERM)
         yield

@@ -1,4 +1,4 @@
-"""`sad-hpc launch`: runs every step of a run that is not complete, here or through Slurm."""
+"""`sad-hpc launch`: run the incomplete steps of a run, on this machine or under Slurm."""
 
 import shutil
 import time
@@ -25,7 +25,7 @@ from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 
 LOOK_SECONDS = 2.0
-"""Between two looks at completion markers, which cost the cluster nothing."""
+"""Time between two reads of the completion markers, which do not load Slurm."""
 
 
 def launch(
@@ -38,24 +38,25 @@ def launch(
     wait: bool,
     replace: bool = False,
 ) -> int:
-    """Starts what is missing; returns the exit code.
+    """Run the incomplete steps, and return the exit code.
 
-    Under Slurm it returns once everything is submitted, unless it shall wait; on this machine alone
-    it always waits.
+    Under Slurm the function returns after the submission unless `wait` is set.  Local execution
+    always waits.
 
     Args:
         run: the run; complete steps are skipped.
         config: the experiment's file, for messages and scripts (`run` has its content).
-        overrides: the same.
-        results: where aggregate puts its tables.
-        cluster: where to run.
+        overrides: the config overrides, for the same purpose.
+        results: the folder of aggregate's tables.
+        cluster: the cluster settings.
         dry_run: only write and print the submission scripts.
-        wait: also under Slurm, return when all jobs have ended.
+        wait: return when all jobs have ended, also under Slurm.
         replace: also drop and replace results of other settings in results/<experiment>.
 
     Raises:
-        UserError: no Slurm, a refused submission, another launcher at work, a full disk, a folder
-            that another user could change, or results of other settings in results/<experiment>.
+        UserError: Slurm is missing or refuses a job, another launcher works on the run, the disk
+            is full, another user could change a folder, or results/<experiment> has results of
+            other settings.
     """
     _check_results(run, results, replace)
     arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
@@ -67,7 +68,7 @@ def launch(
     if dry_run:
         _print_scripts(run, steps, cluster, results, arguments, replace)
         return 0
-    # Two launchers of one run would both submit what is missing.
+    # The lock keeps two launchers of one run from submitting the same steps.
     with held(run.path):
         if cluster.executor == "local":
             _check_nothing_is_queued(run)
@@ -81,12 +82,12 @@ def launch(
             submit_missing(run, steps, cluster, results, replace)
             succeeded = True
     if cluster.executor == "slurm":
-        print(f"follow it: sad-hpc status {run.path}", flush=True)
+        print(f"show progress: sad-hpc status {run.path}", flush=True)
         if not wait:
             return 0
         succeeded = wait_for_jobs(run, steps)
         while again := steps_to_retry(steps, load_records(run), cluster):
-            say("killed for memory, and submitted again with more of it")
+            say("resubmitting jobs that were killed for memory, with more memory")
             with held(run.path):
                 submit_missing(run, again, cluster, results, replace)
             succeeded = wait_for_jobs(run, steps)
@@ -114,26 +115,25 @@ def _print_scripts(
 
 
 def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
-    """This user's queue and the largest array; where no Slurm answers, none and the usual one."""
+    """Return this user's queue and the largest array; an empty queue if Slurm does not answer."""
     if cluster.executor == "slurm" and shutil.which("squeue") is not None:
         try:
             return squeue(), largest_array()
         except UserError as error:
-            print(f"# as if nothing was queued, since {error}")
+            print(f"# assuming an empty queue, because {error}")
     return {}, LARGEST_ARRAY
 
 
 def _check_results(run: Run, results: Path, replace: bool) -> None:
-    """Results of other settings are not replaced unasked; see `check_overwrite`."""
+    """Refuse to replace results of other settings without `--replace`; see `check_overwrite`."""
     if not replace and (results / run.experiment.name).exists():
-        from sad_hpc.aggregate.overwrite import check_overwrite  # a second, for pandas
+        from sad_hpc.aggregate.overwrite import check_overwrite  # importing pandas takes a second
 
         check_overwrite(run.experiment, results)
 
 
 def _check_models(run: Run) -> None:
-    """Models of another experiment that are still to be evaluated must be there: no job of this
-    run would wait for them."""
+    """Check that the other experiment's models exist, since no job of this run waits for them."""
     if run.experiment.pretrained is None:
         return
     missing = [
@@ -145,23 +145,23 @@ def _check_models(run: Run) -> None:
         source = Run(run.experiment.source, run.runs)
         names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         raise UserError(
-            f"{run.experiment.name} evaluates the models of {source.experiment.name}, of which "
-            f"{source.path} lacks {names}: launch that experiment first, with the "
-            "same --runs and with the settings that 'pretrained' has here"
+            f"{run.experiment.name} evaluates the models of {source.experiment.name}, but "
+            f"{source.path} lacks {names}: launch that experiment first, with the same --runs and "
+            "the settings of 'pretrained' here"
         )
 
 
 def _check_contexts(run: Run) -> None:
-    """Contexts of others that are still to be collected must have been imported."""
+    """Check that imported contexts exist before collect needs them."""
     for own in run.with_datasets():
         if own.experiment.data.imported_contexts is not None and own.data().done is None:
-            from sad_hpc.dataset.imported import ImportedContexts  # a second, for Numba
+            from sad_hpc.dataset.imported import ImportedContexts  # importing Numba takes a second
 
             ImportedContexts.load(own.contexts, own.experiment)
 
 
 def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:
-    """What is missing must be possible with the cluster's settings: said before hours of work."""
+    """Check the incomplete steps against the cluster's settings before any of them starts."""
     for step in steps:
         if step.complete:
             continue
@@ -173,34 +173,37 @@ def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:
 
 
 def _check_nothing_is_queued(run: Run) -> None:
-    """What Slurm still has of this run must not be done here as well."""
+    """Refuse local execution while Slurm has jobs of this run."""
     if shutil.which("squeue") is None:
         return
     try:
         queue = squeue()
-    except UserError:  # nobody answers: each folder has one writer in any case
+    except UserError:  # Slurm does not answer; the locks still keep a second writer out
         return
     if jobs := jobs_of(run, queue):
         raise UserError(
-            f"{run.path} has jobs in Slurm's queue: go on with --cluster slurm, or "
+            f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
             f"`scancel {' '.join(jobs)}`"
         )
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the provenance.json of a results folder says of its files."""
+    """The part of a results folder's provenance.json that is read here."""
 
     signature: str
     files: dict[str, int | None] = field(default_factory=dict)
-    """Bytes by name."""
+    """Sizes in bytes by file name."""
     stages: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """What was read, by `StageFolder.key`."""
+    """Provenance of the stages that were read, by `StageFolder.key`."""
 
 
 def _tables_are_missing(run: Run, results: Path) -> bool:
-    """Tables of another config or of other evaluations, in another --results, or of which a file
-    was deleted since, are no reason to skip aggregate."""
+    """Return whether aggregate must run, although its marker may exist.
+
+    True if the results folder has tables of another config or of other evaluations, or lacks a
+    file.
+    """
     folder = results / run.experiment.name
     made = typed(_Tables, read_json(folder / "provenance.json"))
     if made is None or made.signature != run.experiment.aggregate_signature():
@@ -213,19 +216,19 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
 
 
 def _is_as_read(evaluation: StageFolder, read: Mapping[str, Any]) -> bool:
-    """Whether the tables tell of this very evaluation, and it is not to be made again."""
+    """Return whether an evaluation is complete, and the same one that the tables were made of."""
     marker = evaluation.done
     record = read.get(evaluation.key) or {}
     return marker is not None and record.get("finished") == marker["finished"]
 
 
 def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
-    """Prints a line for each change until no step is queued or running; whether all are complete.
+    """Wait until no step is queued or running; return whether all are complete.
 
-    Why jobs wait in the queue is said once for all that share the reason.
-    Steps that failed are reported with the last lines of their logs, when all others have ended.
-    As long as Slurm has not answered at all, no job is taken for lost.  Jobs that another launch
-    submits meanwhile are waited for, too.
+    Each change prints a line.  The reason for which jobs wait is printed once for all jobs that
+    share it.  The end of the failed steps' logs is printed when all jobs have ended.  No job counts
+    as lost before Slurm has answered once.  The function also waits for jobs that another launch
+    submits meanwhile.
     """
     shown: dict[str, Kind] = {}
     heard = {"queued", "queued (Dependency)"}
@@ -235,7 +238,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
         records = load_records(run)
         answer = ask(run, steps, records)
         if answer.error and answer.error != silence:
-            # slurmctld may be restarting; the jobs go on.
+            # slurmctld may be restarting; the jobs continue.
             say(f"still waiting, although {answer.error}")
         silence = answer.error
         jobs = jobs if silence else answer.jobs
@@ -261,8 +264,10 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
 
 
 def _launched_again(run: Run, records: Mapping[str, JobRecord]) -> bool:
-    """Whether another launch has recorded jobs since `records` were read; one that is at work is
-    waited for, up to a minute."""
+    """Return whether another launch has recorded jobs since `records` were read.
+
+    The function waits up to a minute for a launch that is submitting.
+    """
     wait_until_seen(lambda: _is_free(run))
     return load_records(run) != records
 

@@ -1,19 +1,18 @@
-"""What a launch submits: the steps that are missing, grouped into batches, and their dependencies.
+"""The plan of a launch: batches of incomplete steps, and their Slurm dependencies.
 
     collect
       -> pretrain, a job a (method, seed)    afterok:collect
            -> evaluate, one throttled array  afterok:collect,afterany:<its pretrains>
                 -> aggregate                 afterok:<every element>
 
-`afterany`, because with `afterok` one failed training would hold the evaluation of all the others
-back.  The element of the failed one starts, sees no finished checkpoint, and ends at once with an
-error that says so.  (`aftercorr` pairs elements, but only of whole arrays of equal size: not what
-is left over when a launch resumes.)  aggregate is strict, so that no table averages over what
-happens to be there.
+evaluate uses `afterany` because with `afterok` one failed training would block the evaluation of
+all others.  The element of a failed training finds no finished checkpoint, and ends with an error.
+(`aftercorr` pairs elements only of whole arrays of equal size, which a resumed launch does not
+have.)  aggregate uses `afterok`, so that no table averages over an incomplete set.
 
-Rows of the tables with other settings make arrays of collect, and of each (method, seed)'s
-trainings.  What waits for several datasets waits `afterany`, too, for the same reason.  So does the
-collect of a further round (`data.rounds`) for the model whose rollouts it makes.
+If rows differ in settings, collect is an array, and so are the trainings of each (method, seed).  A
+step that requires several datasets uses `afterany` for the same reason.  So does the collect of a
+further round (`data.rounds`), which requires the model of its rollouts.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,13 +25,13 @@ from sad_hpc.launch.slurm import LARGEST_ARRAY
 
 @dataclass(frozen=True)
 class SubmitBatch:
-    """Steps that are submitted together: one, or several as one array."""
+    """Steps that are submitted together, as one job or one array."""
 
     name: str
-    """For the job, and for the script's file: `pretrain-sad-seed0`."""
+    """Name of the job and of the script's file, such as `pretrain-sad-seed0`."""
     steps: tuple[Step, ...]
     pack: int = 1
-    """Steps that share a job."""
+    """Most steps that share a job."""
 
     @property
     def stage(self) -> str:
@@ -51,17 +50,17 @@ class SubmitBatch:
 
     @property
     def largest_pack(self) -> int:
-        """Steps of the first job, for which all ask: there may be fewer than would fit."""
+        """Number of steps of the first job, whose resources all jobs request."""
         return min(self.pack, len(self.steps))
 
 
 def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
-    """The steps to submit: not complete, and without a job that can still complete them.
+    """Return the steps to submit: not complete, and without a job that can still complete them.
 
     Args:
-        steps: of `graph(run)`.
-        active: titles of steps whose jobs are queued or running.  A job that waits for one that has
-            to be submitted again waits in vain: its step is missing, too.
+        steps: the steps of `graph(run)`.
+        active: titles of steps whose jobs are queued or running.  A step whose job depends on a
+            step to submit is submitted again, too.
     """
     missing: dict[str, Step] = {}
     for step in steps:
@@ -74,13 +73,15 @@ def missing_steps(steps: Iterable[Step], active: Collection[str]) -> list[Step]:
 def batches(
     missing: Iterable[Step], largest: int = LARGEST_ARRAY, packs: Mapping[str, int] | None = None
 ) -> list[SubmitBatch]:
-    """Each training of a (method, seed) on its own, or as an array of a table's rows; what else a
-    stage has to do is one job, or one array, or several of at most `largest` elements.
+    """Group steps into batches.
+
+    The trainings of a (method, seed) form a batch of their own unless they are packed.  All other
+    steps of a stage form one batch, or several of at most `largest` jobs.
 
     Args:
         missing: steps to submit.
-        largest: elements of an array.
-        packs: by stage, how many steps share a job; 1 where it says nothing.
+        largest: most elements of an array.
+        packs: the number of steps that share a job, by stage; 1 by default.
     """
     packs = packs or {}
     grouped: dict[str, list[Step]] = {}
@@ -108,11 +109,11 @@ def _parts(steps: Sequence[Step], size: int) -> list[tuple[Step, ...]]:
 
 
 def dependency(batch: SubmitBatch, ids: Mapping[str, str]) -> str | None:
-    """What sbatch's --dependency says; None if everything that the batch reads is complete.
+    """Return the value of sbatch's --dependency; None if all requirements are complete.
 
     Args:
-        batch: what is submitted.
-        ids: job ids of the incomplete steps by title.
+        batch: the batch to submit.
+        ids: job ids of incomplete steps by title.
     """
     required = {each.title: each for step in batch.steps for each in step.requires}.values()
     collects = [step for step in required if step.stage == "collect"]
@@ -127,6 +128,6 @@ def dependency(batch: SubmitBatch, ids: Mapping[str, str]) -> str | None:
 
 
 def _clause(kind: str, steps: Iterable[Step], ids: Mapping[str, str]) -> str | None:
-    # An array's steps share what they require: each id once.
+    # The steps of an array share requirements; list each id once.
     needed = dict.fromkeys(ids[step.title] for step in steps if step.title in ids)
     return ":".join([kind, *needed]) if needed else None

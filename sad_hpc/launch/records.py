@@ -1,4 +1,4 @@
-"""jobs.json: which job was started for which step, so that nothing is submitted twice."""
+"""jobs.json: the last job of each step, so that no step is submitted twice."""
 
 import glob
 import socket
@@ -29,15 +29,15 @@ class JobRecord:
     log: Annotated[str, Field(min_length=1)]
     host: str
     done_before: Annotated[float, Field(ge=0, le=1e15)]
-    """Units of work that earlier jobs had finished: they say nothing about this job's speed."""
+    """Units of work that earlier jobs finished, which do not count for this job's speed."""
     settings: str = ""
-    """Of `settings_of`, where Slurm has the job."""
+    """Value of `settings_of` for a Slurm job."""
     memory_gb: float | None = None
-    """Of each rank, where it is more than the settings say, for want of which `kills` jobs of the
-    step have ended."""
+    """Memory of each rank if it exceeds the cluster settings (see `memory_retry`)."""
     kills: int = 0
+    """Number of the step's jobs that were killed for memory."""
     interrupted: bool = False
-    """Whether its launcher was told to stop, and has ended it."""
+    """Whether an interrupted launcher has ended the job."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class JobRecord:
         memory_gb: float | None = None,
         kills: int = 0,
     ) -> "JobRecord":
-        """The record of a job that submitit has just started."""
+        """Return the record of a job that submitit has just started."""
         progress = step.folder.progress
         return cls(
             id=str(job.job_id),
@@ -65,23 +65,23 @@ class JobRecord:
 
     @property
     def is_local(self) -> bool:
-        """A process of this machine, not a job of Slurm."""
+        """Whether the job is a process of this machine, not a Slurm job."""
         return self.executor == "local" and self.host == socket.gethostname()
 
     @property
     def runs_here(self) -> bool:
-        """Whether its process, and not a later one of the same number, is alive."""
+        """Whether the job's process is alive; a later process with the same id does not count."""
         if not self.is_local:
             return False
         try:
             process = psutil.Process(int(self.id))
             alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
             return alive and process.create_time() <= self.submitted + 1
-        except (psutil.NoSuchProcess, ValueError, OverflowError):  # or no process id at all
+        except (psutil.NoSuchProcess, ValueError, OverflowError):  # ended, or an invalid id
             return False
 
     def log_tail(self, lines: int = 20) -> str:
-        """The end of the log that tells of the failure: a rank's that reports one, or rank 0's."""
+        """Return the end of the first rank's log that reports an error, or else of rank 0's."""
         first = Path(self.log)
         others = sorted(first.parent.glob(f"{self.id}_*{glob.escape(first.suffix)}"))
         logs = {path: _last_lines(path, lines) for path in [first, *others]}
@@ -98,10 +98,10 @@ def _last_lines(path: Path, lines: int) -> str:
 
 
 def load_records(run: Run) -> dict[str, JobRecord]:
-    """The last job of each step, by the step's title.
+    """Return the last job of each step, by the step's title.
 
     Raises:
-        UserError: jobs.json is there, but the disk does not give it away.
+        UserError: jobs.json exists but cannot be read.
     """
     path = run.path / "jobs.json"
     try:
@@ -109,10 +109,9 @@ def load_records(run: Run) -> dict[str, JobRecord]:
     except (FileNotFoundError, ValueError):
         return {}
     except OSError as error:
-        # Jobs that nobody has recorded would be taken for those of a dead launcher, and cancelled.
+        # Without records, a launch would cancel the run's jobs as those of a dead launcher.
         raise UserError(
-            f"cannot read {path}: {error.strerror}; it says which jobs are this run's: try again "
-            "when its disk answers"
+            f"cannot read {path}: {error.strerror}; try again when the disk works"
         ) from error
     stored = typed(dict[str, Any], content) or {}
     records = {title: typed(JobRecord, entry) for title, entry in stored.items()}
@@ -120,7 +119,7 @@ def load_records(run: Run) -> dict[str, JobRecord]:
 
 
 def save_records(run: Run, new: Mapping[str, JobRecord]) -> None:
-    """Adds or replaces records.
+    """Add or replace records.
 
     Raises:
         UserError: jobs.json cannot be written.

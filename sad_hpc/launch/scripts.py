@@ -1,4 +1,4 @@
-"""`sad-hpc launch --dry-run`: every submission script, written and printed; nothing is started."""
+"""`sad-hpc launch --dry-run`: write and print every submission script without starting a job."""
 
 import shlex
 import shutil
@@ -23,13 +23,13 @@ def write_scripts(
     command_line: Sequence[str],
     replace: bool = False,
 ) -> None:
-    """Writes <run>/submit/<batch>.sh for each batch, and prints it.
+    """Write <run>/submit/<batch>.sh for each batch, and print it.
 
     Args:
-        run: whose steps these are.
-        planned: what a launch would submit, in this order.
+        run: the run.
+        planned: the batches that a launch would submit, in this order.
         active: job ids of earlier launches, by step title.
-        cluster: settings.
+        cluster: cluster settings.
         command_line: CONFIG and overrides, for machines without Slurm.
         replace: whether aggregate may drop and replace results of other settings.
 
@@ -57,10 +57,10 @@ def write_scripts(
 
 
 def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
-    """A comment: whether Slurm would take the script, where there is one to ask."""
+    """Return the answer of `sbatch --test-only` as a comment; empty without Slurm."""
     if cluster.executor != "slurm" or shutil.which("sbatch") is None:
         return ""
-    # What it waits for has no number yet.
+    # The dependencies have no job ids yet.
     command = ["sbatch", "--test-only", "--dependency=", str(path)]
     with submission_environment(options=options):
         asked = subprocess.run(command, capture_output=True, text=True, errors="replace")
@@ -68,7 +68,7 @@ def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
 
 
 def _local_script(batch: SubmitBatch, cluster: ClusterConfig, command_line: Sequence[str]) -> str:
-    """The same work by hand: submitit's local executor itself makes no scripts."""
+    """Return a script of equivalent commands; submitit's local executor writes none."""
     ranks = cluster.resources(batch.stage).ranks
     launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
     exports = job_environment(cluster, batch.stage).items()
@@ -80,5 +80,5 @@ def _local_script(batch: SubmitBatch, cluster: ClusterConfig, command_line: Sequ
         if step.row is not None and step.element is not None:
             element = ["--row", step.row, "--seed", str(step.element[1])]
         commands.append(shlex.join([*launcher, "sad-hpc", batch.stage, *command_line, *element]))
-    lines += dict.fromkeys(commands)  # one collect makes all datasets
+    lines += dict.fromkeys(commands)  # one collect command makes all datasets
     return "\n".join(lines) + "\n"

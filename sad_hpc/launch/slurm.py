@@ -1,4 +1,4 @@
-"""All that is asked of Slurm and told to it, but for sbatch: squeue, sacct, scontrol, scancel."""
+"""Wrappers around squeue, sacct, scontrol and scancel."""
 
 import os
 import re
@@ -25,17 +25,17 @@ BLOCKING = re.compile(
     r"|(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
     r"|JobHeld(User|Admin)|JobHoldMaxRequeue|.*requeued[ _]held"
 )
-"""Reasons that hold for a job as it was submitted, however long it waits.  Limits on what a user,
-an account or a QOS has in use pass when other jobs end, and nodes that are down come back."""
+"""Reasons for which a pending job cannot start as it was submitted.  They exclude limits on current
+use, which pass when other jobs end, and nodes that are down."""
 
 LARGEST_ARRAY = 1000
-"""Elements of an array, where nobody says how many Slurm takes; its own default is one more."""
+"""Most elements of an array if Slurm reports no limit; Slurm's default is 1001."""
 
 GRACE_SECONDS = 20
-"""A preempted job asks no longer than this: it has little time."""
+"""Timeout of a query by a preempted job, whose grace time is short."""
 
 ENDING_SECONDS = 120
-"""How long a cancelled job may take to end."""
+"""Longest wait for a cancelled job to end."""
 
 ASK_SECONDS = 30.0
 ANSWER = ".slurm.json"
@@ -43,53 +43,53 @@ ANSWER = ".slurm.json"
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A job's state."""
+    """The state of a job in squeue or sacct."""
 
     state: str
-    """Slurm's word, such as RUNNING or OUT_OF_MEMORY."""
+    """Slurm's name of the state, such as RUNNING or OUT_OF_MEMORY."""
     start: Moment | None = None
     end: Moment | None = None
     reason: str = ""
-    """Why a job waits."""
+    """Slurm's reason for which the job is pending."""
     comment: str = ""
-    """What its submitter has said of it."""
+    """The comment (`sbatch --comment`)."""
     restarts: int = 0
-    """How often Slurm has queued it again."""
+    """How often Slurm has requeued the job."""
 
     @property
     def is_waiting(self) -> bool:
-        """In the queue, and able to start some time."""
+        """Whether the job is pending and its dependencies can still be satisfied."""
         return self.state in WAITING and self.reason != "DependencyNeverSatisfied"
 
     @property
     def is_blocked(self) -> bool:
-        """In the queue, and not able to start before somebody changes something."""
+        """Whether the job is pending for a reason that needs a change by the user or the admin."""
         return self.is_waiting and BLOCKING.fullmatch(self.reason) is not None
 
     @property
     def is_alive(self) -> bool:
-        """Not ended, whether or not it can ever start."""
+        """Whether the job has not ended."""
         return self.state in (*WAITING, *RUNNING)
 
     @property
     def is_active(self) -> bool:
-        """Waiting or running."""
+        """Whether the job is waiting or running."""
         return self.is_waiting or self.state in RUNNING
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Slurm's last word."""
+    """Slurm's last answer about a run's jobs."""
 
     asked: Moment
     jobs: dict[str, QueueEntry]
-    """Those that Slurm knows, by id."""
+    """The jobs that Slurm knows, by id."""
     error: str = ""
-    """Why Slurm is silent."""
+    """The error if Slurm did not answer."""
 
 
 def squeue() -> dict[str, QueueEntry]:
-    """This user's jobs by id (`12`, or `12_3` of an array), recently ended ones included.
+    """Return this user's jobs by id (`12`, or `12_3` in an array), including recently ended ones.
 
     Raises:
         UserError: Slurm's controller does not answer.
@@ -97,7 +97,7 @@ def squeue() -> dict[str, QueueEntry]:
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
     for line in answer_lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
-        if line.count("|") < 5:  # somebody's comment has a line break
+        if line.count("|") < 5:  # the rest of a comment with a line break
             continue
         job, state, start, end, comment, reason = line.split("|", 5)
         entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason, comment)
@@ -105,7 +105,7 @@ def squeue() -> dict[str, QueueEntry]:
 
 
 def restarts() -> dict[str, int]:
-    """How often Slurm has queued each of this user's jobs again, by id; none if it does not say."""
+    """Return how often Slurm has requeued each of this user's jobs, by id; empty on an error."""
     command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
     try:
         lines = answer_lines([*command, "--Format=JobArrayID:40,RestartCnt:20"])
@@ -116,7 +116,7 @@ def restarts() -> dict[str, int]:
 
 
 def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
-    """Those of `ids` that Slurm's accounting knows; none on a cluster without accounting."""
+    """Return those of `ids` that Slurm's accounting knows; none on a cluster without accounting."""
     if not ids:
         return {}
     parents = ",".join(sorted({job.partition("_")[0] for job in ids}))
@@ -135,16 +135,16 @@ def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
 
 
 def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
-    """Those of `ids` that Slurm's controller knows, or its accounting.
+    """Return those of `ids` that Slurm's controller or its accounting knows.
 
     Raises:
-        UserError: neither answers.
+        UserError: neither of them answers.
     """
     try:
         queued = squeue()
     except UserError:
-        # The controller is being restarted, say; accounting may be up, but does not name each
-        # element of an array that waits.
+        # The controller may be restarting.  Accounting may answer, but does not list each element
+        # of a pending array.
         recorded = sacct(ids)
         if set(recorded) >= set(ids):
             return recorded
@@ -154,7 +154,7 @@ def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
 
 
 def has_ended_badly(record: JobRecord | None) -> bool:
-    """Whether Slurm says so of a step's last job; what it does not know has not."""
+    """Return whether Slurm reports that a step's last job failed; False for unknown jobs."""
     if record is None or record.executor != "slurm":
         return False
     try:
@@ -167,9 +167,9 @@ def has_ended_badly(record: JobRecord | None) -> bool:
 def ask(
     run: Run, steps: Iterable[Step], records: Mapping[str, JobRecord], seconds: float | None = None
 ) -> Answer:
-    """What Slurm says about the jobs of incomplete steps.
+    """Return Slurm's answer about the jobs of incomplete steps.
 
-    All processes that look at a run share an answer for `seconds`, by default ASK_SECONDS.
+    Processes that query the same run share an answer for `seconds`, by default ASK_SECONDS.
     """
     jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]
     ids = [record.id for record in jobs_of if record.executor == "slurm"]
@@ -188,18 +188,18 @@ def ask(
     except UserError as failure:
         error = str(failure)
     answer = Answer(time.time(), jobs, error)
-    with suppress(UserError):  # whoever may only read the run may look at it, too
+    with suppress(UserError):  # users with read-only access may also query
         write_json(run.path / ANSWER, asdict(answer))
     return answer
 
 
 def cancel(ids: Collection[str]) -> None:
-    """Ends jobs, and waits until they have ended."""
+    """Cancel jobs, and wait until they have ended."""
     if not ids:
         return
     subprocess.run(["scancel", *ids], check=False, env=client_environment())
     for _ in range(ENDING_SECONDS):
-        # One that runs still has its block or step to finish, and holds its folder meanwhile.
+        # A running job first finishes its block or step, and holds its folder's lock meanwhile.
         queue = squeue()
         if not any(job in queue and queue[job].is_alive for job in ids):
             return
@@ -207,22 +207,22 @@ def cancel(ids: Collection[str]) -> None:
 
 
 def largest_array() -> int:
-    """How many elements an array may have here (MaxArraySize, max_array_tasks)."""
+    """Return the largest array size of this cluster (MaxArraySize, max_array_tasks)."""
     try:
         lines = answer_lines(["scontrol", "show", "config"])
     except UserError:
         return LARGEST_ARRAY
     found = re.findall(r"\b(?:MaxArraySize *=|max_array_tasks=) *(\d+)", "\n".join(lines))
-    # 0 is a cluster without arrays.
+    # 0 means that the cluster has no arrays.
     return max(1, min(map(int, found), default=LARGEST_ARRAY))
 
 
 def lets_this_job_run() -> bool:
-    """Whether Slurm is not ending the job in which this process runs, and which got a TERM.
+    """Return whether Slurm still lets this process's job run after a TERM.
 
-    A job that is preempted with a grace time gets one while it still runs, and will not be started
-    again if it uses that time to end by itself.  One that is cancelled, requeued or out of time is
-    no longer called running when its TERM arrives.
+    A job that is preempted with a grace time gets TERM while its state is RUNNING.  If it ends by
+    itself in that time, Slurm does not restart it, so it must requeue itself.  A job that is
+    cancelled, requeued or out of time is no longer RUNNING when TERM arrives.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
@@ -231,16 +231,16 @@ def lets_this_job_run() -> bool:
         lines = answer_lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
     except UserError:
         return False
-    # Of an array, the first element's id is that of all: each is a line of its own.
+    # The id of an array's first element selects the whole array, with one line for each element.
     words = [line.split() for line in lines]
     return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
 
 
 def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
-    """What one of Slurm's programs prints, without empty lines.
+    """Return the non-empty output lines of one of Slurm's commands.
 
     Raises:
-        UserError: it is not there, fails, or does not answer in time.
+        UserError: the command is missing, fails, or does not answer in time.
     """
     try:
         result = subprocess.run(
@@ -248,7 +248,7 @@ def answer_lines(command: list[str], seconds: float = 60) -> list[str]:
             env=client_environment(),
             capture_output=True,
             encoding="utf-8",
-            errors="replace",  # somebody's comment
+            errors="replace",  # comments may contain any bytes
             check=True,
             timeout=seconds,
         )

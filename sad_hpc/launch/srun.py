@@ -1,4 +1,4 @@
-"""How srun starts the ranks of a stage, in the launcher's jobs and in those of slurm/*.sh."""
+"""Options and environment of srun for the ranks of a stage, also for slurm/*.sh."""
 
 import os
 import shutil
@@ -9,51 +9,51 @@ from sad_hpc.parallel.ranks import environment_number
 from sad_hpc.parallel.standard_streams import hand_over_output
 
 IGNORE_USR2 = 'trap "" USR2; exec "$0" "$@"'
-"""For sh: until Python listens to the signal, it must not end the process."""
+"""Code for sh: ignore USR2, which would end the process before Python installs its handler."""
 
 
 def srun_options(stage: str, cpus: int, gpus: int, mpi: str) -> list[str]:
-    """What srun is told about a stage.
+    """Return the options of srun for a stage.
 
     Args:
-        stage: only collect's ranks speak MPI.
-        cpus: of each rank.
-        gpus: of each rank.
-        mpi: of `srun --mpi=`.
+        stage: the stage; only collect uses MPI.
+        cpus: CPUs of each rank.
+        gpus: GPUs of each rank.
+        mpi: value of `srun --mpi=` for collect.
     """
-    # Steps do not inherit cpus-per-task from the job since Slurm 22.05.  A rank that fails takes
-    # the others down, which would wait for it in a collective.
+    # Since Slurm 22.05 steps do not inherit cpus-per-task from the job.  A failed rank ends the
+    # others, which would wait for it in a collective.
     options = [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"]
     options.append(f"--mpi={mpi if stage == 'collect' else 'none'}")
     if gpus:
-        # Every rank sees all GPUs of its node and takes the one of its local rank: NCCL needs that.
+        # NCCL needs every rank to see all GPUs of its node; each takes that of its local rank.
         options.append("--gpu-bind=none")
     return options
 
 
 def rank_environment(cpus: int) -> dict[str, str]:
-    """What every rank finds in its environment before Python starts."""
+    """Return the environment variables of every rank before Python starts."""
     threads = str(cpus)
     return {
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
-        # Mesa's software renderer would start a thread a core in every rank.
+        # Mesa's software renderer would start one thread for each core in every rank.
         "LP_NUM_THREADS": "1",
-        # `python -m` would import what lies in the working directory, before what is installed.
+        # `python -m` would prefer modules of the working directory to installed ones.
         "PYTHONSAFEPATH": "1",
-        # srun hands on what this script has set up, also where SBATCH_EXPORT=NONE starts it bare.
+        # srun passes on the script's environment even under SBATCH_EXPORT=NONE.
         "SLURM_EXPORT_ENV": "ALL",
     }
 
 
 def become_srun(stage: str, arguments: list[str]) -> NoReturn:
-    """Replaces this process, of a batch job, by `sad-hpc STAGE ARGUMENTS` in every rank of the job.
+    """Replace this process by an srun of `sad-hpc STAGE ARGUMENTS` in every rank of its batch job.
 
     Raises:
-        UserError: this is no batch job.
+        UserError: this process is not in a batch job.
     """
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
-        raise UserError("`sad-hpc ranks` is for Slurm's batch jobs, such as slurm/collect.sh")
+        raise UserError("`sad-hpc ranks` needs a Slurm batch job, such as slurm/collect.sh")
     cpus = environment_number("SLURM_CPUS_PER_TASK", 1)
     gpus = 1 if os.environ.get("SLURM_GPUS_PER_TASK") else 0
     options = srun_options(stage, cpus, gpus, os.environ.get("SLURM_MPI_TYPE", "pmi2"))

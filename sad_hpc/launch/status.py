@@ -1,6 +1,6 @@
 """`sad-hpc status RUN`: the state of each step, its job and its log.
 
-States come from markers and heartbeats on disk first, from Slurm second.
+Markers and heartbeats on disk take precedence over Slurm's answer.
 """
 
 import os
@@ -20,38 +20,38 @@ from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
 
 FRESH_SECONDS = 120.0
-"""A heartbeat younger than this means that somebody works on the step."""
+"""A heartbeat younger than this means that a process works on the step."""
 SETTLING_SECONDS = 60.0
-"""How long a job that Slurm calls completed may go without a visible marker, or a new job without
-being known to Slurm: network file systems and accounting lag behind."""
+"""How long a completed job may lack a visible marker, and a new job may be unknown to Slurm, since
+network file systems and accounting lag behind."""
 
 INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
-"""Slurm's words for an end that is not the job's own fault, and from which a launch goes on."""
+"""Slurm's states for an end that the job did not cause; a new launch resumes it."""
 LOOK_SECONDS = 5.0
-"""How old Slurm's answer may be for somebody who looks."""
+"""Longest age of Slurm's answer for `sad-hpc status`."""
 MOST_LOGS = 5
-"""So many failures are shown with their logs."""
+"""Most failures that are shown with their logs."""
 BLOCKED_ADVICE = (
-    "blocked jobs do not start as they were submitted (`scontrol show job ID` says more): launch "
-    "with cluster settings that fit, which replaces them"
+    "blocked jobs cannot start as they were submitted (see `scontrol show job ID`): launch again "
+    "with other cluster settings, which replaces them"
 )
 
 
 class Kind(StrEnum):
-    """A step's state in a word, as it is printed."""
+    """The state of a step, as it is printed."""
 
     COMPLETE = "complete"
     RUNNING = "running"
     QUEUED = "queued"
     BLOCKED = "blocked"
-    """In the queue, and not able to start before somebody changes something."""
+    """Queued, and unable to start without a change by the user or the admin."""
     SUBMITTED = "submitted"
-    """And Slurm does not say what has become of it."""
+    """Submitted, while Slurm does not answer."""
     FAILED = "failed"
     UNFINISHED = "unfinished"
-    """Ended through no fault of its own; a launch goes on from there."""
+    """Interrupted without an error; a new launch resumes it."""
     STUCK = "stuck"
-    """Waits for one that has ended badly."""
+    """Requires a step that has failed or was interrupted."""
     NOT_STARTED = "not started"
 
 
@@ -61,7 +61,7 @@ ACTIVE = (Kind.RUNNING, Kind.QUEUED, Kind.BLOCKED, Kind.SUBMITTED)
 
 @dataclass(frozen=True)
 class StepState:
-    """What `status` shows of a step."""
+    """The line of `status` about a step."""
 
     step: Step
     kind: Kind
@@ -75,24 +75,24 @@ class StepState:
 
 
 def show_status(run: Run) -> int:
-    """Prints a line for each step; the exit code is 1 if any has failed."""
+    """Print a line for each step; return 1 if any has failed or was interrupted."""
     steps, records = graph(run), load_records(run)
     answer = ask(run, steps, records, LOOK_SECONDS)
     states = step_states(steps, records, None if answer.error else answer.jobs)
     _print_table(states)
     if answer.error:
-        print(f"without Slurm's word: {answer.error}")
+        print(f"states without Slurm's answer: {answer.error}")
     if any(state.kind == Kind.BLOCKED for state in states):
         print(BLOCKED_ADVICE)
     print_failures(states)
     if not any(state.kind in ENDED_BADLY for state in states):
         return 0
-    print("launch again to run what is missing; complete stages are kept")
+    print("launch again to run the incomplete steps; complete steps are kept")
     return 1
 
 
 def _print_table(states: list[StepState]) -> None:
-    """A line for each step, and a last one that counts them."""
+    """Print a line for each step, and the number of steps in each state."""
     rows = [
         (
             state.step.name,
@@ -111,7 +111,7 @@ def _print_table(states: list[StepState]) -> None:
 
 
 def print_failures(states: list[StepState]) -> None:
-    """The last lines of the logs of steps that failed, of the first few if many have."""
+    """Print the last lines of the logs of failed steps, at most MOST_LOGS of them."""
     failed = [state for state in states if state.kind in (Kind.FAILED, Kind.UNFINISHED)]
     for state in failed[:MOST_LOGS]:
         print(f"---- {state.step.name}: {state.text}", flush=True)
@@ -119,18 +119,18 @@ def print_failures(states: list[StepState]) -> None:
             print(state.job.log_tail(), flush=True)
     if len(failed) > MOST_LOGS:
         more = len(failed) - MOST_LOGS
-        print(f"---- and {more} more: sad-hpc status names their logs", flush=True)
+        print(f"---- and {more} more: sad-hpc status lists their logs", flush=True)
 
 
 def step_states(
     steps: list[Step], records: Mapping[str, JobRecord], jobs: Mapping[str, QueueEntry] | None
 ) -> list[StepState]:
-    """The state of every step, in the order of work.
+    """Return the state of every step, in the order of work.
 
     Args:
-        steps: of `graph(run)`.
-        records: of jobs.json.
-        jobs: what Slurm says, by job id; None if it does not answer.
+        steps: the steps of `graph(run)`.
+        records: the records of jobs.json.
+        jobs: the jobs that Slurm knows, by id; None if Slurm does not answer.
     """
     states: dict[str, StepState] = {}
     for step in steps:
@@ -149,12 +149,12 @@ def step_states(
 
 
 def _own_state(step: Step, record: JobRecord | None, entry: QueueEntry | None) -> tuple[Kind, str]:
-    """Kind and detail of a step, as if its requirements were all well."""
+    """Return kind and detail of a step, without regard to its requirements."""
     if step.complete:
         return Kind.COMPLETE, ""
     ended = entry.end if entry and not entry.is_active else None
     if (record is None or ended is not None) and _beats(step, since=ended or 0):
-        # Somebody has started the stage by hand.
+        # A user has started the stage directly.
         return Kind.RUNNING, _progress(step, time.time(), None)
     if record is None:
         progress = step.folder.progress
@@ -173,7 +173,7 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind
         kind = Kind.BLOCKED if entry.is_blocked else Kind.QUEUED
         return kind, _phrase(reason, _requeued(entry))
     began = entry.start or record.submitted
-    if entry.state == "COMPLETING":  # it has ended, or was cancelled; its processes go
+    if entry.state == "COMPLETING":  # it has ended or was cancelled; its processes are ending
         return Kind.RUNNING, "(ending)"
     if entry.is_active:
         return Kind.RUNNING, _phrase(_progress(step, began, record), _requeued(entry))
@@ -183,16 +183,16 @@ def _slurm_state(step: Step, record: JobRecord, entry: QueueEntry) -> tuple[Kind
             return Kind.RUNNING, "(finishing)"
         return Kind.FAILED, "(no completion marker)"
     if entry.state in INTERRUPTED:
-        # Slurm may be about to queue it again.
+        # Slurm may be about to requeue it.
         return (Kind.QUEUED if just_ended else Kind.UNFINISHED), f"({entry.state})"
     progress = step.folder.progress
     if entry.state == "FAILED" and progress and progress["stopped"] > began:
-        return Kind.UNFINISHED, "(stopped by a signal, and not queued again)"
+        return Kind.UNFINISHED, "(stopped by a signal and not requeued)"
     return Kind.FAILED, f"({entry.reason if entry.state == 'PENDING' else entry.state})"
 
 
 def _recorded_state(step: Step, record: JobRecord) -> tuple[Kind, str]:
-    """Of a local job, or of a Slurm job that Slurm does not know (any more, or yet)."""
+    """Return kind and detail of a local job, or of a job that Slurm does not know."""
     if record.runs_here or (not record.is_local and _beats(step, since=record.submitted)):
         return Kind.RUNNING, _progress(step, record.submitted, record)
     if record.is_local and record.interrupted:
@@ -215,7 +215,7 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
 
 
 def _requeued(entry: QueueEntry) -> str:
-    """`requeued 2 times`, by Slurm's own count; empty of a job that never was."""
+    """Return a text such as `requeued 2 times`, by Slurm's count; empty if it never was."""
     times = entry.restarts
     return f"requeued {times} time{'s' if times > 1 else ''}" if times else ""
 
@@ -225,7 +225,7 @@ def _phrase(*parts: str) -> str:
 
 
 def _beats(step: Step, since: float) -> bool:
-    """Whether a living process has sent a heartbeat after `since`, and lately."""
+    """Return whether a live process has sent a recent heartbeat after `since`."""
     progress = step.folder.progress_since(max(since, time.time() - FRESH_SECONDS))
     if progress is None or progress["stopped"]:
         return False
@@ -234,5 +234,5 @@ def _beats(step: Step, since: float) -> bool:
 
 
 def _root(state: StepState) -> str:
-    """The failure at the bottom of a stuck step."""
+    """Return the title of the failed step that a stuck step waits for."""
     return state.detail.removeprefix("behind ") if state.kind == Kind.STUCK else state.step.title

@@ -1,4 +1,4 @@
-"""The graph through Slurm: what is missing is submitted, and recorded as soon as it has an id."""
+"""Submission of a run's graph to Slurm; each job is recorded as soon as it has an id."""
 
 import re
 import shutil
@@ -22,30 +22,29 @@ from sad_hpc.parallel.submitit_private import FailedJobError, FailedSubmissionEr
 from sad_hpc.storage.run import Run
 
 REFUSED = (
-    "see cluster.partition, account, qos, ranks, memory_gb and minutes (configs/cluster), and "
+    "check cluster.partition, account, qos, ranks, memory_gb and minutes (configs/cluster), and "
     "`sinfo`"
 )
 TOO_MANY = (
-    "the account or QOS may not have so many jobs in the queue (MaxSubmitJobs), or so large ones: "
-    "launch again when some have ended, or see cluster.account, qos, nodes, ranks and minutes; "
-    "`sacctmgr show assoc,qos`"
+    "a limit of the account or QOS is reached, such as MaxSubmitJobs (`sacctmgr show assoc,qos`): "
+    "launch again when some jobs have ended, or change cluster.account, qos, nodes, ranks or minutes"
 )
 
 
 @dataclass(frozen=True)
 class QueuedSteps:
-    """What Slurm already has of a run's incomplete steps."""
+    """The incomplete steps of a run that have jobs in Slurm's queue."""
 
     active: dict[str, str]
-    """Ids of jobs of earlier launches that are queued or running, by step title."""
+    """Ids of queued or running jobs of earlier launches, by step title."""
     outdated: set[str]
-    """Titles of those that wait with other cluster settings than they would get now."""
+    """Titles of the steps whose waiting jobs have other cluster settings than the current ones."""
 
     @classmethod
     def of(
         cls, run: Run, steps: list[Step], cluster: ClusterConfig, queue: Mapping[str, QueueEntry]
     ) -> "QueuedSteps":
-        """Compares what was recorded with Slurm's queue."""
+        """Compare the recorded jobs with Slurm's queue."""
         found, records = cls({}, set()), load_records(run)
         for step in steps:
             record = records.get(step.title)
@@ -58,11 +57,11 @@ class QueuedSteps:
         return found
 
     def missing(self, steps: list[Step]) -> list[Step]:
-        """The steps to submit."""
+        """Return the steps to submit."""
         active = self.active.keys() - self.outdated
         while True:
             missing = missing_steps(steps, active)
-            # What is replaced takes down whatever shares its job.
+            # Replacing a job also ends the other steps of its pack.
             lost = {self.active[step.title] for step in missing if step.title in self.active}
             together = {title for title in active if self.active[title] in lost}
             if not together - {step.title for step in missing}:
@@ -73,22 +72,22 @@ class QueuedSteps:
 def submit_missing(
     run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, replace_tables: bool = False
 ) -> None:
-    """Submits the missing steps; what waits with other settings, or in vain, is replaced.
+    """Submit the missing steps, and replace waiting jobs with outdated settings or dependencies.
 
     Args:
-        run: whose steps these are.
-        steps: of `graph(run)`.
-        cluster: settings.
-        results: where aggregate puts its tables.
-        replace_tables: whether these may drop and replace results of other settings.
+        run: the run.
+        steps: the steps of `graph(run)`.
+        cluster: cluster settings.
+        results: the folder of aggregate's tables.
+        replace_tables: whether aggregate may drop and replace results of other settings.
 
     Raises:
-        UserError: there is no Slurm, it does not answer, or it refuses a job.
+        UserError: Slurm is missing, does not answer, or refuses a job.
     """
     if shutil.which("sbatch") is None:
         raise UserError(
-            "no sbatch on the PATH: this is no Slurm machine; use --cluster local, or try a Slurm "
-            'on this machine with eval "$(slurm/dev_cluster.sh up)"'
+            "no sbatch on the PATH: use --cluster local, or start a Slurm on this machine with "
+            'eval "$(slurm/dev_cluster.sh up)"'
         )
     queue = squeue()
     _cancel_unrecorded(run, queue)
@@ -96,11 +95,11 @@ def submit_missing(
     missing = queued.missing(steps)
     ids = dict(queued.active)
     for title in sorted(queued.outdated):
-        print(f"{title}: job {ids[title]} is replaced, for its cluster settings have changed")
+        print(f"{title}: replacing job {ids[title]}, because the cluster settings have changed")
     cancel([ids.pop(step.title) for step in missing if step.title in ids])
     for title, job in ids.items():
         blocked = f", blocked ({queue[job].reason})" if queue[job].is_blocked else ""
-        print(f"{title}: has job {job} already{blocked}")
+        print(f"{title}: already has job {job}{blocked}")
     if any(queue[job].is_blocked for job in ids.values()):
         print(BLOCKED_ADVICE)
     grants = memory_grants(missing, load_records(run), cluster)
@@ -156,18 +155,18 @@ def _work(
 
 
 def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:
-    """Ids of this run's jobs that have not ended, recorded or not."""
+    """Return the ids of this run's jobs that have not ended, recorded or not."""
     tag = run_tag(run)
     return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
 
 
 def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry]) -> None:
-    """Ends jobs of this run that jobs.json does not know.
+    """Cancel jobs of this run that are not in jobs.json.
 
-    Their launcher died between sbatch and the record of it: beside the job that now follows they
-    would be a second writer, and their dependents wait for nobody.
+    Their launcher died between sbatch and the record.  They would be second writers beside the new
+    jobs, and later steps do not depend on them.
     """
     recorded = {record.id for record in load_records(run).values()}
     if lost := [job for job in jobs_of(run, queue) if job not in recorded]:
-        print(f"cancelled, since the launcher that submitted them died: jobs {', '.join(lost)}")
+        print(f"cancelling unrecorded jobs of a launcher that died: {', '.join(lost)}")
         cancel(lost)

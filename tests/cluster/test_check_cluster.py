@@ -57,7 +57,7 @@ exec unshare --mount sh -c 'mount -t tmpfs none {runs} && exec {sys.executable} 
         "DeepSpeed": "GLOO_SOCKET_IFNAME",
         "shared files": "choose a --runs folder that all nodes share",
         "GL": "install libegl1",
-        "requeue": "launch again by hand",
+        "requeue": "set JobRequeue=1",
     }.items():
         assert lines[name].startswith("miss") and way_out in lines[name], lines[name]
     assert lines["accounting"].startswith("ok")

@@ -21,7 +21,7 @@ def test_a_killed_training_gets_twice_the_memory(
     log = pipeline.finish()
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]
     assert record.kills >= 1 and record.memory_gb == 0.25 * 2**record.kills
-    assert f"with {record.memory_gb:g} GB a rank, since job" in log
+    assert f"with {record.memory_gb:g} GB a rank, because job" in log
     megabytes = round(1024 * record.memory_gb)
     shown = f"{megabytes}M" if megabytes % 1024 else f"{megabytes // 1024}G"
     assert f"MinMemoryCPU={shown} " in pipeline.shown("pretrain")

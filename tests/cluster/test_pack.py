@@ -61,7 +61,7 @@ def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_jobs_of_their_own(
     assert cores[0] != cores[1] or len(cores[0]) != 1
     for step in steps(packed, "pretrain"):
         log = Path(load_records(packed.run)[step.title].log)
-        assert log.read_text().count("all that was finished is saved") == 1
+        assert log.read_text().count("finished work is saved") == 1
 
     alone = Pipeline(wide_node, tmp_path / "alone", *TWO)
     alone.finish()
@@ -88,6 +88,6 @@ def test_a_member_that_is_killed_takes_no_other_down(packed: Pipeline) -> None:
     assert f"pretrain {killed.title.split()[-1]}: failed" in log
     job = packed.job("pretrain")
     own = (packed.run.logs / "pretrain" / f"{job}_0_log.out").read_text()
-    assert f"{killed.title} died of SIGKILL" in own
+    assert f"{killed.title} was killed by SIGKILL" in own
     packed.finish()
     assert all(step.complete for step in graph(packed.run))

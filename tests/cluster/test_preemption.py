@@ -44,7 +44,7 @@ def test_a_job_that_is_hit_queues_itself_again_and_ends_as_if_undisturbed(
     assert "Restarts=1" in pipeline.shown(stage)
     if hit != "requeue":
         log = (pipeline.run.logs / stage / f"{job}_0_log.out").read_text()
-        assert "all that was finished is saved" in log
+        assert "finished work is saved" in log
     pipeline.same_as(undisturbed)
 
 

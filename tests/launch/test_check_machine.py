@@ -78,7 +78,7 @@ pretrain: {epochs: 1}
     verdict, detail = check_machine._config(config)
     assert verdict == "ok" and "4 observed numbers, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
-    assert "at least data.return_threshold=1e-06 are labelled (null: all)" in detail
+    assert "at least data.return_threshold=1e-06 get labels (null: all)" in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))
     verdict, detail = check_machine._config(config)
     assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
@@ -97,13 +97,13 @@ pretrain: {epochs: 1}
     verdict, detail = check_machine._config(config)
     assert verdict == "ok", detail
     assert detail.startswith("frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test; ")
-    assert "training: 46 steps, which is few (below 200): raise data.tasks" in detail
+    assert "training: 46 steps, which may be too few (below 200): raise data.tasks" in detail
 
 
 def test_a_config_that_plays_the_models_of_another_trains_nothing() -> None:
     verdict, detail = check_machine._config(ROOT / "configs/bernoulli_bandit.yaml")
     assert verdict == "ok"
-    assert detail.endswith("training: none, another experiment's models are played")
+    assert detail.endswith("training: none, another experiment's models are evaluated")
 
 
 def own_environment(name: str, folder: Path) -> Path:

@@ -165,5 +165,5 @@ def test_scripts_are_shown_where_no_slurm_answers(
     cluster = load_cluster("slurm", [])
     launch(run, Path("x.yaml"), [], run.runs.parent / "results", cluster, dry_run=True, wait=False)
     printed = capsys.readouterr().out
-    assert "# as if nothing was queued, since squeue failed: no controller" in printed
+    assert "# assuming an empty queue, because squeue failed: no controller" in printed
     assert printed.count("#SBATCH --job-name") == len(list((run.path / "submit").glob("*.sh")))

@@ -97,10 +97,10 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
     record = JobRecord("7", "slurm", time.time() - 500, "/log", os.uname().nodename, 0)
     with pytest.raises(SystemExit):
         stopped_job(True, refused)()
-    assert "cannot be queued again (requeue is disabled): launch again" in capsys.readouterr().err
+    assert "cannot be requeued (requeue is disabled): launch again" in capsys.readouterr().err
     failed = QueueEntry("FAILED", end=time.time())
     state = step_states(graph(run), {step.title: record}, {"7": failed})[0]
-    assert state.text == "unfinished (stopped by a signal, and not queued again)"
+    assert state.text == "unfinished (stopped by a signal and not requeued)"
     # A stop from before this job, or from before its last start, says nothing about it.
     again = QueueEntry("FAILED", start=time.time() + 5, end=time.time() + 9)
     assert step_states(graph(run), {step.title: record}, {"7": again})[0].kind == "failed"
@@ -119,7 +119,7 @@ def test_a_job_waits_for_what_another_node_has_finished(
     monkeypatch.setattr(files, "LATE_SECONDS", 0.5)
     with pytest.raises(SystemExit):
         job()
-    assert f"cannot start: {collect.title} is not complete" in capsys.readouterr().err
+    assert f"needs {collect.title}, which is not complete" in capsys.readouterr().err
     monkeypatch.setattr(files, "LATE_SECONDS", 60)
     threading.Timer(0.5, complete, [collect]).start()
     job()
@@ -146,5 +146,5 @@ def test_a_job_whose_step_is_no_more_says_so(run: Run, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         dataclasses.replace(job, title="collect of-an-earlier-version")()
     error = capsys.readouterr().err
-    assert "collect of-an-earlier-version is no step of made-up" in error
+    assert "collect of-an-earlier-version is not a step of made-up" in error
     assert "launch again" in error and "Traceback" not in error

@@ -251,7 +251,7 @@ def test_status_goes_on_without_slurm(
     save_records(run, {step.title: log_record(run, step)})
     monkeypatch.setenv("PATH", "/nowhere")
     show_status(run)
-    assert "without Slurm's word: squeue is not on the PATH" in capsys.readouterr().out
+    assert "states without Slurm's answer: squeue is not on the PATH" in capsys.readouterr().out
 
 
 def test_slurm_is_asked_at_most_once_in_30_seconds(
@@ -446,7 +446,7 @@ def test_why_jobs_wait_is_said_once(
     show_status(run)
     status = capsys.readouterr().out
     assert "1 complete, 2 blocked, 2 queued" in status
-    assert "launch with cluster settings that fit, which replaces them" in status
+    assert "launch again with other cluster settings, which replaces them" in status
 
     def look(seconds: float) -> None:
         complete(*[step for step in graph(run) if not step.complete])

@@ -266,7 +266,7 @@ def test_waiting_jobs_are_replaced_when_their_settings_change(
     capsys.readouterr()
     submit(run, "partition=small", "array_parallelism=1")
     assert load_records(run) == before and slurm.cancelled == []
-    assert f"has job {second} already, blocked (PartitionConfig)" in capsys.readouterr().out
+    assert f"already has job {second}, blocked (PartitionConfig)" in capsys.readouterr().out
     submit(run, "partition=large")
     after = load_records(run)
     kept = [title for title in before if after[title] == before[title]]
@@ -306,7 +306,7 @@ def test_an_array_may_have_several_ranks_each(run: Run, slurm: FakeSlurm) -> Non
 def test_a_full_queue_is_named(run: Run, slurm: FakeSlurm) -> None:
     why = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
     slurm._program("sbatch", f'echo "sbatch: error: {why}" >&2; exit 1')
-    with pytest.raises(UserError, match=r"MaxSubmitJobs.*launch again when some have ended"):
+    with pytest.raises(UserError, match=r"MaxSubmitJobs.*launch again when some jobs have ended"):
         submit(run)
 
 

@@ -112,7 +112,7 @@ def test_a_heartbeat_that_cannot_be_written_ends_nothing(
     (folder.path / HEARTBEAT).mkdir(parents=True)
     with Progress(folder, 2, "blocks", seconds=0) as progress:
         progress.update(1)
-    assert "no heartbeat: cannot write" in capsys.readouterr().err
+    assert "heartbeat not written: cannot write" in capsys.readouterr().err
 
 
 def test_no_stage_writes_where_another_user_could(tmp_path: Path):
