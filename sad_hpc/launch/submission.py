@@ -27,7 +27,8 @@ REFUSED = (
 )
 TOO_MANY = (
     "a limit of the account or QOS is reached, such as MaxSubmitJobs (`sacctmgr show assoc,qos`): "
-    "launch again when some jobs have ended, or change cluster.account, qos, nodes, ranks or minutes"
+    "launch again when some jobs have ended, or change cluster.account, qos, nodes, ranks or "
+    "minutes"
 )
 
 
