@@ -181,7 +181,7 @@ def test_what_is_in_the_way_is_named(
     assert "tiny-train-v0 is there already" in capsys.readouterr().err
     assert [path.name for path in shared.iterdir()] == ["tiny-train-v0"]
     assert main([*export, "--seed", "0"]) == 1
-    assert "--minari has no --seed" in capsys.readouterr().err
+    assert "--minari does not accept --seed" in capsys.readouterr().err
     assert main([*export[:2], "--weights", str(shared), "--split", "test"]) == 1
     assert "--weights needs --row and --seed" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "minari", None)
