@@ -42,7 +42,7 @@ BAD_EPISODES: dict[str, Change] = {
     "task 50 has other parameters in episode 11": lambda e: [*e[:-1], (50, e[0][1], e[-1][2])],
     "has 5 tasks, but data.tasks=9 needs 6": lambda e: [each for each in e if each[0]],
     "episode 12 lacks task_index": lambda e: [*e, (1.5, e[0][1], e[0][2])],
-    "do not fit: histories breaks the dynamics": lambda e: changed(e, rewards=np.ones(5)),
+    "do not fit: episodes breaks the dynamics": lambda e: changed(e, rewards=np.ones(5)),
     "rewards of episode 11 are not valid in dark": lambda e: changed(e, rewards=np.full(5, 0.5)),
     "tasks 40 to 50 do not fit: episodes are not in time": lambda e: changed(e, **elsewhere(e)),
 }  # fmt: skip
