@@ -1,4 +1,4 @@
-"""A block of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
+"""Blocks of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
 
 import numpy as np
 

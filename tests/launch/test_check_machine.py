@@ -157,4 +157,4 @@ rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = check_machine._config(config)
-    assert verdict == "miss" and "data.return_threshold=" in detail and "null takes any" in detail
+    assert verdict == "miss" and "data.return_threshold=" in detail and "null accepts any" in detail
