@@ -83,7 +83,8 @@ def test_a_tracker_that_fails_ends_nothing(folder: Path, monkeypatch, capsys):
     log.write(line(10, 2.0))
     log.write(line(20, 1.5))
     log.close()
-    assert capsys.readouterr().err.splitlines() == ["wandb is disabled from here on: the server is gone"]
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["wandb is disabled from here on: the server is gone"]
     board = EventAccumulator(str(folder / "tensorboard")).Reload()
     assert len(board.Scalars("holdout_loss")) == 2
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
