@@ -1,4 +1,4 @@
-"""Trained models that are shared: what is loaded answers as what was exported, or is refused."""
+"""Shared models: a loaded policy answers like the exported model, or is refused."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Imported contexts: what others have logged is trained on as it is, with labels of its tasks."""
+"""Imported contexts: training uses them unchanged, with labels of their tasks."""
 
 from pathlib import Path
 from typing import Any

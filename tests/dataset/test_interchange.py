@@ -1,4 +1,4 @@
-"""Minari datasets: whoever loads one has every transition of the split, and knows its task."""
+"""Minari datasets: a reader gets every transition of the split and its task."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is wrong with logged episodes is said in a line, before anything is written."""
+"""Faults of logged episodes: an error in one line, before anything is written."""
 
 import json
 import math

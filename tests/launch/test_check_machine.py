@@ -1,4 +1,4 @@
-"""doctor: what it asks for, and what it says about a miss."""
+"""`sad-hpc doctor`: its checks, and the fixes that it prints."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Numbers that are not finite: no training ends with them, and nobody uses what has them."""
+"""Values that are not finite: training refuses to finish, and later stages refuse to use them."""
 
 import json
 import math

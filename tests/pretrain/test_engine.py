@@ -1,4 +1,4 @@
-"""Where training may run: with the GPUs that Slurm gave, or on CPUs if none was asked for."""
+"""The device of a training: the GPUs that Slurm gave, or CPUs if none was requested."""
 
 import pickle
 from pathlib import Path

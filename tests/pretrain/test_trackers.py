@@ -1,4 +1,4 @@
-"""Curves in TensorBoard, Weights & Biases and MLflow, by the libraries themselves."""
+"""Curves in TensorBoard, Weights & Biases and MLflow, read back by these libraries."""
 
 import json
 import os

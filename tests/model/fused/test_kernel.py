@@ -1,4 +1,4 @@
-"""The compiled training step: its mathematics, its dropout, and when it serves."""
+"""The compiled training step: its mathematics, its dropout, and the conditions of its use."""
 
 import numpy as np
 import pytest
