@@ -125,7 +125,7 @@ def test_what_would_leave_its_memory_is_refused():
         ({}, "meta", torch.float32, "device is meta"),
         ({}, "cpu", torch.bfloat16, "precision is bfloat16"),
         ({"embedding": 40}, "cpu", torch.float32, "multiple of 16"),
-        ({"head_dim": 12}, "cpu", torch.float32, "none of 8"),
+        ({"head_dim": 12}, "cpu", torch.float32, "not a multiple of 8"),
         ({"layers": 9}, "cpu", torch.float32, "more than 8 layers"),
         ({"attention_dropout": 0.1}, "cpu", torch.float32, "attention dropout"),
     ],
