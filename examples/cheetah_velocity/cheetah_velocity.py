@@ -62,7 +62,7 @@ class CheetahVelocity(SimulatedFamily):
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> "Cheetahs":
-        """See SimulatedFamily."""
+        """Implement `SimulatedFamily.simulators`."""
         model = mujoco.MjModel.from_xml_path(str(BODY))
         n_numbers = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         cheetahs = Cheetahs(model, parameters[:, 0], np.zeros((len(parameters), n_numbers)))
@@ -81,7 +81,7 @@ class Cheetahs(Simulators):
         self._look()
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """See Simulators."""
+        """Implement `Simulators.start`."""
         parts = self._model.nq, self._model.nv
         self._states[rows, 0] = 0
         self._states[rows, 1 : 1 + parts[0]] = self._model.qpos0 + generator.uniform(
@@ -93,7 +93,7 @@ class Cheetahs(Simulators):
         self._look()
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """See Simulators."""
+        """Implement `Simulators.step`."""
         before, forces = self._states[:, 1], np.clip(actions, -1, 1).astype(np.float64)
         data = mujoco.MjData(self._model)
         control = np.repeat(forces[:, None], FRAMES, axis=1)
@@ -104,7 +104,7 @@ class Cheetahs(Simulators):
         return rewards.astype(np.float32)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Cheetahs":
-        """See Simulators."""
+        """Implement `Simulators.copied`."""
         return Cheetahs(self._model, self._wanted[rows], self._states[rows])
 
     def _look(self) -> None:

@@ -27,7 +27,7 @@ class RenderProcess:
         self._pool: ProcessPoolExecutor | None = None
 
     def add_images(self, block: Block) -> Block:
-        """See `images.add_images`.
+        """Apply `images.add_images` in the other process.
 
         Raises:
             UserError: OpenGL is missing, or rendering fails ATTEMPTS times.

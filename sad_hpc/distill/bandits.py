@@ -28,7 +28,7 @@ SHAPES = (0.05, 2.0)
 def bandit_block(
     family: BanditFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
-    """See `distill.make_block`."""
+    """Make a block of bandit tasks; see `distill.make_block`."""
     purposes = ("tasks", "context", "policies", "sad", "dpt", "dpt_star")
     draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams

@@ -35,7 +35,7 @@ def simulated_block(
     policy: RolloutPolicy | None = None,
     given: Given | None = None,
 ) -> Block:
-    """See `distill.make_block`.
+    """Make a block of simulated tasks; see `distill.make_block`.
 
     `policy` replaces the behavior policy after the first action of label rollouts, and in half of
     the rollouts that search for query states.

@@ -88,7 +88,7 @@ def drawn_contexts(
 def tabular_block(
     family: TabularFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
-    """See `distill.make_block`."""
+    """Make a block of tabular tasks; see `distill.make_block`."""
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)

@@ -55,24 +55,24 @@ class Recollection(ABC):
 
     @property
     def context(self) -> Context:
-        """See AgentMemory."""
+        """Implement `AgentMemory.context`."""
         return as_context(self._family, self._shown)
 
     @property
     def rewards(self) -> NDArray[np.int32]:
-        """See AgentMemory."""
+        """Implement `AgentMemory.rewards`."""
         return (self._shown.rewards > 0).sum(axis=1, dtype=np.int32)
 
     @abstractmethod
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
 
 
 class LastEpisode(Recollection):
     """A memory of the last `size` transitions of the previous episode."""
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         self._shown = episode.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
 
 
@@ -94,7 +94,7 @@ class History(Recollection):
         self._all = self._shown
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         self._all = self._all.followed_by(episode)
         keys = self._keys()
         rewarded = self._all.rewards > 0

@@ -48,7 +48,7 @@ class Tally:
         self._sums = np.zeros((n_tasks, family.n_actions))
 
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.observe`."""
         tasks = np.arange(len(arms))
         self._counts[tasks, arms] += 1
         self._sums[tasks, arms] += rewards
@@ -63,7 +63,7 @@ class EmpiricalMean(Tally):
     """A policy that pulls each arm once and then the arm with the highest average."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         return self._averages().argmax(axis=1)
 
 
@@ -71,7 +71,7 @@ class UCB(Tally):
     """A policy that maximizes the average plus 1 / sqrt(pulls), as in the DPT paper."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         bonus = 1 / np.sqrt(np.maximum(self._counts, 1))
         return (self._averages() + bonus).argmax(axis=1)
 
@@ -80,7 +80,7 @@ class Thompson(Tally):
     """Thompson sampling from the exact posterior: the Bayes-optimal learner of DPT*."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         known = (self._counts, self._sums, self._family.sigma)
         return posterior_draws(*known, self._generator).argmax(axis=1)
 

@@ -91,7 +91,7 @@ class TasksLeft:
         self.rewards: NDArray[np.int32] = np.zeros(n_tasks, np.int32)
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         left = tasks_left(self._posterior, episode)
         rewarded = (episode.rewards > 0).sum(axis=1, dtype=np.int32)
         self.context = left if self._forgetful else together(self.context, left)

@@ -42,7 +42,7 @@ class ModeResult:
     references: dict[str, NDArray[np.float32]]
     """(n_tasks, K) by name: results of reference policies on the same tasks."""
     reference_context_rewards: dict[str, NDArray[np.int32]] = field(default_factory=dict)
-    """The same as `context_rewards` for references with their own contexts."""
+    """Context rewards (n_tasks, K), by name, of references with their own contexts."""
 
     @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":

@@ -47,7 +47,7 @@ class Learner(nn.Module):
         return self._hidden[0]
 
     def train(self, mode: bool = True) -> "Learner":
-        """See nn.Module."""
+        """Implement `nn.Module.train`."""
         self._shell.train(mode)
         return super().train(mode)
 

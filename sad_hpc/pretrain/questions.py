@@ -102,11 +102,11 @@ class EveryPrefix(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + (1 if self._stateless else self.horizon + 1)
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         images = self.columns["query_images"][rows, :1] if context.images is not None else None
         states = self.columns["query_states"][rows, :1]
         labels = self.columns["labels"][rows.unsqueeze(1), drawn]
@@ -129,11 +129,11 @@ class Packed(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + self.draws[0]
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions; queries are sorted by prefix, which is faster in kernels."""
+        """Implement `Questions.batch`; queries are sorted by prefix, which is faster in kernels."""
         prefixes, order = drawn.sort(dim=1)
         which = rows.unsqueeze(1), order
         images = self.columns["query_images"][which] if context.images is not None else None
@@ -146,11 +146,11 @@ class OwnActions(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return 2 * self.horizon
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         prefixes = self.prefixes(rows, drawn).unsqueeze(2)
         # The context's own states and images, not copies: the model encodes these once.
         queries = Queries(context.states, prefixes, context.images)
@@ -173,7 +173,7 @@ class AnyPrefix(OwnActions):
         self.draws = self.horizon, self.horizon + 1
 
     def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
-        """See OwnActions."""
+        """Implement `OwnActions.prefixes`."""
         return drawn
 
 
@@ -185,11 +185,11 @@ class OwnPulls(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + 1
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         weights = torch.full(context.actions.shape, (self.horizon + 1) / self.horizon)
         return Batch(
             context,

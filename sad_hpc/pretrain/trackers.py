@@ -44,13 +44,13 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._writer.close()
 
 
@@ -75,11 +75,11 @@ class WeightsAndBiases:
         )
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._run.finish()
 
 
@@ -118,7 +118,7 @@ class MLflow:
         return identity
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -126,7 +126,7 @@ class MLflow:
         self._client.log_batch(self._run, metrics=points)  # one request, so at most one wait
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._client.set_terminated(self._run)
 
 

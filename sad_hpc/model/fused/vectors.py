@@ -219,7 +219,7 @@ keep_high = _operation(
         builder, x, builder.lshr(bits, _integers(16)), threshold
     ),
 )
-"""The same as `keep_low` for the upper 16 bits."""
+"""(vector, random bits, threshold): 0 in lanes whose upper 16 bits are below the threshold."""
 
 
 def _arithmetic(symbol: Any, method: str) -> None:

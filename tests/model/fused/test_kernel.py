@@ -108,7 +108,7 @@ def test_a_loss_that_is_scaled_has_scaled_gradients():
 def test_what_would_leave_its_memory_is_refused():
     case = Case.of(transitions=4, queries=3)
     case.labels[0, 0] = 5
-    with pytest.raises(ValueError, match="no action"):
+    with pytest.raises(ValueError, match="not an action"):
         case.by_kernel()
     case.prefixes[1, 2] = 5
     with pytest.raises(ValueError, match="prefix"):
