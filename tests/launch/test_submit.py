@@ -158,7 +158,7 @@ def test_no_job_is_cancelled_because_the_disk_does_not_answer(
     submit(run)
     queue_everything(run, slurm)
 
-    def fail(path: Path) -> bytes:
+    def fail(path: Path, largest: int | None = None) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("sad_hpc.launch.records.read_whole", fail)
