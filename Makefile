@@ -1,22 +1,22 @@
-# Each target creates .venv when it is missing, so any of them can be the first.
+# Each target creates .venv if it is missing.
 PYTHON ?= python3
 CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
 PYTEST = .venv/bin/python -m pytest
 INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constraints.txt
 
-# What pip installs as torch.  On a machine without a GPU the wheels for CPUs, from the index that
-# PyTorch's install page names, save several GB: make TORCH="torch --index-url INDEX"
+# pip's arguments for torch.  Without a GPU, the CPU wheels save several GB: make TORCH="torch
+# --index-url INDEX" with the index of PyTorch's install page.
 TORCH ?= torch
 
 .PHONY: pipeline test test-slow test-cluster test-all stress bench lint docs cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
-# Quick tests by two workers, in at most five minutes on two cores.
+# Quick tests with two workers: at most five minutes on two cores.
 test: .venv/installed-test
 	$(PYTEST) -m "not slow and not cluster and not stress" --numprocesses 2 --dist loadfile
-	@echo "Left out: slow tests (make test-slow), tests on a Slurm (make test-cluster), make stress"
+	@echo "Not run: slow tests (make test-slow), tests on Slurm (make test-cluster), make stress"
 
 test-slow: .venv/installed-test
 	$(PYTEST) -m "slow and not cluster and not stress"
@@ -24,10 +24,10 @@ test-slow: .venv/installed-test
 test-cluster: .venv/installed-test
 	$(PYTEST) tests/cluster
 
-# Slurm's tests mostly wait: `make --jobs 2 test-all` runs them beside the others.
+# The Slurm tests mostly wait, so `make --jobs 2 test-all` runs them in parallel with the others.
 test-all: test test-slow test-cluster
 
-# Two workers, each with a Slurm of its own.
+# Two workers, each with its own Slurm.
 stress: .venv/installed-test
 	SAD_HPC_REQUIRE_CLUSTER=1 $(PYTEST) -m "stress or cluster or faults" \
 	    --numprocesses 2 --dist loadfile --verbose --durations=20 --figures=results/stress/figures.json
@@ -39,7 +39,7 @@ lint: .venv/installed-test
 	.venv/bin/ruff check sad_hpc tests benchmarks docs examples
 	.venv/bin/mypy
 
-# The site is in site/; a broken link or docstring is an error.
+# Build the site in site/; a broken link or docstring is an error.
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
@@ -49,14 +49,14 @@ cluster-up:
 cluster-down:
 	@slurm/dev_cluster.sh down
 
-# torch comes first, so that nothing that depends on it chooses its build.
+# Install torch first, so that no dependency chooses its build.
 .venv/installed: setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "sad_hpc needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv \
 	    || { echo "no venv module: apt-get install python3-venv"; exit 1; }
 	$(INSTALL) $(TORCH)
-	@rm -rf sad_hpc.egg-info  # an older one would hide entry points that have come since
+	@rm -rf sad_hpc.egg-info  # an older one would hide new entry points
 	$(INSTALL) setuptools wheel --editable .
 	@touch $@
 

@@ -1,20 +1,20 @@
 #!/bin/bash
-# Makes the root file system of containers/sad_hpc.def in a folder, on Debian as root, where there is
-# no Apptainer: the definition's base by debootstrap, then its %files and its %post.
+# Make the root file system of containers/sad_hpc.def in a folder without Apptainer: the definition's
+# base by debootstrap, then its %files and its %post.  Needs Debian and root.
 # From the repository's root:
 #
 #   containers/unpack.sh FOLDER [PATH ...]
 #   SAD_HPC_IMAGE=FOLDER python -m pytest tests/cluster/test_container.py
 #
 # usage: unpack.sh FOLDER [PATH ...]
-# PATHs of this machine (of pip's settings, or of certificates) are seen inside while it works, for
-# reading only: packages that are installed there write to /etc/ssl/certs and the like.
+# PATHs of this machine (of pip's settings, or of certificates) are mounted inside while it works,
+# read-only, since packages that are installed there write to /etc/ssl/certs and the like.
 set -euo pipefail
 
 root=$(realpath -m -- "${1:?usage: unpack.sh FOLDER [PATH ...]}")
 shift
 definition=containers/sad_hpc.def
-[[ -f $definition ]] || { echo "start it from the repository's root" >&2; exit 1; }
+[[ -f $definition ]] || { echo "run this script from the repository's root" >&2; exit 1; }
 
 section() { awk -v name="%$1" '$1 ~ /^%/ {inside = $1 == name; next} inside && NF' "$definition"; }
 

@@ -9,7 +9,7 @@ __all__ = ["load_policy"]
 
 
 def __getattr__(name: str) -> Any:
-    """`sad_hpc.load_policy`, imported when it is asked for: it needs torch."""
+    """Return `sad_hpc.load_policy`, imported on first access, since it needs torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sad_hpc import policies

@@ -16,15 +16,15 @@ from sad_hpc.storage.files import keep_others_from_writing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit code is 0 only if it did all that it was asked."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack the sign ±
+    """Run one command, and return its exit code: 0 only if the command succeeded completely."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack the character ±
         sys.stdout.reconfigure(errors="backslashreplace")
     parser = make_parser()
-    # argparse takes positional arguments in one run only; overrides may also follow an option.
+    # argparse accepts only adjacent positional arguments, but overrides may also follow an option.
     options, rest = parser.parse_known_args(arguments)
     takes_overrides = hasattr(options, "overrides")
     words = [*options.overrides, *rest] if takes_overrides else rest
-    # A word with a blank is none of argparse's options, whatever it begins with.
+    # argparse takes a word with a blank as positional, even if it begins with a dash.
     unknown = [word for word in words if word.startswith("-")] if takes_overrides else words
     if unknown:
         hint = dashes_hint(unknown) if takes_overrides else ""
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         report_error(UserError(f"{where}{error.strerror or error}"), options.debug)
     except Preempted as stop:
-        # All ranks have agreed on it: there is none to end.
-        print(f"sad-hpc: {stop}; all that was finished is saved: start it again", file=sys.stderr)
+        # All ranks stop together, so none has to be ended.
+        print(f"sad-hpc: {stop}; finished work is saved: start again to resume", file=sys.stderr)
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("sad-hpc: interrupted", file=sys.stderr)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> int:
-    """The console script: a process that runs `main` and ends."""
+    """Run `main` as the console script, and return the exit code."""
     keep_streams_open()
     code = main()
     end_before_teardown(code)
@@ -69,7 +69,7 @@ def run() -> int:
 
 
 def _fail() -> int:
-    """Exit code 1; under MPI it first ends the other ranks, which would wait for ever."""
+    """Return exit code 1; under MPI, first end the other ranks, which would wait for this one."""
     sys.stdout.flush()
     abort_other_ranks()
     return 1

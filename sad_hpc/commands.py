@@ -1,6 +1,6 @@
-"""What each command of `sad-hpc` does, as an exit code.
+"""The commands of `sad-hpc`: each function runs one and returns its exit code.
 
-Each stage's code is imported only when its command runs.
+A stage's code is imported only when its command runs.
 """
 
 import argparse
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sad_hpc.storage.run import Run
 
 CLUSTER_PREFIX = "cluster."
-"""Of overrides that are settings of the cluster."""
+"""Prefix of overrides that are cluster settings."""
 
 
 def _load_run(options: argparse.Namespace) -> "Run":
@@ -29,7 +29,7 @@ def _load_run(options: argparse.Namespace) -> "Run":
 
 
 def _existing_run(options: argparse.Namespace) -> "Run":
-    """The run that a command reads: of its folder, or of a config with its settings."""
+    """Return the run of a folder, or of a config with overrides."""
     from sad_hpc.storage.run import Run
 
     path: Path = options.path
@@ -38,19 +38,19 @@ def _existing_run(options: argparse.Namespace) -> "Run":
         return _load_run(options)
     if options.overrides:
         raise ConfigError(
-            f"{options.overrides[0]!r}: a setting needs a config file before it, and {path} is "
-            "none; give the config of the run"
+            f"{options.overrides[0]!r}: settings need a config file, but {path} is not one; give "
+            "the run's config instead"
         )
     return Run.of_folder(path)
 
 
 def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
-    """The (row, seed)s that a command line asks for."""
+    """Return the (row, seed)s that the command line selects."""
     elements = run.experiment.elements
     if options.of is not None:
         if options.element is None or not 0 <= options.element < options.of:
             raise ConfigError(f"--of {options.of}: needs --element K, 0 <= K < {options.of}")
-        return elements[options.element :: options.of]  # none, where M is more than there are
+        return elements[options.element :: options.of]  # may be empty if M is large
     if options.element is not None:
         if not 0 <= options.element < len(elements):
             raise ConfigError(f"--element {options.element}: valid are 0 to {len(elements) - 1}")
@@ -73,7 +73,7 @@ def _collect(options: argparse.Namespace) -> int:
     from sad_hpc.launch.job import collect_with_policy
     from sad_hpc.parallel.ranks import world
 
-    world()  # before the user's code: a rank in which that fails can then end the others
+    world()  # before user code, so that a rank in which that fails can end the others
     run = _load_run(options)
     with preemption.watched():
         for own in run.with_datasets():
@@ -104,7 +104,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             own, method = run.of_row(row)
             try:
                 evaluate(own, method, seed)
-            except UserError as error:  # the others do not need it
+            except UserError as error:  # the other elements do not depend on it
                 report_error(error, options.debug)
                 failed = True
     return 1 if failed else 0
@@ -128,7 +128,7 @@ def _ranks(options: argparse.Namespace) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    # `cluster.key=value` changes the cluster's settings, everything else the experiment's.
+    # `cluster.key=value` changes the cluster's settings, any other override the experiment's.
     cluster_overrides = [
         o.removeprefix(CLUSTER_PREFIX) for o in options.overrides if o.startswith(CLUSTER_PREFIX)
     ]
@@ -218,13 +218,12 @@ def _export(options: argparse.Namespace) -> int:
     run = _existing_run(options)
     if options.row is not None and options.row not in run.experiment.by_row:
         raise UserError(
-            f"{options.path} has no row {options.row!r}; it has "
-            f"{', '.join(run.experiment.by_row)}"
+            f"{options.path} has no row {options.row!r}; it has {', '.join(run.experiment.by_row)}"
         )
     if options.minari is not None:
         return _export_episodes(options, run)
     if options.row is None or options.seed is None or options.split is not None:
-        raise UserError("--weights needs --row and --seed, and has no --split")
+        raise UserError("--weights needs --row and --seed, and does not accept --split")
     from sad_hpc.policy_export import export_policy
 
     export_policy(run, options.row, options.seed, options.weights)
@@ -237,7 +236,7 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
     from sad_hpc.dataset.reader import load_complete
 
     if options.seed is not None:
-        raise UserError("--minari has no --seed: all training seeds share a dataset")
+        raise UserError("--minari does not accept --seed: all training seeds share a dataset")
     own = run if options.row is None else run.of_row(options.row)[0]
     source = own.data().path / (options.split or "train")
     wanted = own.experiment.data_signature(), own.experiment.data_config()
@@ -275,7 +274,7 @@ def _doctor(options: argparse.Namespace) -> int:
     settings = [word for word in options.overrides if "=" in word]
     strange = [*configs[1:], *(word for word in settings if not word.startswith(CLUSTER_PREFIX))]
     if strange:
-        raise UserError(f"{strange[0]!r}: doctor takes one CONFIG, and cluster.KEY=VALUE")
+        raise UserError(f"{strange[0]!r}: doctor accepts one CONFIG and cluster.KEY=VALUE only")
     cluster = load_cluster(options.cluster, [s.removeprefix(CLUSTER_PREFIX) for s in settings])
     if options.submit or options.in_job:
         from sad_hpc.launch.check_cluster import check_cluster, submit_check
@@ -289,7 +288,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def report_error(error: BaseException, debug: bool) -> None:
-    """One line for a fault that the user can mend; a traceback on request or for a bug."""
+    """Print an error in one line, after its traceback if `debug` is set."""
     if debug:
         traceback.print_exception(error)
     print(f"{ERROR_PREFIX}{printable(str(error))}", file=sys.stderr, flush=True)
@@ -313,4 +312,4 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "init": _init,
     "theory": lambda options: options.run(options),
 }
-"""By name."""
+"""The function of each command, by name."""

@@ -1,21 +1,21 @@
-"""The one exception that users are meant to see: a message that names the thing and the way out."""
+"""The errors that users see: each message names the cause and the fix."""
 
 import traceback
 from pathlib import Path
 
 ERROR_PREFIX = "sad-hpc: error: "
-"""Begins the line that says why a command or a job failed."""
+"""Prefix of the line that says why a command or a job failed."""
 
 LONGEST = 500
-"""Characters of another package's message that are shown."""
+"""Most characters that are shown of another package's message."""
 
 
 class UserError(Exception):
-    """A fault that the user can mend; the command line prints it in one line, without traceback."""
+    """An error that the user can fix; the command line prints it in one line, without traceback."""
 
 
 class ConfigError(UserError):
-    """A configuration that cannot be run."""
+    """An invalid configuration."""
 
 
 class DatasetError(UserError):
@@ -23,11 +23,11 @@ class DatasetError(UserError):
 
 
 class EnvironmentFailure(UserError):
-    """A user's environment has failed in a step; another try may succeed."""
+    """A user's environment failed in a step; a retry may succeed."""
 
 
 class RenderError(UserError):
-    """OpenGL has failed on the way; another process may succeed."""
+    """OpenGL failed; another process may succeed."""
 
 
 class DivergedError(UserError):
@@ -41,7 +41,7 @@ class CheckpointError(UserError):
 
 
 def printable(text: str) -> str:
-    """The text in one line; control characters, which a terminal would obey, as `\\x1b`."""
+    """Return text in one line, with control characters escaped as `\\x1b`."""
     line = " ".join(text.split())
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
@@ -49,9 +49,9 @@ def printable(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """An error of another package in one line: `ValueError: what it says`.
+    """Return an error of another package in one line, such as `ValueError: its message`.
 
-    Where it says nothing, its file and line are named, with the code there.
+    Without a message, the line names the file, the line number and the code.
     """
     name, text = type(error).__name__, message_of(error)
     if isinstance(error, SystemExit):
@@ -60,10 +60,10 @@ def described(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What an error of another package says, in one line; it may say nothing."""
+    """Return the message of an error of another package in one line; it may be empty."""
     try:
         text = printable(str(error))
-    except Exception:  # of a class with a __str__ that fails
+    except Exception:  # its __str__ fails
         return ""
     if isinstance(error, SystemExit):
         return f"it ends the process with exit code {text if error.code else 0}"
@@ -71,7 +71,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The line of code that raised an error, such as ` in zoo.py, line 12 (assert x > 0)`."""
+    """Return the place that raised an error, such as ` in zoo.py, line 12 (assert x > 0)`."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

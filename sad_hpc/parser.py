@@ -1,4 +1,4 @@
-"""What `sad-hpc` can be told: its commands and their options."""
+"""The command-line parser of `sad-hpc`: commands and options."""
 
 import argparse
 import shlex
@@ -35,11 +35,11 @@ EXAMPLES = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="sad-hpc",
         usage="%(prog)s [-h] [--version] COMMAND ...",
-        epilog="`sad-hpc COMMAND --help` says more about each.",
+        epilog="`sad-hpc COMMAND --help` describes a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sad-hpc {version('sad_hpc')}")
@@ -58,8 +58,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     _add_config(add("collect", "Make the dataset (start it with mpiexec or srun)."))
     for name, text in (
-        ("pretrain", "Train the transformer of one (row, seed)."),
-        ("evaluate", "Evaluate the trained transformer of one (row, seed)."),
+        ("pretrain", "Train the transformers of (row, seed)s."),
+        ("evaluate", "Evaluate the trained transformers of (row, seed)s."),
     ):
         command = add(name, text)
         _add_config(command)
@@ -67,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     command = add("aggregate", "Make tables and figures from all evaluations.")
     _add_config(command)
     command.add_argument(
-        "--allow-missing", action="store_true", help="go on without evaluations that are missing"
+        "--allow-missing", action="store_true", help="continue without missing evaluations"
     )
     _add_replace(command)
     command = add("ranks", "Start a stage in every rank of a Slurm job (slurm/*.sh).")
@@ -77,11 +77,13 @@ def make_parser() -> argparse.ArgumentParser:
     _add_config(command)
     _add_cluster(command, "local")
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
-    command.add_argument("--wait", action="store_true", help="wait, and end with its exit code")
+    command.add_argument(
+        "--wait", action="store_true", help="wait for all jobs; exit code 1 if one fails"
+    )
     _add_replace(command)
     _add_config(add("show", "Print the resolved config, its rows, and the work of each stage."))
     _add_run(add("status", "Show each stage's state, progress and log."))
-    command = add("report", "Make the pages of all experiments again, an index and one page.")
+    command = add("report", "Rebuild the pages of all experiments, an index and report.html.")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     command.add_argument(
         "--fill", type=Path, nargs="*", default=[], metavar="DOCUMENT",
@@ -90,12 +92,12 @@ def make_parser() -> argparse.ArgumentParser:
     only = command.add_mutually_exclusive_group()
     only.add_argument("--latex", action="store_true", help="only print the tables as LaTeX")
     only.add_argument("--csv", action="store_true", help="only print the tables as CSV")
-    command = add("inspect", "Show what a dataset holds.")
+    command = add("inspect", "Show the contents of a dataset.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command = add("verify", "Check every byte of a dataset, and its dynamics.")
+    command = add("verify", "Check the checksums and the dynamics of a dataset.")
     command.add_argument("path", type=Path, metavar="PATH", help="a run, a dataset or a split")
-    command = add("export", "Write a trained model, or episodes, for others to use.")
+    command = add("export", "Export a trained model or a dataset's episodes.")
     _add_run(command)
     command.add_argument("--row", help="a row of the run's tables")
     command.add_argument("--seed", type=int, help="with --weights: the row's training seed")
@@ -103,27 +105,27 @@ def make_parser() -> argparse.ArgumentParser:
         "--split", choices=("train", "test"), help="with --minari: train by default"
     )
     what = command.add_mutually_exclusive_group(required=True)
-    what.add_argument("--weights", type=Path, metavar="FOLDER", help="a new one, for the model")
+    what.add_argument("--weights", type=Path, metavar="FOLDER", help="new folder for the model")
     what.add_argument(
         "--minari", type=Path, metavar="DIR", help="folder of Minari datasets, for the episodes"
     )
-    command = add("import", "Take episodes that others have logged as training contexts.")
+    command = add("import", "Import logged episodes as training contexts.")
     _add_config(command)
     command.add_argument(
         "--minari", type=Path, required=True, metavar="DATASET", help="folder of a Minari dataset"
     )
-    command = add("doctor", "Check this machine, and say what to do about each miss.")
+    command = add("doctor", "Check this machine, and print a fix for each miss.")
     command.add_argument(
         "overrides",
         nargs="*",
         default=[],
         metavar="CONFIG | cluster.KEY=VALUE",
-        help="try a config's tasks, too; cluster settings",
+        help="a config whose tasks to try, and cluster settings",
     )
     _add_cluster(command, "local")
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
     command.add_argument(
-        "--submit", action="store_true", help="send slurm/check.sh, which tries two nodes together"
+        "--submit", action="store_true", help="submit slurm/check.sh, which checks two nodes"
     )
     command.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
     command = add("init", "Copy the package's configs/ and slurm/ to a folder.")
@@ -136,12 +138,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def dashes_hint(words: Sequence[str]) -> str:
-    """What to write instead of the first setting that was given as an option; empty without one.
+    """Return a hint for the first setting that was given with dashes; empty without one.
 
     Args:
-        words: of a command line that no option takes.
+        words: unknown options of a command line.
     """
-    from sad_hpc.experiment.experiment import Experiment  # half a second
+    from sad_hpc.experiment.experiment import Experiment  # the import takes half a second
 
     sections = {*Experiment.model_fields, "cluster"}
     for word in words:
@@ -172,7 +174,7 @@ def _add_config(command: _Parser) -> None:
 
 
 def _add_run(command: _Parser) -> None:
-    """A run that is there: its folder, or a config, which says the settings, too."""
+    """Add the argument for an existing run: its folder, or a config with overrides."""
     command.add_argument(
         "path", type=Path, metavar="RUN | CONFIG", help="a run, such as runs/darkroom, or a config"
     )
@@ -183,9 +185,9 @@ def _add_overrides(command: _Parser) -> None:
     command.add_argument(
         "overrides",
         nargs="*",
-        default=[],  # or argparse calls them required
+        default=[],  # otherwise argparse shows them as required
         metavar="key.sub=value",
-        help="replaces a value of the config",
+        help="replace a value of the config",
     )
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
 
@@ -197,13 +199,13 @@ def _add_replace(command: _Parser) -> None:
 
 
 def _add_element(command: _Parser) -> None:
-    command.add_argument("--row", help="such as SAD, or a row's name; all by default")
-    command.add_argument("--seed", type=int, help="training seed; all of the config by default")
+    command.add_argument("--row", help="a row such as SAD or SAD+; default: all rows")
+    command.add_argument("--seed", type=int, help="a training seed; default: all seeds")
     command.add_argument(
-        "--element", type=int, metavar="K", help="K-th (row, seed), as in a Slurm array"
+        "--element", type=int, metavar="K", help="only the K-th (row, seed), as in a Slurm array"
     )
     command.add_argument(
-        "--of", type=int, metavar="M", help="with --element K: K, K + M, K + 2 M, ..."
+        "--of", type=int, metavar="M", help="with --element K: elements K, K + M, K + 2 M, ..."
     )
 
 

@@ -1,4 +1,4 @@
-"""Trained models that are shared, as policies: `sad_hpc.load_policy` of a folder."""
+"""Policies of shared trained models: `sad_hpc.load_policy(folder)`."""
 
 import warnings
 from collections.abc import Mapping
@@ -23,31 +23,31 @@ from sad_hpc.policy_card import CARD, WEIGHTS, read_card
 from sad_hpc.storage.files import checksum, read_whole
 
 PARTS = ("states", "actions", "rewards", "next_states")
-"""Of a context, each (t, ...); `ends` may be added where episodes can end by themselves."""
+"""Parts of a context, each (t, ...); families whose episodes can terminate also accept `ends`."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A trained model that answers a context and a state."""
+    """A trained model that returns actions for a context and a state."""
 
     model: Transformer
     longest: int
-    """Transitions of the longest context; of a longer one the last ones are shown."""
+    """Most transitions of a context; of a longer context the last ones are used."""
     card: Mapping[str, Any]
-    """What `config.json` says."""
+    """The content of `config.json`."""
 
     def logits(self, context: Mapping[str, ArrayLike] | None, state: ArrayLike) -> NDArray[Any]:
-        """(A,), or (a, bins) where actions are vectors: the model's answer.
+        """Return the (A,) logits of the actions; (a, bins) for vector actions.
 
         Args:
-            context: t >= 0 transitions in the order in which they were made: states (t, d), actions
-                (t,) or (t, a), rewards (t,), next_states (t, d); where episodes can end by
-                themselves also ends (t,), 1 where a terminal state followed, zeros if left out.
-                Of more transitions than `longest` the last ones are shown.  None: no transitions.
-            state: (d,) the state in which to act.
+            context: t >= 0 transitions in time order: states (t, d), actions (t,) or (t, a),
+                rewards (t,), next_states (t, d).  If episodes can terminate, also ends (t,): 1
+                before a terminal state, by default zeros.  Only the last `longest` transitions
+                count.  None: no transitions.
+            state: (d,) query state.
 
         Raises:
-            UserError: a part of the context is missing, of another shape or not finite.
+            UserError: a part of the context is missing, has another shape or is not finite.
         """
         shown = self._context({} if context is None else context)
         asked = self._part("state", [state], (1, self._width))
@@ -58,7 +58,7 @@ class Policy:
     def probabilities(
         self, context: Mapping[str, ArrayLike] | None, state: ArrayLike
     ) -> NDArray[np.float64]:
-        """(A,), or (a, bins): the chances of actions; see `logits`."""
+        """Return the (A,) or (a, bins) probabilities of the actions; see `logits`."""
         logits = torch.from_numpy(self.logits(context, state)).double()
         return logits.softmax(dim=-1).numpy()
 
@@ -68,7 +68,7 @@ class Policy:
         state: ArrayLike,
         generator: np.random.Generator | None = None,
     ) -> Any:
-        """An action: the likeliest (as offline), or one that `generator` draws (as online)."""
+        """Return the likeliest action (offline), or one sampled by `generator` (online)."""
         logits = self.logits(context, state)
         if self.model.inputs.components is not None:
             return bins.likeliest(logits) if generator is None else bins.drawn(logits, generator)
@@ -81,7 +81,7 @@ class Policy:
         return len(self.model.inputs.state_center)
 
     def _context(self, given: Mapping[str, ArrayLike]) -> Context:
-        """A batch of one context."""
+        """Return a batch of one context."""
         inputs = self.model.inputs
         names = (*PARTS, "ends") if inputs.has_ends else PARTS
         if not isinstance(given, Mapping):
@@ -108,31 +108,33 @@ class Policy:
         if name == "actions" and self.model.inputs.components is None:
             known = (array >= 0) & (array < self.model.inputs.n_actions) & (array % 1 == 0)
             if not known.all():
-                raise UserError(f"actions are numbers below {self.model.inputs.n_actions}")
+                raise UserError(
+                    f"actions must be integers from 0 to {self.model.inputs.n_actions - 1}"
+                )
         return array
 
 
 def _numbers(name: str, value: Any) -> NDArray[np.float32]:
-    """A part of a context as an array.
+    """Return a part of a context as a float32 array.
 
     Raises:
-        UserError: it holds something else than numbers, or lists of different lengths.
+        UserError: the part is not numeric, or has lists of different lengths.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what is not finite in float32
+        with warnings.catch_warnings(action="ignore"):  # about overflow in float32
             array = np.asarray(value)
             if array.dtype.kind not in "biuf" and array.size:
                 raise TypeError
             return array.astype(np.float32)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        raise UserError(f"{name} is no array of numbers: {value!r:.40}") from None
+        raise UserError(f"{name} is not an array of numbers: {value!r:.40}") from None
 
 
 def load_policy(folder: str | Path) -> Policy:
-    """The policy of a folder that `sad-hpc export --weights` has written.
+    """Load the policy from a folder that `sad-hpc export --weights` has written.
 
     Raises:
-        UserError: the folder holds no such thing, or is damaged.
+        UserError: the folder does not hold a policy, or is damaged.
     """
     folder = Path(folder)
     card, content = read_card(folder / CARD)
@@ -148,13 +150,13 @@ def load_policy(folder: str | Path) -> Policy:
         reason = " ".join(f"{error.args[-1] if error.args else error!r}".split())
         raise UserError(f"{folder} cannot be loaded ({reason}): export it again") from error
     model = Transformer(card.model, inputs)
-    model.load_state_dict(weights, strict=False)  # what is no parameter is not stored
+    model.load_state_dict(weights, strict=False)  # buffers are not stored
     make_ready(model)
     return Policy(model, card.longest_context, content)
 
 
 def _check_weights(weights: Mapping[str, Tensor], model: Transformer) -> None:
-    """Raises ValueError if weights are not those of a model, or are not finite."""
+    """Raise ValueError if the weights do not fit the model, or are not finite."""
     expected = {name: parameter.shape for name, parameter in model.named_parameters()}
     if weights.keys() != expected.keys():
         raise ValueError("the weights are of another model")

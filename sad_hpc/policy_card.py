@@ -1,4 +1,4 @@
-"""The `config.json` of a shared policy's folder, checked before anything is built from it."""
+"""Validation of the `config.json` in a shared policy's folder."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from sad_hpc.model.context import Inputs
 from sad_hpc.storage.files import parse_json
 
 WEIGHTS, CARD = "model.safetensors", "config.json"
-"""Names in the folder."""
+"""File names in the folder."""
 
 Positive = Annotated[int, Field(ge=1, lt=2**31)]
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -22,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class InputsCard(_Strict):
-    """`Inputs` as JSON; models that see images are not shared."""
+    """`Inputs` as JSON; models with image inputs are not supported."""
 
     n_actions: Positive
     horizon: Positive
@@ -42,7 +42,7 @@ class InputsCard(_Strict):
 
     @property
     def inputs(self) -> Inputs:
-        """What the model is built from."""
+        """The model's inputs."""
         values: dict[str, Any] = self.model_dump()
         for name in ("state_center", "state_scale"):
             values[name] = tuple(values[name])
@@ -50,7 +50,7 @@ class InputsCard(_Strict):
 
 
 class PolicyCard(_Strict):
-    """What `load_policy` needs of a card."""
+    """The part of a card that `load_policy` needs."""
 
     library_name: Literal["sad_hpc"]
     model: ModelConfig
@@ -66,10 +66,10 @@ class PolicyCard(_Strict):
 
 
 def read_card(path: Path) -> tuple[PolicyCard, dict[str, Any]]:
-    """Return the card in a file, checked, and its whole content.
+    """Return the validated card in a file, and the file's whole content.
 
     Raises:
-        UserError: the file is missing or is no card of sad_hpc.
+        UserError: the file is missing or is not a card of sad_hpc.
     """
     try:
         content = parse_json(path)
@@ -82,6 +82,6 @@ def read_card(path: Path) -> tuple[PolicyCard, dict[str, Any]]:
             first = error.errors()[0]
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
     raise UserError(
-        f"{path.parent} holds no policy ({path.name}: {reason}); `sad-hpc export RUN --weights "
-        "FOLDER` makes one"
+        f"{path.parent} does not hold a policy ({path.name}: {reason}); make one with `sad-hpc "
+        "export RUN --weights FOLDER`"
     )

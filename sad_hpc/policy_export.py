@@ -1,7 +1,7 @@
-"""Trained models to share: a folder with weights, card and page.
+"""Export of a trained model to a folder for sharing.
 
-Model hubs show the folder unchanged: `model.safetensors` with the weights, `config.json` with all
-that is needed to build the model and where it comes from, and a `README.md`.
+The folder has the layout of model hubs: `model.safetensors` with the weights, `config.json` with
+the model's settings and provenance, and a `README.md`.
 """
 
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ README = "README.md"
 
 
 def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
-    """Writes the trained model of a (row, seed) into a new or empty folder.
+    """Write the trained model of a (row, seed) to a new or empty folder.
 
     Raises:
-        UserError: there is something in the folder, it cannot be written, or the model sees images.
+        UserError: the folder is not empty or cannot be written, or the model has image inputs.
         CheckpointError: the model is not trained.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there already: choose another folder, or remove it")
+        raise UserError(f"{folder} already exists: choose another folder, or remove it")
     own, method = run.of_row(row)
     model, trained = load_model(own, method, seed), own.experiment.source
     if model.images is not None:
-        raise UserError(f"models of {trained.task.family} see images: there is no export of these")
+        raise UserError(f"models of {trained.task.family} have image inputs, which export excludes")
     metrics = _last_metrics(own.checkpoint(method, seed))
     weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
     try:
@@ -72,7 +72,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
 
 
 def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
-    """The last line of a training's metrics; empty if there is none.
+    """Return the last line of a training's metrics; empty if there are none.
 
     Raises:
         UserError: the file was changed after the training.
@@ -86,13 +86,13 @@ def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
 
 
 def _readme(card: Mapping[str, Any], description: str) -> str:
-    """A model card, whose head is YAML for hubs."""
+    """Return a model card, whose YAML header is read by model hubs."""
     metrics = card["metrics"]
     found = "; ".join(
         f"{words} {metrics[name]:.4g}"
         for name, words in {
             "holdout_loss": "held-out loss (nats)",
-            "excess_loss": "beyond the ideal learner",
+            "excess_loss": "above the Bayes-optimal learner",
             "holdout_accuracy": "label accuracy",
         }.items()
         if name in metrics
@@ -106,9 +106,9 @@ tags: [reinforcement-learning, in-context-reinforcement-learning, state-action-d
 # {markdown(card["experiment"])}: {markdown(card["row"])}, seed {card["seed"]}
 
 A transformer that was pretrained by {card["method"]} on random play in many tasks.
-Their family: {markdown(description)}
-It answers a context (transitions of a task that it has never seen) and a state with an action;
-its weights do not change. On held-out training tasks: {found or "not measured"}.
+Task family: {markdown(description)}
+For a context (transitions of a new task) and a state it returns an action, without a change of its
+weights. On held-out training tasks: {found or "not measured"}.
 
 ```python
 import sad_hpc
@@ -117,5 +117,5 @@ policy = sad_hpc.load_policy(".")                      # this folder
 action = policy.act(context, state)                    # context: a dictionary of {", ".join(PARTS)}
 ```
 
-`config.json` has the settings of task, data, model and training, and the commit.
+`config.json` has the commit and the settings of task, data, model and training.
 """

@@ -11,23 +11,23 @@ from sad_hpc.evaluate.result import ModeResult, Result
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Return every value of an experiment, one line a (row, seed, mode, task, step).
+    """Return every value of an experiment, one line for each (row, seed, mode, task, step).
 
     Columns: task_family, row (a method, or a method with settings such as SAD+), seed, mode
     (offline, online), metric (return, suboptimality, regret), task (number of the test task), step
-    (episode, context length or pull, from 1; of bandits about 20), value, and context_rewards
-    (rewarded transitions in the context; missing where they were not counted).
+    (episode, context length or pull, from 1; about 20 of them for bandits), value, and
+    context_rewards (rewarded transitions in the context; missing if they were not counted).
 
     Args:
         path: a folder such as results/darkroom, or its results.h5.
 
     Raises:
-        UserError: there is no results.h5, or it is damaged.
+        UserError: results.h5 is missing or damaged.
     """
     path = Path(path)
     file = path / RESULTS if path.is_dir() else path
     if not file.exists():
-        raise UserError(f"{path} holds no {RESULTS}; give a folder such as results/darkroom")
+        raise UserError(f"{path} has no {RESULTS}; give a folder such as results/darkroom")
     parts = [
         _table(result, mode, part)
         for result in read_results(file).results
@@ -39,7 +39,7 @@ def load(path: str | Path) -> pd.DataFrame:
 
 
 def _table(result: Result, mode: str, part: ModeResult) -> pd.DataFrame:
-    """Return the (n_tasks, K) values of one mode of one element, a line a value."""
+    """Return the (n_tasks, K) values of one mode of one element, one line for each value."""
     n_tasks, n_columns = part.values.shape
     counted = part.context_rewards
     missing = pd.array([pd.NA] * part.values.size, dtype="Int32")

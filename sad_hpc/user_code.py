@@ -1,7 +1,7 @@
-"""Calls of code that is not this package's: environments, and task families of other packages.
+"""Safe calls of user code: environments, and task families of other packages.
 
-Such code may end the process, print, change the working directory, or never return.  Every call of
-it stands in a `with UserCode(...)`, and is an error of one line at worst.
+User code may end the process, print, change the working directory, or never return.  Every call
+stands in a `with UserCode(...)` block, which turns failures into errors of one line.
 """
 
 import os
@@ -16,30 +16,30 @@ from typing import NoReturn
 from sad_hpc.errors import EnvironmentFailure, described
 
 FAILURES = (Exception, SystemExit)
-"""What user code may raise in place of a result; Ctrl-C is none of them."""
+"""Exceptions of user code that are caught; KeyboardInterrupt is not."""
 
 PASSED_ON = (Exception, KeyboardInterrupt, GeneratorExit)
-"""What a block leaves as it is; everything else would end the process."""
+"""Exceptions that a block passes on; others, such as SystemExit, become EnvironmentFailure."""
 
 SILENCE_SECONDS = 60.0
-"""A call that takes longer is reported, again after twice the time, and so on."""
+"""A call that takes longer is reported, and again after each doubling of the time."""
 
 LOOK_SECONDS = 5.0
 
 SILENCE_PREFIX = "sad-hpc: no answer for "
-"""Begins the line that reports a call that does not return."""
+"""Prefix of the line that reports a call that does not return."""
 
 
 class _State:
-    """Where this process is; an object of its own, as setting a class's attribute takes longer."""
+    """The user code that this process is in; an instance, since class attributes are slower."""
 
     __slots__ = ("entered", "innermost", "prepared")
 
     def __init__(self) -> None:
         self.innermost: UserCode | None = None
-        """The block that the process is in."""
+        """The innermost block that the process is in."""
         self.entered = 0
-        """How many blocks it has entered."""
+        """Number of blocks that the process has entered."""
         self.prepared = False
 
 
@@ -49,12 +49,12 @@ _state = _State()
 class UserCode:
     """A block that calls user code.
 
-    Standard output goes to standard error in it, as a command's own output may be read by a
-    program.  The working directory is the same after it as before it.  A call that does not return
-    is reported on standard error.
+    Within the block, standard output goes to standard error, since a program may read a command's
+    output.  The block restores the working directory.  A call that does not return is reported on
+    standard error.
 
     Args:
-        doing: what is called, for messages; asked while it runs, so that it can name the step.
+        doing: returns a description of the call for messages; called while the code runs.
         watched: whether to report a call that does not return.
 
     Raises:
@@ -88,10 +88,10 @@ class UserCode:
 
 
 class Watch:
-    """Finds a call of user code that does not return.
+    """A watch for calls of user code that do not return.
 
     Args:
-        seconds: without progress, before the first report.
+        seconds: time without progress before the first report.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -100,10 +100,10 @@ class Watch:
         self._since = 0.0
 
     def look(self, now: float) -> str | None:
-        """The report that is due, if any.
+        """Return the report that is due, or None.
 
         Args:
-            now: seconds of a clock that only goes on.
+            now: seconds of a monotonic clock.
         """
         call = _state.innermost
         seen = (_state.entered, call.doing()) if call is not None and call.watched else None
@@ -116,10 +116,10 @@ class Watch:
         return f"{SILENCE_PREFIX}{now - self._since:.0f} s: {seen[1]}"
 
     def run(self) -> None:
-        """Looks every LOOK_SECONDS, and prints the reports, to the end of the process."""
+        """Look every LOOK_SECONDS and print reports until the process ends."""
         while True:
             time.sleep(LOOK_SECONDS)
-            with suppress(Exception):  # a row that is being replaced, a stream that is closed
+            with suppress(Exception):  # `doing` may change meanwhile, and the stream may be closed
                 if report := self.look(time.monotonic()):
                     print(report, file=sys.stderr, flush=True)
 
@@ -128,7 +128,7 @@ _end_process = os._exit
 
 
 def _prepare() -> None:
-    """Once a process: the thread that watches, and an `os._exit` that user code cannot use."""
+    """Start the watch thread and replace `os._exit`, once per process."""
     _state.prepared = True
     os._exit = _exit
     threading.Thread(
@@ -137,14 +137,14 @@ def _prepare() -> None:
 
 
 def _exit(status: int) -> NoReturn:
-    """`os._exit`; within user code it raises SystemExit, as no command could report it else."""
+    """Replace `os._exit`: within user code, raise SystemExit, which a command can report."""
     if _state.innermost is not None:
         raise SystemExit(status)
     _end_process(status)
 
 
 def _forget() -> None:
-    """In a forked process, which ends as it likes and has no thread that watches."""
+    """Reset the state in a forked process, which has no watch thread."""
     _state.prepared, _state.innermost = False, None
 
 
@@ -152,7 +152,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _working_directory() -> str | None:
-    """None where it has been removed."""
+    """Return the working directory; None if it has been removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

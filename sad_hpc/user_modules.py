@@ -1,4 +1,4 @@
-"""Importing the modules of users, whose code may fail in any way."""
+"""Imports of user modules, with errors in one line."""
 
 import importlib
 import traceback
@@ -9,21 +9,21 @@ from sad_hpc.user_code import FAILURES, UserCode
 
 
 class MissingModule(ConfigError):
-    """A module that is not installed, nor in a folder of PYTHONPATH."""
+    """A module that is neither installed nor in a folder of PYTHONPATH."""
 
 
 def import_user_module(name: str) -> ModuleType:
     """Import a module, and its parents first.
 
     Raises:
-        MissingModule: there is no module of this name.
-        ConfigError: its code fails; the line names the error, the file and the line of code.
+        MissingModule: no module has this name.
+        ConfigError: the module's code fails; the message names the error, the file and the line.
     """
     text = f"cannot import {printable(name)}"
     with UserCode(lambda: f"the import of {printable(name)}"):
         try:
             return importlib.import_module(name)
-        except UserError:  # which says what to do
+        except UserError:  # already names the fix
             raise
         except FAILURES as error:
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
@@ -35,8 +35,8 @@ def fault_of(error: BaseException, module: str | None = None) -> str:
     """Return `SyntaxError in FILE, line N: text`, all in one line.
 
     Args:
-        error: as it was caught.
-        module: whose own code is named, rather than that of a library which it calls.
+        error: the caught error.
+        module: the module whose code to name, instead of that of a library which it calls.
     """
     name = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None:
@@ -48,7 +48,7 @@ def fault_of(error: BaseException, module: str | None = None) -> str:
 
 
 def _frame(error: BaseException, module: str | None) -> traceback.FrameSummary | None:
-    """The last frame of the module's own package, or else of any file; None if there is none."""
+    """Return the last frame in the module's package, else in any file; None without a frame."""
     package = module and module.partition(".")[0]
     own = any_file = None
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes the tables and figures in results/ from all evaluations.  From the repository's root:
+# Make the tables and figures in results/ from all evaluations.  From the repository's root:
 #
 #   sbatch slurm/aggregate.sh configs/darkroom.yaml
-#   sbatch slurm/aggregate.sh configs/darkroom.yaml --allow-missing   names what is missing
+#   sbatch slurm/aggregate.sh configs/darkroom.yaml --allow-missing   lists missing evaluations
 #
 # usage: aggregate.sh CONFIG [key=value ...] [options of `sad-hpc aggregate`]
 #

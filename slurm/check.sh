@@ -1,15 +1,14 @@
 #!/bin/bash
-# The first job of a new site: a minute or two on two nodes (where something is broken up to fifteen),
-# a line for each thing that only nodes can tell, and what to do where one failed: MPI and DeepSpeed
-# across nodes, files that all nodes share and their locks, OpenGL, accounting, and whether a job may
-# be queued again.
+# Check a new cluster with a job on two nodes: MPI and DeepSpeed across nodes, shared files and their
+# locks, OpenGL, accounting and requeue.  Each check prints a line, with a fix if it fails.  The job
+# takes one to two minutes, and up to fifteen if a check fails.
 # From the repository's root, either of
 #
-#   sad-hpc doctor --cluster slurm --submit            (prints what the job says)
+#   sad-hpc doctor --cluster slurm --submit            (prints the job's log)
 #   sbatch --partition=cpu slurm/check.sh cluster.partition=cpu --runs runs
 #
 # usage: check.sh [cluster.KEY=VALUE ...] [--cluster NAME] [--runs FOLDER]
-# It has its own options of sbatch; give partition, account and the like as options of yours.
+# Give this job's partition, account and the like as options of sbatch.
 #
 #SBATCH --job-name=sad_hpc-check
 #SBATCH --nodes=2
@@ -25,5 +24,5 @@ set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
-# The last --cluster counts, so that the arguments may name another one.
+# The last --cluster counts, so the arguments can name another one.
 exec sad-hpc doctor --cluster slurm --in-job "$@"

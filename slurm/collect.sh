@@ -1,12 +1,12 @@
 #!/bin/bash
-# Collects a config's dataset (of a sweep: its datasets); --ntasks says with how many MPI ranks.
+# Collect the datasets of a config; --ntasks sets the number of MPI ranks.
 # From the repository's root:
 #
 #   sbatch --ntasks=16 slurm/collect.sh configs/darkroom.yaml data.trust_horizon=10
 #
 # usage: collect.sh CONFIG [key=value ...] [options of `sad-hpc collect`]
-# SLURM_MPI_TYPE says how Slurm starts MPI processes (`srun --mpi=list` shows the choice).
-# Shards that exist are kept: submit it again after a time limit.
+# SLURM_MPI_TYPE selects the type of MPI (`srun --mpi=list` shows the supported ones).
+# Finished shards are kept: after a time limit submit the script again.
 #
 #SBATCH --job-name=collect
 #SBATCH --ntasks=2

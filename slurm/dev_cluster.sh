@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A real Slurm on one Debian machine, for trying and testing: `dev_cluster.sh --help`.
+# A real Slurm on one Debian machine, for development and tests: `dev_cluster.sh --help`.
 #
-# munged, MariaDB, slurmdbd, slurmctld and N slurmd run out of one folder, on free ports, with a key,
-# a database and sockets of their own, so that any Slurm, MariaDB or munge already there is not
-# disturbed and several dev clusters can run side by side. SLURM_CONF is all that a client needs.
+# munged, MariaDB, slurmdbd, slurmctld and N slurmd run in one folder, on free ports, with their own key,
+# database and sockets. They do not disturb an installed Slurm, MariaDB or munge, and several dev
+# clusters can run side by side. A client needs only SLURM_CONF.
 set -euo pipefail
 
 readonly PROGRAM=${0##*/}
 readonly MARKER_NAME=.sad_hpc_dev_cluster # holds the number of nodes; no folder without it is removed
 readonly HOSTS_FILE=/etc/hosts
-readonly START_SECONDS=60 # patience with each step; all of them together need about 4 s
+readonly START_SECONDS=60 # timeout of each step; all together take about 4 s
 readonly STOP_SECONDS=10  # then SIGKILL: nothing in the folder is kept
 
 usage() {
@@ -26,7 +26,7 @@ environment:
   SAD_HPC_DEV_CLUSTER   the cluster's folder (default: .dev_cluster in the repository)
   SAD_HPC_DEV_CPUS      CPUs that each node declares (default 1; may exceed the machine's)
   SAD_HPC_DEV_FAR       "HERE THERE FILE": the last node, to which jobs go first, is at the address THERE in the
-                        network namespace FILE, and all else at HERE in that of this shell (nobody else can connect)
+                        network namespace FILE, and all else at HERE in that of this shell (only this machine can connect)
 
 Exit status 3: this machine lacks what is needed, root on Debian or Ubuntu with
 apt-get install slurm-wlm slurmdbd mariadb-server munge
@@ -37,16 +37,16 @@ say() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
 die() { say "$@"; exit 1; }
 cannot_run_here() { say "$@"; exit 3; } # the tests skip on this status and no other
 
-# ---------------------------------------------------------------- where it lives, what it needs
+# ---------------------------------------------------------------- folder and addresses
 
 # Sets FOLDER and the paths inside it.
 locate_folder() {
     local repository
     repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
     FOLDER=$(realpath -m -- "${SAD_HPC_DEV_CLUSTER:-$repository/.dev_cluster}")
-    # slurm.conf has no quoting.
+    # slurm.conf cannot quote values.
     [[ $FOLDER =~ ^/[A-Za-z0-9._/-]+$ ]] || die "folder '$FOLDER': only letters, digits and ._/- work in slurm.conf"
-    # The longest socket is a job step's, node10/node10_1234567.4294967292; a socket's path has at most 107 bytes.
+    # The longest socket path is a job step's, node10/node10_1234567.4294967292; the limit is 107 bytes.
     ((${#FOLDER} <= 72)) || die "folder '$FOLDER' has ${#FOLDER} characters; unix sockets allow 72 here." \
         "Set SAD_HPC_DEV_CLUSTER to a shorter one, /tmp/dev_cluster for example."
     MARKER=$FOLDER/$MARKER_NAME
@@ -54,8 +54,8 @@ locate_folder() {
     HOSTS_TAG="# sad_hpc dev_cluster $FOLDER"
 }
 
-# Sets THERE and HERE, the addresses of the last node and of all else, ENTER_FAR, what starts a program where the last
-# node is, OTHERS_WEIGHT, by which jobs go there first, and PRIVACY, a line that lets only this machine connect.
+# Sets THERE and HERE, the addresses of the last node and of all else; ENTER_FAR, the command that starts a program at
+# the last node; OTHERS_WEIGHT, which sends jobs there first; and PRIVACY, a line that lets only this machine connect.
 locate_nodes() {
     local file
     HERE=127.0.0.1 THERE=127.0.0.1 ENTER_FAR=() OTHERS_WEIGHT=1
@@ -63,7 +63,7 @@ locate_nodes() {
     if [[ -n ${SAD_HPC_DEV_FAR:-} ]]; then
         read -r HERE THERE file <<<"$SAD_HPC_DEV_FAR"
         ENTER_FAR=(nsenter "--net=$file") OTHERS_WEIGHT=2
-        PRIVACY="# The namespaces let nobody else connect."
+        PRIVACY="# The namespaces keep other machines out."
     fi
 }
 
@@ -77,7 +77,7 @@ require_root_and_packages() {
     done
 }
 
-# One `up` or `down` at a time on this machine: they choose ports and edit the hosts file.
+# Allows one `up` or `down` at a time on this machine, since they choose ports and edit the hosts file.
 lock_machine() {
     exec {LOCK}<"$HOSTS_FILE"
     flock -w 120 "$LOCK" || die "another $PROGRAM has been starting or ending for two minutes"
@@ -85,9 +85,9 @@ lock_machine() {
 
 # ---------------------------------------------------------------- daemons
 
-# launch NAME COMMAND...: a detached daemon that runs in the foreground of its own session, so that its pid is known.
-# No descriptor is passed on: one left open would keep the caller's $(...) waiting for ever.
-# The environment is fresh, lest the caller's SLURM_* leak in; DEV_CLUSTER_DAEMON says whose process this is.
+# launch NAME COMMAND...: starts a detached daemon in its own session and records its pid.
+# All descriptors are closed, since an open one would block the caller's $(...) until the daemon ends.
+# The environment is new, without the caller's SLURM_*; DEV_CLUSTER_DAEMON identifies the process.
 launch() {
     local name=$1
     shift
@@ -98,12 +98,12 @@ launch() {
             if ((descriptor > 2 && descriptor != 255)); then exec {descriptor}>&-; fi
         done
         cd /
-        # Background jobs of a script ignore SIGINT; the daemons' jobs would inherit that.
+        # Background jobs of a script ignore SIGINT; --default-signal keeps the daemons' jobs from inheriting that.
         exec setsid env -i --default-signal PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 SLURM_CONF="$CONF" \
             MYSQL_UNIX_PORT="$FOLDER/mariadb.socket" DEV_CLUSTER_DAEMON="$FOLDER:$name" "$@"
     ) </dev/null >"$FOLDER/log/$name.log" 2>&1 &
     echo $! >"$FOLDER/pid/$name"
-    # Until the environment is in place, alive() would take it for dead.
+    # alive() works only once the process has its new environment.
     while kill -0 $! 2>/dev/null && ! alive "$name"; do sleep 0.02; done
 }
 
@@ -113,7 +113,7 @@ daemon_names() { # in the order of their start
     for ((number = 1; number <= $(<"$MARKER"); number++)); do echo "node$number"; done
 }
 
-# alive NAME: the recorded pid still is that daemon, not a later process that was given the same number.
+# alive NAME: tests whether the recorded pid is still that daemon, not a later process with the same pid.
 alive() {
     local pid
     pid=$(cat -- "$FOLDER/pid/$1" 2>/dev/null) && has_variable "$pid" "DEV_CLUSTER_DAEMON=$FOLDER:$1"
@@ -121,7 +121,7 @@ alive() {
 
 has_variable() { grep -qzxF -- "$2" "/proc/$1/environ" 2>/dev/null; }
 
-# wait_for NAME COMMAND...: until COMMAND succeeds; gives up early if daemon NAME ends.
+# wait_for NAME COMMAND...: waits until COMMAND succeeds; fails early if daemon NAME ends.
 wait_for() {
     local name=$1 deadline=$((SECONDS + START_SECONDS))
     shift
@@ -132,7 +132,7 @@ wait_for() {
     done
 }
 
-# stop NAME: SIGTERM, and SIGKILL if that is not enough.
+# stop NAME: ends a daemon by SIGTERM, then by SIGKILL.
 stop() {
     local name=$1 deadline=$((SECONDS + STOP_SECONDS)) signal
     for signal in TERM KILL; do
@@ -142,8 +142,8 @@ stop() {
     done
 }
 
-# What the slurmds leave behind: slurmstepd (it inherits DEV_CLUSTER_DAEMON) and the processes of jobs, which have
-# SLURMD_NODENAME beside our SLURM_CONF. A shell that only points at this cluster has no SLURMD_NODENAME and is spared.
+# Prints the pids that the slurmds leave: slurmstepd, which inherits DEV_CLUSTER_DAEMON, and processes of jobs, which
+# have SLURMD_NODENAME and this SLURM_CONF. A shell with this SLURM_CONF has no SLURMD_NODENAME and is not listed.
 leftover_pids() {
     local directory pid
     for directory in /proc/[0-9]*; do
@@ -158,10 +158,10 @@ leftover_pids() {
 
 stop_everything() {
     local name pid
-    # slurmctld before the nodes, so that it does not start their jobs elsewhere; the others in reverse order.
+    # slurmctld first, so that it does not restart jobs on other nodes; the others in reverse order.
     stop slurmctld
     for name in $(daemon_names | tac); do stop "$name"; done
-    # More than once: a process may have started another while we looked.
+    # Several passes, since a process may start another one during a pass.
     for _ in 1 2 3; do
         for pid in $(leftover_pids); do kill -KILL "$pid" 2>/dev/null || true; done
     done
@@ -173,11 +173,11 @@ stop_everything() {
 listening() { # PORT
     local hex
     hex=$(printf '%04X' "$1")
-    # State 0A is LISTEN. No pipe: with pipefail, grep -q that ends early would fail it.
+    # State 0A is LISTEN. No pipe: with pipefail, the early end of grep -q would fail it.
     grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]+ 0A" /proc/net/tcp /proc/net/tcp6
 }
 
-# Sets FIRST_PORT: the first of COUNT adjacent free ports, below those that the kernel hands to outgoing connections.
+# Sets FIRST_PORT, the first of COUNT adjacent free ports below the kernel's range for outgoing connections.
 choose_ports() { # COUNT
     local count=$1 offset attempt
     for ((attempt = 0; attempt < 100; attempt++)); do
@@ -190,12 +190,12 @@ choose_ports() { # COUNT
     die "found no $count adjacent free ports between 10000 and 30000"
 }
 
-# address_of NUMBER COUNT: of a node.
+# address_of NUMBER COUNT: prints the address of a node.
 address_of() { if (($1 == $2)); then echo "$THERE"; else echo "$HERE"; fi; }
 
-# Jobs take a node's name for an address (torch's MASTER_ADDR is one), so the names must lead to this machine. Other
-# dev clusters' lines do not count as present: they go when those clusters do. The file is rewritten in place, never
-# replaced: in a container it may be a mount.
+# Adds node names to the hosts file, since jobs use them as addresses (such as torch's MASTER_ADDR). Lines of other dev
+# clusters do not count, since they are removed with those clusters. The file is rewritten in place, since in a
+# container it may be a mount.
 add_node_names() { # COUNT
     local number name others address
     others=$(grep -v '# sad_hpc dev_cluster ' "$HOSTS_FILE" | sed 's/#.*//')
@@ -216,7 +216,7 @@ forget_node_names() {
 
 # ---------------------------------------------------------------- configuration
 
-# The ports are FIRST_PORT for slurmctld, the next for slurmdbd, then one for each node.
+# Writes slurm.conf and slurmdbd.conf. Ports: FIRST_PORT for slurmctld, the next for slurmdbd, then one for each node.
 write_configuration() { # COUNT
     local count=$1 number memory
     memory=$(awk -v count="$count" '/^MemTotal:/ { print int($2 / 1024 / count) }' /proc/meminfo)
@@ -232,39 +232,39 @@ SlurmctldPidFile=$FOLDER/pid/slurmctld.own
 SlurmdPidFile=$FOLDER/pid/%n.own
 MailProg=/bin/true
 $PRIVACY
-# A requeued job may start again once its old credential has expired: 7 to 20 s with this, 2 minutes without.
+# A requeued job starts again once its old credential has expired: 7 to 20 s with this setting, 2 minutes without.
 AuthType=auth/munge
 AuthInfo=socket=$FOLDER/munge.socket,cred_expire=5
-# What one machine without systemd or cgroups can do.
+# Plugins that need neither systemd nor cgroups.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=5
-# Where the kernel has no memory cgroup, slurmstepd ends a job that uses more than it asked for.
+# Without a memory cgroup, slurmstepd ends a job that uses more memory than requested.
 JobAcctGatherParams=OverMemoryKill
 MpiDefault=none
-# A node may declare more or less than the hardware has.
+# A node may declare more or fewer resources than the hardware has.
 SlurmdParameters=config_overrides
 # Small jobs and dependencies start within a second or two.
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-# Without it, a job that asks for no memory gets all of its node's, and no other job fits beside it.
+# Without a default, a job that requests no memory gets all memory of its node.
 DefMemPerCPU=$((memory / CPUS))
-# A job that waits for one that failed ends instead of waiting for ever.
+# A job ends if its dependency has failed.
 DependencyParameters=kill_invalid_depend
-# A lost node is noticed soon, its jobs start again elsewhere, and it may come back.
+# A lost node is detected after 10 s, its jobs restart on other nodes, and it may return.
 SlurmdTimeout=10
 ReturnToService=2
 JobRequeue=1
 KillWait=10
-# squeue and dependencies know an ended job for an hour.
+# squeue and dependencies remember an ended job for an hour.
 MinJobAge=3600
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort=$((FIRST_PORT + 1))
-# Not a password: the munge socket for talking to slurmdbd, which does not look at AuthInfo.
+# The munge socket of the connection to slurmdbd (not a password); AuthInfo does not apply to it.
 AccountingStoragePass=$FOLDER/munge.socket
 CONFIG
     for ((number = 1; number <= count; number++)); do
@@ -273,14 +273,14 @@ CONFIG
             "Weight=$((number == count ? 1 : OTHERS_WEIGHT))"
     done >>"$CONF"
     cat >>"$CONF" <<CONFIG
-# Jobs of the second partition preempt those of the first, which get half a minute to end in.
+# Jobs of the second partition preempt those of the first, with a grace time of 30 s.
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 CONFIG
-    # slurmdbd looks for this file beside slurm.conf and wants it to be private. With "localhost" it speaks to MariaDB
-    # through the socket in MYSQL_UNIX_PORT, where root needs no password: the database has no network at all.
+    # slurmdbd reads this file beside slurm.conf and requires it to be private. With "localhost" it connects to MariaDB
+    # by the socket in MYSQL_UNIX_PORT, where root needs no password; the database does not listen on the network.
     (umask 077 && cat >"$FOLDER/slurmdbd.conf") <<CONFIG
 DbdHost=localhost
 DbdPort=$((FIRST_PORT + 1))
@@ -300,21 +300,21 @@ CONFIG
 
 start_daemons() { # COUNT
     local count=$1 number database command
-    # --force: munged would refuse a folder that only root may enter, such as one made by mktemp.
+    # --force: munged refuses a folder that only root may enter, such as one of mktemp.
     mungekey --create --keyfile="$FOLDER/munge.key"
     launch munged "$(command -v munged)" --foreground --force --key-file="$FOLDER/munge.key" \
         --socket="$FOLDER/munge.socket" --pid-file="$FOLDER/pid/munged.own" --seed-file="$FOLDER/munge.seed"
     database=(--no-defaults --user=root --datadir="$FOLDER/database" --innodb-log-file-size=16M)
     mariadb-install-db "${database[@]}" --auth-root-authentication-method=socket --skip-test-db \
         >"$FOLDER/log/mariadb-install-db.log" 2>&1 || die "could not create the accounting database"
-    # Speed matters here, durability does not; slurmdbd asks for the long lock wait.
+    # nosync trades durability for speed; slurmdbd requires the long lock timeout.
     launch mariadbd "$(command -v mariadbd)" "${database[@]}" --skip-networking --socket="$FOLDER/mariadb.socket" \
         --pid-file="$FOLDER/pid/mariadbd.own" --innodb-flush-method=nosync --innodb-lock-wait-timeout=900
     wait_for munged test -S "$FOLDER/munge.socket"
     wait_for mariadbd test -S "$FOLDER/mariadb.socket"
     launch slurmdbd "$(command -v slurmdbd)" -D
     wait_for slurmdbd listening $((FIRST_PORT + 1))
-    # Before slurmctld, which ends when the database does not know its cluster.
+    # Before slurmctld, which ends if the database does not know its cluster.
     add_accounts >"$FOLDER/log/sacctmgr.log" 2>&1 || die "could not add the cluster to the accounting database"
     launch slurmctld "$(command -v slurmctld)" -D -f "$CONF"
     wait_for slurmctld listening "$FIRST_PORT"
@@ -336,15 +336,15 @@ all_idle() { [[ $(sinfo --noheader --Node --partition=debug --format=%T | grep -
 
 report_failure() {
     local log
-    # Whatever else goes wrong or comes in, end what was started.
+    # Stop all daemons, despite further errors and signals.
     set +e
     trap '' INT TERM HUP
-    exec 2>&"$MESSAGES" # a signal may have come in the middle of a command whose output goes to a log
+    exec 2>&"$MESSAGES" # a signal may have arrived during a command whose output goes to a log
     for log in "$FOLDER"/log/*.log; do
         if [[ -s $log ]]; then printf -- '--- %s\n%s\n' "$log" "$(tail -n 8 "$log")" >&2; fi
     done
     stop_everything
-    say "did not come up; what was started is ended, the logs are in $FOLDER/log"
+    say "the start failed; all daemons are stopped, the logs are in $FOLDER/log"
 }
 
 up() { # COUNT
@@ -359,9 +359,9 @@ up() { # COUNT
             echo "export SLURM_CONF=$CONF"
             return
         fi
-        down # nothing alive: a failed start, or the machine was restarted
+        down # nothing is alive after a failed start or a restart of the machine
     elif [[ -n $(ls -A -- "$FOLDER" 2>/dev/null) ]]; then
-        die "'$FOLDER' is not empty and is no dev cluster: set SAD_HPC_DEV_CLUSTER to another folder"
+        die "'$FOLDER' is not empty and not a dev cluster: set SAD_HPC_DEV_CLUSTER to another folder"
     fi
     mkdir -p -- "$FOLDER"
     echo "$count" >"$MARKER"
@@ -412,7 +412,7 @@ main() {
     locate_folder
     locate_nodes
     require_root_and_packages
-    # A job's or another cluster's settings would mislead the Slurm commands below.
+    # Settings of a job or another cluster would affect the Slurm commands below.
     local variable
     for variable in "${!SLURM_@}" "${!SINFO_@}" "${!SACCT_@}"; do unset "$variable"; done
     export SLURM_CONF=$CONF

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Evaluates the trained models as a job array 0-M, whose jobs share all (row, seed)s
-# of the config, however many they are.  From the repository's root, after pretrain:
+# Evaluate the trained models as a job array 0-M, whose jobs share all (row, seed)s of the config.
+# From the repository's root, after pretrain:
 #
 #   sbatch slurm/evaluate.sh configs/darkroom.yaml                  20 jobs, 4 at a time
 #   sbatch --array=0-2%2 slurm/evaluate.sh configs/quickstart.yaml  3 jobs, 2 at a time
 #
 # usage: evaluate.sh CONFIG [key=value ...]
-# What is complete is left out: after a failure submit the same array again.
+# Complete evaluations are skipped: after a failure submit the same array again.
 #
 #SBATCH --job-name=evaluate
 #SBATCH --array=0-19%4
@@ -22,7 +22,7 @@ cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch}"
 PATH=$PWD/.venv/bin:$PATH
 jobs=$SLURM_ARRAY_TASK_COUNT
 if ((SLURM_ARRAY_TASK_MAX != jobs - 1)); then
-    echo "sad-hpc: error: --array must be 0 to some number, all of them: they share the work" >&2
+    echo "sad-hpc: error: --array must be 0-M without gaps, since its jobs share the work" >&2
     exit 1
 fi
 exec sad-hpc ranks evaluate "$@" --element "$SLURM_ARRAY_TASK_ID" --of "$jobs"

@@ -1,17 +1,17 @@
 #!/bin/bash
-# The whole pipeline from one batch job: submits collect, pretrain, evaluate and aggregate as jobs
-# of their own, each after what it reads.  Submit it from the repository's root:
+# Run the whole pipeline from one batch job: it submits collect, pretrain, evaluate and aggregate as
+# separate jobs with dependencies.  From the repository's root:
 #
 #   sbatch slurm/full_pipeline.sh                    (configs/quickstart.yaml)
 #   sbatch slurm/full_pipeline.sh configs/darkroom.yaml 'seeds=[0,1]' cluster.partition=cpu
 #   sbatch --time=1-0 slurm/full_pipeline.sh configs/darkroom.yaml --wait
 #
 # usage: full_pipeline.sh [CONFIG] [key=value ...] [options of `sad-hpc launch`]
-# With --wait the job lives as long as the pipeline and ends with its exit code, so it needs that
-# time and a CPU that the stages cannot use; without, it ends once everything is submitted.
-# Submitting it again runs only what is missing.
-# Partition, account and the like of the stages are cluster.* settings (configs/cluster/), those of
-# this job are sbatch's options.
+# Without --wait the job ends after the submission.  With --wait it runs as long as the pipeline, ends
+# with its exit code, and needs a CPU that the stages cannot use.
+# Submitted again, it runs only incomplete stages.
+# Set partition, account and the like of the stages by cluster.* (configs/cluster/), and those of this
+# job by options of sbatch.
 #
 #SBATCH --job-name=sad_hpc
 #SBATCH --ntasks=1
@@ -21,7 +21,7 @@
 #SBATCH --output=%x-%j.log
 set -euo pipefail
 
-# A job runs a copy of this file: only Slurm knows where it was submitted.
+# A job runs a copy of this file; SLURM_SUBMIT_DIR is the folder of the submission.
 cd "${SLURM_SUBMIT_DIR:-$(dirname "$0")/..}"
 PATH=$PWD/.venv/bin:$PATH
 command -v sad-hpc >/dev/null || {
@@ -34,5 +34,5 @@ if [[ $# -gt 0 && $1 != -* && $1 != *=* ]]; then
     config=$1
     shift
 fi
-# The last --cluster counts, so that the arguments may name another one.
+# The last --cluster counts, so the arguments can name another one.
 exec sad-hpc launch "$config" --cluster slurm "$@"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Trains one (method, seed); --ntasks says with how many data-parallel DeepSpeed ranks.
+# Train one (row, seed); --ntasks sets the number of data-parallel DeepSpeed ranks.
 # From the repository's root, after collect:
 #
 #   sbatch slurm/pretrain.sh configs/darkroom.yaml --row SAD --seed 0
@@ -7,7 +7,7 @@
 #       --row SAD --seed 0
 #
 # usage: pretrain.sh CONFIG [key=value ...] --row ROW --seed SEED
-# It goes on from the last checkpoint: submit it again after a time limit.
+# It resumes from the last checkpoint: after a time limit submit the script again.
 #
 #SBATCH --job-name=pretrain
 #SBATCH --ntasks=1

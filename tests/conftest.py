@@ -1,4 +1,4 @@
-"""What all tests share: a tiny experiment, and one dataset of it."""
+"""Fixtures for all tests: a tiny experiment and its dataset."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A disk that fails as disks do, seen by no processes but its own."""
+"""A disk that fails on demand, visible only to the processes under test."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Skips what needs OpenGL, only where it is missing and SAD_HPC_REQUIRE_GL is not set."""
+"""Skip tests that need OpenGL if it is missing and SAD_HPC_REQUIRE_GL is not set."""
 
 import os
 

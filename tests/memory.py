@@ -1,4 +1,4 @@
-"""A share of this machine's memory, in which the kernel kills whoever is the largest."""
+"""A memory limit for the processes under test, at which the kernel kills the largest one."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Two machines on this one: network namespaces of their own, joined by a router that can be cut."""
+"""Two network namespaces as machines, joined by a router that can be cut."""
 
 import os
 import shutil

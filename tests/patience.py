@@ -1,4 +1,4 @@
-"""How long tests wait: with other work on the machine, everything may take ten times as long."""
+"""Timeouts of tests, for machines that are ten times slower."""
 
 HUNG = 1200.0
 """Seconds after which a process that has not ended is taken for one that never will."""

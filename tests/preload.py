@@ -1,4 +1,4 @@
-"""Shared libraries that stand between a program and the kernel, compiled where they are used."""
+"""Shared libraries, preloaded between a program and the kernel; compiled on demand."""
 
 import shutil
 import subprocess

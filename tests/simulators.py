@@ -1,4 +1,4 @@
-"""A small family of simulators whose laws are known: rooms of Darkroom, stepped by their tables."""
+"""A small family of simulators with known distributions: rooms of Darkroom, stepped by tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a benchmark counts; and the one for another machine must work at its first try there."""
+"""The benchmarks: their counts, and a dry run of the one for another machine."""
 
 import importlib
 import json

@@ -10,7 +10,7 @@ import pytest
 from sad_hpc.cli import main
 from sad_hpc.commands import COMMANDS
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate import element
+from sad_hpc.evaluate import stage as evaluate_stage
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.srun import srun_options
 from sad_hpc.parser import EXAMPLES
@@ -109,7 +109,7 @@ def test_an_element_that_is_not_in_the_config_is_named(arguments: list[str], wor
 def test_an_array_of_any_size_evaluates_every_element_once(jobs: int, monkeypatch):
     evaluated: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        element, "evaluate", lambda _, *row_and_seed: evaluated.append(row_and_seed)
+        evaluate_stage, "evaluate", lambda _, *row_and_seed: evaluated.append(row_and_seed)
     )
     for job in range(jobs):
         assert main(["evaluate", str(TINY), "--element", str(job), "--of", str(jobs)]) == 0
@@ -124,7 +124,7 @@ def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, caps
             raise UserError("no model of SAD, seed 0")
         evaluated.append((method, seed))
 
-    monkeypatch.setattr(element, "evaluate", evaluate)
+    monkeypatch.setattr(evaluate_stage, "evaluate", evaluate)
     assert main(["evaluate", str(TINY)]) == 1
     assert evaluated == [("SAD", 1), ("DPT", 0), ("DPT", 1)]
     assert capsys.readouterr().err == "sad-hpc: error: no model of SAD, seed 0\n"
@@ -133,7 +133,7 @@ def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, caps
 def test_a_terminal_without_a_sign_gets_its_escape(tmp_path: Path, monkeypatch):
     printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", printed)
-    monkeypatch.setattr("sad_hpc.aggregate.overview", lambda _: "26.77 ± 0.96")
+    monkeypatch.setattr("sad_hpc.aggregate.overview.overview", lambda _: "26.77 ± 0.96")
     assert main(["report", "--results", str(tmp_path)]) == 0
     printed.seek(0)
     assert printed.read() == "all experiments: 26.77 \\xb1 0.96\n"

@@ -108,6 +108,6 @@ def test_copies_replace_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     changed.write_text("name: mine\n")
     (tmp_path / "slurm/collect.sh").unlink()
     assert main(["init", str(tmp_path)]) == 1
-    assert f"{changed} has other content: name another folder" in capsys.readouterr().err
+    assert f"{changed} has other content: choose another folder" in capsys.readouterr().err
     assert changed.read_text() == "name: mine\n"
     assert not (tmp_path / "slurm/collect.sh").exists()

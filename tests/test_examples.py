@@ -1,4 +1,4 @@
-"""The examples, run as a user would: installed, tried, and launched in a small size."""
+"""The examples, installed, checked and launched in a small size."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The relative links of the documents lead to files and headings of the checkout."""
+"""Relative links of the documents lead to existing files and headings."""
 
 import itertools
 import re

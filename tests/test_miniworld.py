@@ -1,4 +1,4 @@
-"""Miniworld through every stage: what the other families' tests do not show."""
+"""Miniworld through every stage: the parts that other families do not cover."""
 
 import os
 import shutil

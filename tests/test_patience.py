@@ -1,4 +1,4 @@
-"""Tests pass on a machine that is busy with other work."""
+"""The timeouts of tests suffice on a busy machine."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole way on one machine: MPI, DeepSpeed, evaluation and tables through submitit."""
+"""The whole pipeline on one machine: MPI, DeepSpeed, evaluation and tables through submitit."""
 
 import csv
 import json

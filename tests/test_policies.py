@@ -1,4 +1,4 @@
-"""Trained models that are shared: what is loaded answers as what was exported, or is refused."""
+"""Shared models: a loaded policy answers like the exported model, or is refused."""
 
 import json
 import math
@@ -118,10 +118,10 @@ def test_the_folder_says_what_it_is(shared: Path) -> None:
 def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
     content = (shared / file).read_bytes()
     (shared / file).write_bytes(content[:-8] + b"12345678")
-    with pytest.raises(UserError, match=r"damaged|no policy|cannot be loaded"):
+    with pytest.raises(UserError, match=r"damaged|not hold a policy|cannot be loaded"):
         sad_hpc.load_policy(shared)
     (shared / file).unlink()
-    with pytest.raises(UserError, match=r"no policy|cannot be loaded"):
+    with pytest.raises(UserError, match=r"not hold a policy|cannot be loaded"):
         sad_hpc.load_policy(shared)
 
 
@@ -180,7 +180,7 @@ def test_status_takes_a_config_or_a_folder(tmp_path: Path, capsys: Any) -> None:
     main(["status", str(config), "--runs", str(run.runs), "seeds=[0, 1]"])
     assert "pretrain sad-seed1" in capsys.readouterr().out
     assert main(["status", str(run.path), "seeds=[0, 1]"]) == 1
-    assert "a setting needs a config file" in capsys.readouterr().err
+    assert "settings need a config file" in capsys.readouterr().err
 
 
 WRONG_CARDS: dict[str, dict[str, Any]] = {
@@ -248,7 +248,7 @@ def test_wrong_weights_are_refused(shared: Path, change: Any, words: str) -> Non
 )
 def test_a_card_that_is_no_card_is_refused(shared: Path, content: bytes) -> None:
     (shared / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match="holds no policy") as raised:
+    with pytest.raises(UserError, match="does not hold a policy") as raised:
         sad_hpc.load_policy(shared)
     assert "\n" not in str(raised.value)
 
@@ -298,6 +298,6 @@ def test_export_names_what_is_in_the_way(
 ) -> None:
     run = Run.of_folder(tmp_path / "runs" / "rooms")
     assert export(run, shared) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert export(run, tmp_path / "other", "AD") == 1
     assert "it has SAD" in capsys.readouterr().err

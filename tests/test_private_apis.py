@@ -1,4 +1,4 @@
-"""The private parts of other packages: a new version that changes them fails here, by name."""
+"""Private parts of other packages: a changed one fails here with its name."""
 
 import importlib.util
 import inspect

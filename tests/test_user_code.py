@@ -1,4 +1,4 @@
-"""What code of users may do, and what becomes of it."""
+"""Side effects and failures of user code."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Modules of users that cannot be imported."""
+"""User modules that cannot be imported."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""HalfCheetah at a wanted velocity (HalfCheetah-Vel of meta-RL), stepped by `mujoco.rollout`.
+"""HalfCheetah with a target velocity (HalfCheetah-Vel of meta-RL), stepped by `mujoco.rollout`.
 
-A task is a velocity from U[0, 3] m/s, which the agent does not see.  The reward of a step of 0.05 s
-is -|velocity - wanted| - 0.05 |action|^2.  The body is that of Gymnasium's HalfCheetah-v5.
+A task is a velocity from U[0, 3] m/s, which the agent does not observe.  The reward of a step of
+0.05 s is -|velocity - wanted| - 0.05 |action|^2.  The body is that of Gymnasium's HalfCheetah-v5.
 """
 
 from pathlib import Path
@@ -19,27 +19,27 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 BODY = Path(gymnasium.envs.mujoco.__file__).parent / "assets" / "half_cheetah.xml"
 FRAMES = 5
-"""Physics steps in a step."""
+"""Number of physics steps in a step."""
 FASTEST = 3.0
-"""Wanted velocity, at most."""
+"""Largest target velocity in m/s."""
 EFFORT = 0.05
-"""Weight of the actions' squares."""
+"""Weight of the squared actions in the reward."""
 NOISE = 0.1
-"""Of the first state."""
+"""Scale of the noise in the initial state."""
 
 
 class CheetahConfig(TaskConfig):
-    """The `task` section."""
+    """The `task` section of HalfCheetah-Vel."""
 
     family: Literal["cheetah_velocity"] = "cheetah_velocity"
     horizon: Horizon = 200
     """T: transitions in a context, and steps in an episode."""
     bins: int = Field(11, ge=2, le=64)
-    """Of each component of an action, for the model's answers."""
+    """Bins of each action component in the model's answers."""
 
 
 class CheetahVelocity(SimulatedFamily):
-    """A task's parameter is its velocity."""
+    """HalfCheetah tasks that differ in the target velocity; the parameter is the velocity."""
 
     config_class = CheetahConfig
     config: CheetahConfig
@@ -56,13 +56,13 @@ class CheetahVelocity(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Return no number comes twice, so that training and test share none, (count, 1)."""
+        """Draw velocities, (count, 1); continuous values do not repeat, so splits share no task."""
         return generator.uniform(0, FASTEST, (count, 1))
 
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> "Cheetahs":
-        """See SimulatedFamily."""
+        """Implement `SimulatedFamily.simulators`."""
         model = mujoco.MjModel.from_xml_path(str(BODY))
         n_numbers = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         cheetahs = Cheetahs(model, parameters[:, 0], np.zeros((len(parameters), n_numbers)))
@@ -71,7 +71,7 @@ class CheetahVelocity(SimulatedFamily):
 
 
 class Cheetahs(Simulators):
-    """n bodies of one model, whose states are (n, 1 + 9 + 9): time, positions, velocities."""
+    """n bodies of one model; states (n, 1 + 9 + 9) are time, positions and velocities."""
 
     def __init__(
         self, model: Any, wanted: NDArray[np.float64], states: NDArray[np.float64]
@@ -81,7 +81,7 @@ class Cheetahs(Simulators):
         self._look()
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """See Simulators."""
+        """Implement `Simulators.start`."""
         parts = self._model.nq, self._model.nv
         self._states[rows, 0] = 0
         self._states[rows, 1 : 1 + parts[0]] = self._model.qpos0 + generator.uniform(
@@ -93,7 +93,7 @@ class Cheetahs(Simulators):
         self._look()
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """See Simulators."""
+        """Implement `Simulators.step`."""
         before, forces = self._states[:, 1], np.clip(actions, -1, 1).astype(np.float64)
         data = mujoco.MjData(self._model)
         control = np.repeat(forces[:, None], FRAMES, axis=1)
@@ -104,9 +104,9 @@ class Cheetahs(Simulators):
         return rewards.astype(np.float32)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Cheetahs":
-        """See Simulators."""
+        """Implement `Simulators.copied`."""
         return Cheetahs(self._model, self._wanted[rows], self._states[rows])
 
     def _look(self) -> None:
-        """Everything but time and the place along the way is seen."""
+        """Set the observations: the states without time and horizontal position."""
         self.observations = self._states[:, 2:].astype(np.float32)

@@ -1,4 +1,4 @@
-"""A room of MiniGrid whose goal is not seen: an agent that turns and walks has to remember it.
+"""A MiniGrid room with an unobserved goal, for an agent that turns and moves forward.
 
 `env: dark_minigrid:DarkMiniGrid-v0` in a config imports this module first.
 """
@@ -15,10 +15,10 @@ from minigrid.minigrid_env import MiniGridEnv
 
 
 class DarkMiniGrid(MiniGridEnv):
-    """`size` x `size` cells within walls; the agent starts in the middle, heading anywhere.
+    """A room of `size` x `size` cells; the agent starts in the middle with a random heading.
 
     Actions are MiniGrid's first three: turn left, turn right, forward.  An episode ends on the
-    goal, with a reward of 1.  Seen are the cell and the heading: (x, y, dx, dy).
+    goal, with a reward of 1.  Observations are the cell and the heading: (x, y, dx, dy).
     """
 
     def __init__(self, goal_x: int = 1, goal_y: int = 1, size: int = 7, **others: Any) -> None:
@@ -37,7 +37,7 @@ class DarkMiniGrid(MiniGridEnv):
         self.mission = "find the goal"
 
     def gen_obs(self) -> np.ndarray:
-        """What is seen, instead of MiniGrid's picture of the cells around."""
+        """Return the observation, which replaces MiniGrid's view of nearby cells."""
         return np.array([*self.agent_pos, *self.dir_vec], np.float32)
 
     def _reward(self) -> float:

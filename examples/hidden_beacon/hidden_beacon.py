@@ -1,7 +1,7 @@
-"""A square with a beacon that nobody sees: a task family of one's own, vectorised with NumPy.
+"""A square with an unobserved beacon: an example of a task family, vectorized with NumPy.
 
-The agent sees where it is, pushes itself in one of four directions or rests, and is carried on by a
-little wind.  Its reward tells how near the beacon is.  Where the beacon stands is the task.
+The agent observes its position, pushes itself in one of four directions or rests, and is moved by
+wind.  The reward decreases with the distance to the beacon.  The beacon's position is the task.
 """
 
 from typing import Literal
@@ -14,18 +14,18 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 PUSHES = 0.2 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
 WIND = 0.05
-"""Standard deviation of what is added to each coordinate in a step."""
+"""Standard deviation of the random displacement of each coordinate in a step."""
 
 
 class HiddenBeaconConfig(TaskConfig):
-    """The `task` section of a config."""
+    """The `task` section of the hidden beacon."""
 
     family: Literal["hidden_beacon"] = "hidden_beacon"
     horizon: Horizon = 20
 
 
 class HiddenBeacon(SimulatedFamily):
-    """Squares [-1, 1] x [-1, 1]; a task's parameters are the beacon's place (x, y)."""
+    """Squares [-1, 1] x [-1, 1]; a task's parameters are the beacon's position (x, y)."""
 
     config_class = HiddenBeaconConfig
     name = "hidden_beacon"
@@ -36,25 +36,25 @@ class HiddenBeacon(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Return places drawn uniformly, (count, 2); none comes twice."""
+        """Draw beacon positions uniformly, (count, 2); continuous values do not repeat."""
         return generator.uniform(-1, 1, (count, 2))
 
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> "Squares":
-        """Agents that stand somewhere in their squares."""
+        """Return squares with agents in random positions."""
         squares = Squares(parameters, np.zeros(parameters.shape), generator)
         squares.start(np.arange(len(parameters)), generator)
         return squares
 
 
 class Squares(Simulators):
-    """n squares with an agent each.
+    """n squares with one agent each.
 
     Args:
-        beacons: (n, 2)
-        places: (n, 2) of the agents
-        generator: of the wind.
+        beacons: (n, 2) positions of the beacons.
+        places: (n, 2) positions of the agents.
+        generator: random numbers of the wind.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Squares(Simulators):
         self._move_to(places)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """Put agents anywhere."""
+        """Put agents in random positions."""
         places = self._places.copy()
         places[rows] = generator.uniform(-1, 1, (len(rows), 2))
         self._move_to(places)
 
     def step(self, actions: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Pushes, and the wind; the reward is 1 on the beacon, and less the farther away."""
+        """Move agents by pushes and wind; the reward is 1 minus the distance to the beacon."""
         wind = WIND * self._generator.standard_normal(self._places.shape)
         self._move_to(np.clip(self._places + PUSHES[actions] + wind, -1, 1))
         distances = np.linalg.norm(self._places - self._beacons, axis=1)
         return (1 - distances).astype(np.float32)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "Squares":
-        """Squares in the same states, with a wind of their own."""
+        """Return squares in the same states, with independent wind."""
         return Squares(self._beacons[rows], self._places[rows], generator.spawn(1)[0])
 
     def _move_to(self, places: NDArray[np.float64]) -> None:

@@ -1,1 +1,1 @@
-"""Tables and figures of an experiment, from the result files of all its elements."""
+"""Tables, figures and pages of experiments, from the result files of all elements."""

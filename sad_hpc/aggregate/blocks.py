@@ -1,12 +1,12 @@
 """Tables and numbers in documents, filled in from result files.
 
-A document marks a place, and `sad-hpc report --fill DOCUMENT` writes what belongs there:
+A document marks blocks, and `sad-hpc report --fill DOCUMENT` writes their content:
 
     <!-- report: online paper/darkroom paper/darkroom_large -->
     <!-- end -->
     The return is <!-- report: value paper/darkroom "SAD+" online -->37.29<!-- end -->.
 
-`online` and `headline` are tables of experiments, `value` is one mean.  Folders are relative to the
+`online` and `headline` are tables of experiments; `value` is one mean.  Paths are relative to the
 folder of all results.
 """
 
@@ -44,15 +44,15 @@ def fill(document: Path, results: Path) -> None:
 
 
 def filled(text: str, results: Path, where: str = "the text") -> str:
-    """Return a document's text with all blocks made anew.
+    """Return a document's text with all blocks filled in again.
 
     Args:
-        text: of the document.
+        text: the document's text.
         results: the folder of all results.
         where: the document's name, for errors.
 
     Raises:
-        UserError: a block is not of the form above, or its results are not there.
+        UserError: a block does not have the form above, or its results are missing.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -102,4 +102,4 @@ KINDS: dict[str, Callable[[Path, list[str]], str]] = {
     "headline": _headline,
     "value": _value,
 }
-"""By the first word of a block."""
+"""Functions that make a block's content, by the block's first word."""

@@ -1,4 +1,4 @@
-"""What all figures of rows share: panels, styles, bands over seeds, and one legend."""
+"""Common parts of all figures: panels, row styles, bands over seeds, and the legend."""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,24 +24,24 @@ Color = str | tuple[float, float, float, float]
 Dashes = str | tuple[int, tuple[float, ...]]
 
 MOST_LINES = 8
-"""In one panel."""
+"""Most lines in a panel."""
 BAR_INCHES = 0.45
-"""The least width of a bar, for the number above it."""
+"""Least width of a bar, which leaves room for the number above it."""
 LEGEND_INCHES = 2.2
 FEW_POINTS = 12
-"""Curves with at most so many points get markers."""
+"""Curves with at most this number of points get markers."""
 DOTS_PER_INCH = 110
 LINE_WIDTH = 1.8
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a row looks in every figure of its experiment."""
+    """The look of a row in every figure of its experiment."""
 
     color: Color
     dashes: Dashes = "-"
     hatch: str | None = None
-    """Of its bar."""
+    """Hatch of the row's bar."""
 
 
 COLORS: dict[str, Color] = {method.name: method.color for method in METHODS.values()}
@@ -50,10 +50,10 @@ RECIPES: tuple[tuple[Dashes, str], ...] = (
     ((0, (1.5, 1.2)), ".."),
     ((0, (6, 1.5, 1.5, 1.5)), "xx"),
 )
-"""Dashes and hatch of a row such as `SAD+`, then of its variants in their order; the last pair is
-that of all further ones."""
+"""Dashes and hatch of a row such as `SAD+`, then of its variants in their order.  All further
+variants share the last pair."""
 OTHER_COLORS = colormaps["viridis"]
-"""Of all other rows and points of a sweep, in their order."""
+"""Color scale of all other rows and points of a sweep, in their order."""
 REFERENCE_STYLES: dict[str, tuple[Color, Dashes]] = {
     BAYES_OPTIMAL: ("#333333", "-"),
     f"{BAYES_OPTIMAL}, history": ("#333333", (0, (8, 1.5, 1.5, 1.5))),
@@ -67,10 +67,10 @@ OTHER_REFERENCE_STYLE: tuple[Color, Dashes] = ("#B3B3B3", (0, (3, 3)))
 
 
 def row_styles(names: Iterable[str]) -> dict[str, Style]:
-    """Give each row of an experiment its style.
+    """Return the style of each row of an experiment.
 
-    A method has its own color, `SAD+` and its variants have the color of SAD with other dashes, and
-    every other row has a color of a scale.
+    Each method has a color.  `SAD+` and its variants have the color of SAD with other dashes.  All
+    other rows have colors of a scale.
     """
     distinct = list(dict.fromkeys(names))
     own = {name: Style(color) for name, color in COLORS.items()}
@@ -93,25 +93,25 @@ def row_label(row: str, n_seeds: int) -> str:
 
 
 def verbatim(text: str) -> str:
-    """Return text that matplotlib shows unchanged: a dollar sign begins no formula."""
+    """Return text that matplotlib shows unchanged, with dollar signs escaped."""
     return text.replace("$", r"\$")
 
 
 def reference_style(name: str) -> dict[str, Any]:
-    """Return matplotlib's arguments for a reference's line, its label included."""
+    """Return matplotlib's arguments for a reference's line, with its label."""
     color, dashes = REFERENCE_STYLES.get(name, OTHER_REFERENCE_STYLE)
     return {"color": color, "linestyle": dashes, "lw": LINE_WIDTH, "label": verbatim(name)}
 
 
 @contextmanager
 def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """Give the block a figure, which is written as PNG in one step when the block ends.
+    """Yield a figure, and write it as PNG atomically when the block ends.
 
-    The picture has at most 256 colors.  Matplotlib's own default settings are in force: a user's
-    matplotlibrc may ask for LaTeX, which a compute node does not have, or for other colors.
+    The picture has at most 256 colors.  Matplotlib's default settings replace the user's
+    matplotlibrc, which may ask for LaTeX or other colors.
 
     Args:
-        path: of the file.
+        path: the file to write.
         size: width and height in inches.
     """
     with rc_context():
@@ -127,7 +127,7 @@ def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
 
 @contextmanager
 def drawing_panels(path: Path, n_panels: int, title: str, bars: int = 0) -> Iterator[list[Axes]]:
-    """Give the block panels beside each other, with room for so many bars each; see `drawing`.
+    """Yield panels side by side, each with room for `bars` bars; see `drawing`.
 
     One legend stands at the right of all panels.
     """
@@ -166,7 +166,7 @@ def draw_band(
 
 
 def count_along(axes: Axes, label: str) -> None:
-    """Make a horizontal axis that counts from 1."""
+    """Format a horizontal axis that counts from 1."""
     axes.set_xlabel(label)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
@@ -175,8 +175,7 @@ def count_along(axes: Axes, label: str) -> None:
 def share_height(panels: Sequence[Axes]) -> None:
     """Give linear value axes equal limits, so that panels compare.
 
-    They begin just below 0, so that a line at 0 is seen whole, or where there are costs below the
-    lowest.
+    Without negative values the axes begin just below 0, so that a line at 0 is fully visible.
     """
     limits = [axes.get_ylim() for axes in panels]
     bottom, top = min(low for low, _ in limits), max(high for _, high in limits)
@@ -190,8 +189,8 @@ def share_height(panels: Sequence[Axes]) -> None:
 def add_legend(figure: Figure) -> None:
     """Add one legend at the right of all panels.
 
-    Lines stand in the order of their right ends, from the highest to the lowest in the last panel
-    that shows them; all else stands below.
+    Lines are sorted by the height of their right ends in the last panel that shows them.  All other
+    entries stand below.
     """
     entries: dict[str, Any] = {}
     ends: dict[str, float] = {}

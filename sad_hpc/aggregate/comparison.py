@@ -1,5 +1,4 @@
-"""Every row beside Bayes-optimal, optimal and random play, and SAD's improvement in percent by the
-paper's definition."""
+"""The comparison table of rows and references, with SAD's improvement as the paper defines it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,11 +23,11 @@ from sad_hpc.experiment.methods import BASELINES, METHODS
 from sad_hpc.experiment.rows import method_of
 
 CHANCE = 0.1
-"""A row below this share of the way from random play to the optimum is at chance if its t interval
-over seeds includes random play."""
+"""Upper bound of the share of the way from random to optimal play for a row at chance, if the row's
+t interval over seeds includes random play."""
 NOTHING = 0.01
-"""A row below this share is at chance whatever its interval: all seeds play the same test tasks,
-and an interval over seeds does not contain the error that they share."""
+"""Below this share a row is at chance regardless of its interval.  All seeds play the same test
+tasks, so an interval over seeds excludes their common error."""
 PAPER = "paper: SAD better by (%)"
 NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal")
 ORACLE_COLUMNS = ("oracle", "over_oracle", "over_oracle_low", "over_oracle_high", "paired")
@@ -62,20 +61,21 @@ def contenders(names: Sequence[str]) -> list[str]:
 def comparison(
     summaries: Sequence[pd.DataFrame], mode: str, seeds: Sequence[pd.DataFrame] = ()
 ) -> pd.DataFrame:
-    """Compare one mode of summary tables (subset `all`): one line an environment and policy.
+    """Return one line for each environment and policy, for one mode of summaries (subset `all`).
 
-    Beside the summary's numbers stand
-        share_of_bayes       of returns: the mean divided by the Bayes-optimal learner's
-        excess_over_bayes    of suboptimality and regret: the mean less the Bayes-optimal learner's,
-                             which may be close to 0
-        share_of_optimum     0 for random play, 1 for optimal
+    The columns beside the summary's numbers are
+        share_of_bayes       returns: the mean divided by that of the Bayes-optimal learner
+        excess_over_bayes    suboptimality and regret: the mean minus that of the Bayes-optimal
+                             learner
+        share_of_optimum     0 for random play, 1 for optimal play
         at_chance            see CHANCE
         implied_by_paper     see `implied_values`
-        ... better by (%)    see `better_by`: over baselines that are not at chance; PAPER has the
-                             paper's own
-    and the columns of `add_oracles`, from the `seed_table` of each summary.  Environments are the
-    paper's, then others, then Average: mean percentages over those of the paper's environments that
-    have one.  Where nothing is of the paper's environments, these are left out.
+        ... better by (%)    see `better_by`, for baselines that are not at chance; PAPER has the
+                             paper's percentages
+    and the columns of `add_oracles`, from the `seed_table` of each summary.
+
+    The paper's environments come first, then all others, then Average, the mean percentages over
+    the paper's environments.  Without results on the paper's environments these lines are omitted.
 
     Raises:
         UserError: two summaries have the same row of the same family.
@@ -108,7 +108,7 @@ def comparison(
 
 
 def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:
-    """Return (family, name) of every row and reference, of methods without a result too."""
+    """Return (family, name) of every row and reference, including methods without a result."""
     places = []
     for family in dict.fromkeys([*papers, *sorted(found["task_family"])]):
         own = found.loc[found["task_family"] == family, "row"].tolist()
@@ -118,7 +118,7 @@ def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:
 
 
 def _add_shares(table: pd.DataFrame) -> None:
-    """Add how each number compares with the Bayes-optimal learner's."""
+    """Add the comparison of each number with that of the Bayes-optimal learner."""
     means, learner = table["mean"].astype(float), table["bayes_optimal"].astype(float)
     higher = table["metric"].map(HIGHER_IS_BETTER).astype("boolean").fillna(False)
     table["share_of_bayes"] = (means / learner).where(higher & (learner > 0))
@@ -126,7 +126,7 @@ def _add_shares(table: pd.DataFrame) -> None:
 
 
 def _add_levels(table: pd.DataFrame) -> None:
-    """Add where each number lies between random and optimal play."""
+    """Add the position of each number between random and optimal play."""
     means = table["mean"].astype(float)
     optimal, random = (means.xs(name, level="row").reindex(table.index, level=0) for name in LIMITS)
     sign = table["metric"].map(HIGHER_IS_BETTER).map({True: 1.0, False: -1.0}).astype(float)
@@ -142,7 +142,7 @@ def _add_levels(table: pd.DataFrame) -> None:
 
 
 def _implied(table: pd.DataFrame, mode: str) -> list[float]:
-    """Return `implied_values` by our random play, NaN where it was not computed."""
+    """Return `implied_values` from our random play; NaN if that was not computed."""
     values: dict[tuple[str, str], float] = {}
     for (family, name), row in table.iterrows():
         if name == "random" and pd.notna(row["mean"]):
@@ -177,19 +177,19 @@ def _averages(table: pd.DataFrame, mode: str) -> pd.DataFrame:
 
 
 def oracle_of(row: str) -> str | None:
-    """Return the row of DPT* that differs from a row of SAD in the labels alone, or None."""
+    """Return the row of DPT* that differs from a row of SAD only in the labels, or None."""
     return "DPT*" + row.removeprefix("SAD") if method_of(row) == "SAD" else None
 
 
 def add_oracles(table: pd.DataFrame, seeds: Sequence[pd.DataFrame], mode: str) -> None:
     """Add ORACLE_COLUMNS to a table by (family, row).
 
-    They have the percentage by which SAD is better than its oracle, as the paper defines it, with
-    its 95 % interval; NaN where one of both is not there.
+    The columns have the percentage by which SAD is better than its oracle, as the paper defines it,
+    and its 95 % interval; NaN if either result is missing.
 
     Args:
-        table: has the columns `mean` and `metric`.
-        seeds: `seed_table` of all experiments.
+        table: the table, with columns `mean` and `metric`.
+        seeds: the `seed_table` of each experiment.
         mode: offline or online.
     """
     parts = [pick(each, mode, "all").dropna() for each in seeds]

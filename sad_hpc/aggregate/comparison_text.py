@@ -1,5 +1,5 @@
-"""The comparison as Markdown and LaTeX: values, percentages as the paper has them, and SAD against
-its oracle."""
+"""The comparison as Markdown, CSV and LaTeX: values, the paper's percentages, and SAD against its
+oracle."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -56,8 +56,8 @@ def value_cells(table: pd.DataFrame) -> list[list[str]]:
 
 
 def _value_line(row: pd.Series) -> list[str]:
-    """Such as `Darkroom (return)`, `SAD`, `26.64 ± 0.62`, `[26.16, 27.12]`, `62.5 %`, `60.1 %` and
-    `34.05`."""
+    """Return a line such as `Darkroom (return)`, `SAD`, `26.64 ± 0.62`, `[26.16, 27.12]`, `62.5 %`,
+    `60.1 %` and `34.05`."""
     metric, interval = row["metric"], NOT_COMPUTED
     if row["n_seeds"] > 1 and row["ci_low"] < row["ci_high"]:
         interval = f"[{number(metric, row['ci_low'])}, {number(metric, row['ci_high'])}]"
@@ -75,7 +75,7 @@ def _value_line(row: pd.Series) -> list[str]:
 
 
 def _of_bayes(row: pd.Series) -> str:
-    """`94.7 %` of a return; `+7.80` of a loss."""
+    """Return a text such as `94.7 %` for a return, or `+7.80` for a loss."""
     excess = row["excess_over_bayes"]
     if math.isnan(excess):
         return _share(row["share_of_bayes"])
@@ -107,7 +107,7 @@ def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
 def percent_cells(table: pd.DataFrame) -> list[list[str]]:
     """Return the lines below PERCENT_HEADER, with cells such as `149.0 % (paper 149.3 %)`.
 
-    All environments and their average come first, then the same for every other row of SAD.
+    All environments and their average come first for SAD, then for every other row of SAD.
     """
     rows = []
     for name in contenders(table["row"].tolist()):
@@ -134,7 +134,7 @@ def _percent_cell(table: pd.DataFrame, part: pd.DataFrame, contender: str, basel
 
 
 def _title(environment: str, contender: str) -> str:
-    """`Darkroom`, or `Darkroom: SAD, N_ep = 64` of a variant."""
+    """Return a title such as `Darkroom`, or `Darkroom: SAD, N_ep = 64` for a variant."""
     return environment if contender == "SAD" else f"{environment}: {contender}"
 
 
@@ -170,7 +170,7 @@ def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
 
 
 def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """Return the same as LaTeX tables; that of percentages has the paper's layout."""
+    """Return the comparison as LaTeX tables; the percentages have the paper's layout."""
     pages = [
         _values_latex(value_cells(table), mode, notes),
         _percent_latex(percent_cells(table), mode, notes),
@@ -203,5 +203,5 @@ def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str
         else:
             lines.append(latex_line([emphasized(first), *others]))
     if lines and lines[-1] == RULE:
-        lines.pop()  # the table ends with lines of its own
+        lines.pop()  # the table's template ends with rules
     return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENT_HEADER, lines)

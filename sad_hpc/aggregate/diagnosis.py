@@ -1,8 +1,8 @@
 """diagnosis.png: online returns by the rewards in the context, and contexts without a reward.
 
-The Bayes-optimal learner stays at a goal that it has found, whatever else its context shows.  A
-model whose return falls with the number of rewards has not met such contexts in training; a model
-with many contexts without a reward does not explore.
+The Bayes-optimal learner stays at a goal that it has found.  If a model's return falls with the
+number of rewards, its training lacks such contexts.  If many of its contexts have no reward, it
+does not explore.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from sad_hpc.aggregate.series import is_learner
 from sad_hpc.evaluate.result import ModeResult, Result
 
 UPPER = (0, 2, 8, 20, 30, 40, 60)
-"""Largest number of rewards in each bin but the last, which goes to the context's length."""
+"""Largest number of rewards in each bin except the last, which ends at the context's length."""
 WARM_UP = 10
-"""Episodes that do not count for the returns: an agent is still searching."""
+"""First episodes, in which an agent still searches; the returns exclude them."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One row, or a Bayes-optimal learner, online."""
+    """Online returns and rewards in contexts of one row or Bayes-optimal learner."""
 
     policy: str
     is_reference: bool
@@ -39,7 +39,7 @@ class Diagnosis:
     returns: NDArray[np.float64]
     """(bins,): the mean over all (seed, task, episode) of a bin; NaN in an empty bin."""
     shares: NDArray[np.float64]
-    """(bins,): how many of these entries are in each bin, as a fraction."""
+    """(bins,): fraction of these entries in each bin."""
     without_reward: NDArray[np.float64]
     """(seeds, E): share of contexts without any reward, by episode."""
 
@@ -56,18 +56,18 @@ def bin_names(horizon: int) -> list[str]:
 
 
 def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
-    """Return the diagnosis of every row, and then of Bayes-optimal learners.
+    """Return the diagnoses of all rows, then of Bayes-optimal learners.
 
-    The list is empty where rewards in contexts were not counted.
+    The list is empty if rewards in contexts were not counted.
 
     Args:
-        results: in the order of the rows.
-        horizon: T, the most rewards that a context can show.
+        results: the results in the order of the rows.
+        horizon: T, the largest number of rewards in a context.
     """
     found: dict[tuple[str, bool], dict[int, tuple[NDArray, NDArray]]] = {}
     for result in results:
         for policy, is_reference, values, rewards in _policies(result.row, result.modes["online"]):
-            # A Bayes-optimal learner is the same beside all rows of a seed.
+            # All rows of a seed have the same Bayes-optimal learner.
             seeds = found.setdefault((policy, is_reference), {})
             seeds.setdefault(result.seed, (values, rewards))
     return [
@@ -77,7 +77,7 @@ def diagnose(results: Sequence[Result], horizon: int) -> list[Diagnosis]:
 
 
 def _policies(row: str, online: ModeResult) -> Iterator[tuple[str, bool, NDArray, NDArray]]:
-    """List name, whether it is a reference, values and context rewards of each policy."""
+    """Yield name, whether it is a reference, values and context rewards of each policy."""
     if online.context_rewards is not None:
         yield row, False, online.values, online.context_rewards
     for name, rewards in online.reference_context_rewards.items():
@@ -91,11 +91,11 @@ def _diagnosis(
     seeds: dict[int, tuple[NDArray, NDArray]],
     horizon: int,
 ) -> Diagnosis:
-    # Of very short evaluations the last half counts.
+    # In short evaluations only the second half counts.
     first = min(WARM_UP, next(iter(seeds.values()))[0].shape[1] // 2)
     values = np.concatenate([each[:, first:].ravel() for each, _ in seeds.values()])
     rewards = np.concatenate([counted[:, first:].ravel() for _, counted in seeds.values()])
-    # A learner that remembers all episodes may have seen more than T.
+    # A learner that remembers all episodes may have more than T rewards.
     places = np.searchsorted([end for _, end in bins(horizon)], np.minimum(rewards, horizon))
     counts = np.bincount(places, minlength=len(bins(horizon)))
     totals = np.bincount(places, weights=values, minlength=len(counts))
@@ -109,7 +109,7 @@ HEADER = ["row", "rewarded transitions in the context", "mean return", "share of
 
 
 def diagnosis_cells(found: Sequence[Diagnosis], horizon: int) -> list[list[str]]:
-    """Return the lines below HEADER: a policy and bin each, without empty bins."""
+    """Return the lines below HEADER, one for each policy and non-empty bin."""
     return [
         [one.policy, name, f"{mean:.2f}", f"{100 * share:.1f} %"]
         for one in found
@@ -123,15 +123,15 @@ def draw_diagnosis(
 ) -> None:
     """Draw diagnosis.png.
 
-    Left stands the mean return after the tenth episode by bin, right the share of contexts without
-    a reward by episode.
+    The left panel shows the mean return after the tenth episode by bin, the right panel the share
+    of contexts without a reward by episode.
 
     Args:
-        path: of the picture.
-        title: of the environment.
+        path: the picture to write.
+        title: the environment's title.
         found: the policies to draw.
         horizon: T of `bins`.
-        styles: of the experiment's rows.
+        styles: the styles of the experiment's rows.
     """
     names = bin_names(horizon)
     with drawing_panels(path, 2, f"{title}, rewards in online contexts") as (left, right):

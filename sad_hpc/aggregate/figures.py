@@ -31,15 +31,15 @@ METRIC_LABELS = {
 AXIS_LABELS = {"context length": "context length (transitions)"}
 SUBSET_TITLES = {"all": "all contexts", "reward_seen": "contexts that show a reward"}
 LONG_LABEL = 16
-"""Names of more letters stand below their bars at an angle."""
+"""Labels with more characters stand below their bars at an angle."""
 FIRST_ROWS = ("SAD", "SAD+", "DPT*", "DPT*+")
-"""Rows that are drawn before all others."""
+"""Rows with priority if a figure cannot show all."""
 
 Styles = dict[str, Style]
 
 
 def draw_offline(path: Path, title: str, series: Sequence[Series]) -> None:
-    """Draw offline.png: one panel a subset; bars where a value is one number, else curves."""
+    """Draw offline.png with a panel for each subset: bars for single values, else curves."""
     offline = [one for one in series if one.mode == "offline"]
     subsets = list(dict.fromkeys(one.subset for one in offline))
     as_bars = offline[0].curves.shape[1] == 1
@@ -59,7 +59,7 @@ def draw_offline(path: Path, title: str, series: Sequence[Series]) -> None:
 
 
 def draw_online(path: Path, title: str, series: Sequence[Series]) -> None:
-    """Draw online.png: the value by episode or pull while the model collects its own context."""
+    """Draw online.png: the value by episode or pull while the model collects its context."""
     online = [one for one in series if one.mode == "online" and one.subset == "all"]
     styles = row_styles(one.policy for one in series if not one.is_reference)
     measure, steps = online[0].measure, online[0].steps
@@ -73,7 +73,7 @@ def draw_online(path: Path, title: str, series: Sequence[Series]) -> None:
 
 
 def distinct(series: Sequence[Series]) -> list[Series]:
-    """Drop the rows that do the same as an earlier row in this mode, and so would cover it."""
+    """Drop rows whose curves equal those of an earlier row, which they would cover."""
     kept: list[Series] = []
     for one in series:
         if one.is_reference or not any(
@@ -85,8 +85,7 @@ def distinct(series: Sequence[Series]) -> list[Series]:
 
 
 def drawn(series: Sequence[Series]) -> list[Series]:
-    """Choose at most MOST_LINES series: references first, then SAD, its recipe, the oracles, and
-    the best baseline."""
+    """Choose at most MOST_LINES series: references first, then FIRST_ROWS and the best baseline."""
     references = [one for one in series if one.is_reference and _has_place(one)]
     limits = [one for one in references if is_learner(one.policy) or one.policy in LIMITS]
     rows = [one for one in series if not one.is_reference]
@@ -99,7 +98,7 @@ def drawn(series: Sequence[Series]) -> list[Series]:
 
 
 def _has_place(one: Series) -> bool:
-    """Return whether a curve can be on its axis: a loss of 0 is on no logarithmic one."""
+    """Return whether a curve fits on its axis; a loss of 0 does not fit on a logarithmic one."""
     return HIGHER_IS_BETTER[one.measure.metric] or bool(one.curves.any())
 
 
@@ -119,7 +118,7 @@ def _by_preference(rows: Sequence[Series]) -> list[Series]:
 
 
 def _draw_bars(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
-    """Draw means over seeds with one standard deviation, a dot a seed, references as lines."""
+    """Draw means over seeds with one standard deviation, a dot per seed, and reference lines."""
     rows = [one for one in series if not one.is_reference]
     for position, one in enumerate(rows):
         numbers, style = one.statistics, styles[one.policy]
@@ -167,7 +166,7 @@ def _draw_bars(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
 def _draw_curves(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
     """Draw means over seeds with a band of one standard deviation, references as plain lines.
 
-    Losses have logarithmic axes, which tell small ones apart.
+    Losses have logarithmic axes, which resolve small values.
     """
     measure = series[0].measure
     count_along(axes, AXIS_LABELS.get(measure.axis, measure.axis))

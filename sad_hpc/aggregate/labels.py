@@ -1,4 +1,4 @@
-"""What each row was trained on: label accuracy, and the transitions that its labels cost."""
+"""Label accuracy, and the transitions of contexts and labels, for each row."""
 
 import math
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ def label_table(run: Run) -> pd.DataFrame:
     """Return COLUMNS of each row whose dataset can be read.
 
     Transitions are means over training tasks; those of labels count all labels of a task.  A label
-    is right if it is an optimal action in its query state.  AD's and DIT's labels are actions of
-    the context itself: they cost nothing more, and have no accuracy here.
+    is correct if it is an optimal action in its query state.  AD's and DIT's labels are actions of
+    the context itself, so they need no further transitions and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     rows = []
@@ -45,7 +45,7 @@ def label_table(run: Run) -> pd.DataFrame:
 
 
 def label_notes(rows: Iterable[RowFacts]) -> list[str]:
-    """Return a sentence that names the rows whose dataset could not be read, if there are any."""
+    """Return a sentence that names the rows whose dataset cannot be read; empty without any."""
     unread = [row.row for row in rows if math.isnan(row.context_transitions)]
     if not unread:
         return []
@@ -56,7 +56,7 @@ def label_notes(rows: Iterable[RowFacts]) -> list[str]:
 
 
 def label_cells(rows: Iterable[RowFacts]) -> Table:
-    """Return what the labels of rows cost, without rows whose dataset was not there."""
+    """Return the table of label accuracies and transitions, without rows of unread datasets."""
     header = ["row", "label accuracy", "transitions of a context", "of its labels"]
     lines = [
         [
@@ -79,7 +79,7 @@ def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
 
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:
     labels = (METHODS[method].labels or "").removeprefix("labels/")
-    # Bandits have no states: their rollouts are their contexts.
+    # Bandits have only one kind of context.
     context = manifest.transitions[METHODS[method].context] or manifest.transitions["context"]
     return {
         "row": row,

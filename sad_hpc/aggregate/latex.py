@@ -1,4 +1,4 @@
-"""LaTeX writer: text is escaped unless it is `Latex` already."""
+"""LaTeX writer, which escapes all text that is not of type `Latex`."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -44,11 +44,11 @@ RULE = r"\hline"
 
 
 class Latex(str):
-    """Text that is LaTeX already."""
+    """Text in LaTeX, which is not escaped again."""
 
 
 def latex(text: str) -> Latex:
-    """Return text as LaTeX that prints it unchanged; numbers with % or ∞ are set as formulas."""
+    """Return text escaped for LaTeX; numbers with % or ∞ become formulas."""
     if isinstance(text, Latex):
         return text
     shown = printable(text).translate(SPECIAL)
@@ -63,23 +63,23 @@ def emphasized(text: str) -> Latex:
 
 
 def latex_line(cells: Iterable[str]) -> Latex:
-    """Return a table's line."""
+    """Return a line of a table."""
     line = r" & ".join(map(latex, cells))
-    # After the line break before, a bracket would be its optional argument.
+    # A bracket at the start would be read as the optional argument of the previous line break.
     return Latex(("{}" if line.startswith("[") else "") + line + r" \\")
 
 
 def latex_table(
     caption: str, label: str, columns: str, header: Iterable[str], lines: Sequence[str]
 ) -> Latex:
-    """Return a table.
+    """Return a table environment.
 
     Args:
-        caption: text below it.
-        label: by which other text refers to it.
+        caption: the caption.
+        label: the label for references.
         columns: alignments, such as `ll|r`.
-        header: the first line's cells.
-        lines: further lines, of `latex_line` or RULE.
+        header: cells of the header.
+        lines: lines of the body, from `latex_line` or RULE.
     """
     body = "\n".join(lines)
     return Latex(TABLE % (latex(caption), label, columns, latex_line(header), body))

@@ -1,4 +1,4 @@
-"""Markdown writer: text is escaped unless it is `Markdown` already."""
+"""Markdown writer, which escapes all text that is not of type `Markdown`."""
 
 import html
 import re
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from sad_hpc.aggregate.tables import printable
 
 MARKUP = re.compile(r"[\\`*_\[\]|~$]")
-"""What CommonMark, GitHub and Python-Markdown take for markup within a line, besides HTML."""
+"""Inline markup of CommonMark, GitHub and Python-Markdown, besides HTML."""
 
 
 class Markdown(str):
-    """Text that is Markdown already."""
+    """Text in Markdown, which is not escaped again."""
 
 
 def markdown(value: object) -> Markdown:
-    """Return text as Markdown that shows it unchanged within a line; HTML in it is shown, too."""
+    """Return text escaped for a line of Markdown, with HTML shown as text."""
     if isinstance(value, Markdown):
         return value
     shown = MARKUP.sub(r"\\\g<0>", html.escape(printable(str(value)), quote=False))
@@ -23,7 +23,7 @@ def markdown(value: object) -> Markdown:
 
 
 def code(text: str) -> Markdown:
-    """Return text as a code span, between more backticks than it holds in a row."""
+    """Return text as a code span, between more backticks than it has in a row."""
     line = " ".join(printable(text).split())
     fence = "`" * (_longest_row_of_backticks(line) + 1)
     space = " " if "`" in line or not line else ""
@@ -37,7 +37,7 @@ def code_block(text: str, language: str = "") -> Markdown:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
-    """Return a table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return Markdown("".join(f"| {' | '.join(map(markdown, line))} |\n" for line in lines))
 

@@ -1,4 +1,4 @@
-"""Where an experiment's numbers come from: code, machine and libraries of every stage."""
+"""Origin of an experiment's numbers: code, machine and libraries of every stage."""
 
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -22,7 +22,7 @@ Element = tuple[str, int]
 
 
 class Origin(BaseModel):
-    """The content of `provenance.json` in a results folder, as far as pages show it."""
+    """The part of a results folder's `provenance.json` that pages show."""
 
     command: list[str]
     dataset_signature: str
@@ -31,10 +31,10 @@ class Origin(BaseModel):
 
 
 def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
-    """The content of `provenance.json` in a results folder, as JSON values.
+    """Return the content of a results folder's `provenance.json`, as JSON values.
 
-    `stages` has the provenance of every stage folder that was read, under `pretrain/<folder>` and
-    the like, with its number of `ranks` and its `precision` if it had any, and when it `finished`
+    `stages` has the provenance of every stage folder that was read, under keys such as
+    `pretrain/<folder>`, with `ranks` and `precision` if known, and the time when it `finished`
     (seconds since the epoch).
 
     Raises:
@@ -55,10 +55,10 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
 
 
 def read_origin(content: bytes) -> dict[str, Any]:
-    """What `Origin` has of the bytes of a `provenance.json`, which may be a stranger's.
+    """Return the keys of `Origin` in the bytes of an untrusted `provenance.json`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the content is not that of an `Origin`.
     """
     return Origin.model_validate_json(content).model_dump()
 
@@ -83,7 +83,7 @@ def _of_stage(folder: StageFolder) -> dict[str, Any] | None:
 
 
 def training_ranks(provenances: dict[str, Any]) -> int | None:
-    """The number of ranks of all trainings, on which their last digits depend, if it is one."""
+    """Return the number of ranks of all trainings, which affects last digits; None if it varies."""
     found = {
         (record or {}).get("ranks")
         for title, record in provenances["stages"].items()
@@ -93,7 +93,7 @@ def training_ranks(provenances: dict[str, Any]) -> int | None:
 
 
 def missing_notes(missing: Sequence[Element]) -> list[str]:
-    """Return a sentence that names the elements without a result, if there are any."""
+    """Return a sentence that names the elements without a result; empty without any."""
     if not missing:
         return []
     names = ", ".join(f"{row} seed {seed}" for row, seed in missing)
@@ -101,7 +101,7 @@ def missing_notes(missing: Sequence[Element]) -> list[str]:
 
 
 def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
-    """One row a stage: its name, commits, machines and library versions, each named once."""
+    """Return a line for each stage: name, and distinct commits, machines and library versions."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for title, record in provenances["stages"].items():
         stages.setdefault(title.split("/")[0], []).extend(_makers(record or {}))
@@ -113,7 +113,7 @@ def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
 
 
 def _makers(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """What began a stage's output, and what went on with it."""
+    """Return the makers of a stage's output: the first start, and later starts that resumed it."""
     told = {key: record.get(key) for key in ("ranks", "precision")}
     return [record, *(maker | told for maker in record.get("resumed", []))]
 

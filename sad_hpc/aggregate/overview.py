@@ -1,4 +1,4 @@
-"""All experiments of a results folder: an index, one page, and the tables of the paper."""
+"""Pages of all experiments of a results folder: the index, report.html and the paper's tables."""
 
 import os
 from collections.abc import Sequence
@@ -36,16 +36,16 @@ from sad_hpc.storage.files import lies_in
 
 PAGE, INDEX = "report.html", "README.md"
 PAPER_GROUP = "paper"
-"""The folder of experiments that stand beside the paper's tables; without it, those at the top."""
+"""The folder of experiments to compare with the paper's tables."""
 DEEPEST = 2
-"""Folders between the results folder and results.h5."""
+"""Most folders between the results folder and results.h5."""
 ONLINE_HEADER = [
     "environment", "measure", "SAD", "SAD+", "best baseline", "oracle", "Bayes-optimal", "random",
 ]  # fmt: skip
 
 
 def overview(results: Path) -> Path:
-    """Make the pages of all experiments again, an index README.md and report.html.
+    """Write the pages of all experiments, the index README.md and report.html.
 
     Args:
         results: the folder of all results.
@@ -54,7 +54,7 @@ def overview(results: Path) -> Path:
         the path of report.html.
 
     Raises:
-        UserError: there is no experiment, or one is a link or not what aggregate writes.
+        UserError: there is no experiment, or one is a link or was not written by aggregate.
     """
     found = find_results(results)
     for one in found:
@@ -92,7 +92,7 @@ def find_results(results: Path) -> list[ResultsFolder]:
     """Return all experiments below a folder, those of the paper's task families first.
 
     Raises:
-        UserError: there is none, or one is a link to a folder elsewhere.
+        UserError: there is no experiment, or one is a link to a folder elsewhere.
     """
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEEPEST + 1)]
     paths = [path for pattern in patterns for path in results.glob(f"{pattern}/{RESULTS}")]
@@ -100,21 +100,21 @@ def find_results(results: Path) -> list[ResultsFolder]:
     for path in sorted(paths):
         if not lies_in(path.parent, results):
             raise UserError(
-                f"{path.parent} is a link to a folder elsewhere, which the page would show to its "
-                "readers: copy that folder, or move the link aside"
+                f"{path.parent} is a link to a folder outside of {results}, which pages must not "
+                "show: copy that folder, or remove the link"
             )
         found.append(ResultsFolder(path.parent))
     if not found:
-        raise UserError(f"{results} holds no finished experiment; make one with `sad-hpc launch`")
+        raise UserError(f"{results} has no finished experiment; make one with `sad-hpc launch`")
     order = list(FAMILY_NAMES)
     return sorted(found, key=lambda one: (*order, one.family).index(one.family))
 
 
 def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[ResultsFolder]:
-    """Return the experiments whose numbers stand beside the paper's: one for each task family.
+    """Return the experiments to compare with the paper: one for each task family.
 
-    They lie in the folder `paper`, if it is there, else directly in `results`.  Of several
-    experiments of a family, the one that is named after the family is taken, else the first.
+    They lie in the folder `paper` if it exists, else directly in `results`.  If a family has
+    several experiments, the one with the family's name counts, else the first.
     """
     group = results / PAPER_GROUP
     inside = [one for one in found if one.folder.parent == group]
@@ -127,7 +127,7 @@ def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[Resu
 
 
 def comparison_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Return the `comparison` of the experiments beside the paper's, by mode."""
+    """Return the `comparison` of the experiments to compare with the paper, by mode."""
     chosen = beside_the_paper(results, find_results(results))
     return {mode: _comparison(chosen, mode) for mode in MODES}
 
@@ -202,5 +202,5 @@ def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:
 
 
 def _link(file: Path, results: Path) -> str:
-    """Return the address of a file from the page, with all special characters quoted."""
+    """Return the relative link to a file, with special characters quoted."""
     return quote(os.fsencode(file.relative_to(results)))

@@ -1,7 +1,7 @@
-"""The rule that keeps results: tables of other settings are replaced only on request.
+"""Protection of results: tables of other settings are replaced only with `--replace`.
 
-A results folder has the config that made it.  New tables may add rows and seeds to it, and may
-repeat what is there.  To drop a row or a seed, or to change a setting of one, takes `--replace`.
+A results folder has the config that made it.  New tables may repeat its rows and seeds and add
+others.  `--replace` is needed to drop a row or a seed, or to change its settings.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,7 +19,7 @@ from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import read_json
 
 MOST_NAMED = 5
-"""Rows, seeds or settings that a message lists."""
+"""Most rows, seeds or settings that a message lists."""
 CHOICE = "Choose another name=NAME (or --results) to keep them, or add --replace"
 
 
@@ -29,12 +29,12 @@ def check_overwrite(
     """Refuse to drop or replace results of other settings.
 
     Args:
-        experiment: whose tables are to be made.
+        experiment: the experiment of the new tables.
         results: the folder of all results.
-        present: the elements that the tables will have; None: all of the experiment.
+        present: the elements of the new tables; None for all of the experiment.
 
     Raises:
-        UserError: results/<experiment> holds a (row, seed) that the new tables lack, or that has
+        UserError: results/<experiment> has a (row, seed) that the new tables lack, or that has
             other settings there.
     """
     folder = ResultsFolder(results / experiment.name)
@@ -72,7 +72,7 @@ def _elements(folder: ResultsFolder, stored: Experiment[Any]) -> list[Element]:
 
 
 def _settings(experiment: Experiment[Any], row: str) -> dict[str, Any]:
-    """All that decides a row's numbers, besides the training seed."""
+    """Return all settings that decide a row's numbers, except the training seed."""
     own, method = experiment.of_row(row)
     trained = own.source
     sections = ("model", "pretrain", *METHODS[method].sections)
@@ -84,7 +84,7 @@ def _settings(experiment: Experiment[Any], row: str) -> dict[str, Any]:
 
 
 def _gaps(dropped: Collection[Element], kept: Collection[Element]) -> list[str]:
-    """The rows, seeds and other elements that the new tables lack, as phrases."""
+    """Return phrases that name the rows, seeds and other elements missing from the new tables."""
     rows, seeds = {row for row, _ in kept}, {seed for _, seed in kept}
     gaps = {
         "": [row for row, _ in dropped if row not in rows],
@@ -97,7 +97,7 @@ def _gaps(dropped: Collection[Element], kept: Collection[Element]) -> list[str]:
 
 
 def _few(items: Iterable[str]) -> list[str]:
-    """The first distinct ones, and the number of the others."""
+    """Return the first distinct items, and the number of the others."""
     distinct = list(dict.fromkeys(items))
     more = len(distinct) - MOST_NAMED
     return [*distinct[:MOST_NAMED], f"and {more} more"] if more > 0 else distinct

@@ -22,4 +22,6 @@ def write_page(path: Path, template: str, **values: Any) -> None:
     environment.filters |= {"code": code, "code_block": code_block, "as_markdown": Markdown}
     page = environment.get_template(template).render(values)
     with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")  # names that are no UTF-8
+        temporary.write_text(
+            page, encoding="utf-8", errors="replace"
+        )  # file names may be any bytes

@@ -1,4 +1,4 @@
-"""What the paper prints: names of task families, its comparison tables, and what these imply."""
+"""Data of the paper: names of task families, comparison tables, and the values they imply."""
 
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES
@@ -33,21 +33,23 @@ IMPROVEMENTS: dict[str, dict[str, tuple[float, ...]]] = {
         AVERAGE: (3208.8, 3093.8, 135.2, -12.3),
     },
 }
-"""Percent, by mode and task family, over BASELINES: tables compare_offline and compare_online."""
+"""Improvements in percent over BASELINES, by mode and task family: the paper's tables
+compare_offline and compare_online."""
 
 
 def implied_values(mode: str, family: str, metric: str, random: float) -> dict[str, float]:
-    """Which values the paper's percentages imply, by method: it prints no absolute ones.
+    """Return the values that the paper's percentages imply, by method.
 
-    An inference, not a number of the paper: it takes AD, which learns from random play here, to be
-    at random play.  SAD's value follows from its percentage over AD, and the others' from SAD's
-    percentages over them.  Where AD was better than that, so were all of them.
+    The paper has no absolute values.  This inference assumes that its AD, which learns from random
+    play, performs like random play.  SAD's value follows from its percentage over AD, and the other
+    values from SAD's percentages over them.  If AD was better, all values are too low (too high for
+    suboptimality and regret).
 
     Args:
         mode: offline or online.
-        family: of the tasks; those that the paper does not have give an empty dictionary.
+        family: the task family; a family that the paper does not have gives an empty dictionary.
         metric: return, suboptimality or regret.
-        random: what our uniformly random policy reaches in this mode; may be NaN.
+        random: the value of our uniformly random policy in this mode; may be NaN.
     """
     if family not in FAMILY_NAMES:
         return {}
@@ -65,10 +67,7 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
 
 
 def environment_title(family: TaskFamily) -> str:
-    """Return an environment's name for readers.
-
-    It is the paper's, the family's own title, or the id of a Gymnasium environment.
-    """
+    """Return an environment's title: the paper's, the family's, or a Gymnasium environment's id."""
     env = getattr(family.config, "env", None)
     if family.name in FAMILY_NAMES or env is None:
         return family.title or family_name(family.name)
@@ -76,6 +75,6 @@ def environment_title(family: TaskFamily) -> str:
 
 
 def family_name(family: str) -> str:
-    """Return the paper's name of a task family; a family that it does not have keeps its own."""
+    """Return the paper's name of a task family; other families keep their own name."""
     words = family.replace("_", " ")
     return FAMILY_NAMES.get(family, words[:1].upper() + words[1:])

@@ -1,4 +1,4 @@
-"""The pages of one results folder, all from results.h5: README.md, summary.csv and pictures."""
+"""The files of a results folder that follow from results.h5: README.md, summary.csv, pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of a page that is folded."""
+    """A folded part of a page."""
 
     title: str
     picture: str = ""
@@ -63,11 +63,11 @@ def headline_table(folder: Path) -> str:
 
 
 def render(folder: Path, home: Path) -> None:
-    """Write everything in a results folder that follows from its results.h5.
+    """Write all files of a results folder that follow from its results.h5.
 
     Args:
-        folder: has results.h5, config.yaml and provenance.json.
-        home: where the folder will be.
+        folder: the folder, with results.h5, config.yaml and provenance.json.
+        home: the folder's final path.
 
     Raises:
         UserError: see `ResultsFolder`, or a file cannot be written.
@@ -109,7 +109,7 @@ def render(folder: Path, home: Path) -> None:
 
 
 def _record_sizes(folder: Path) -> None:
-    """Write the bytes of all files to provenance.json: a launch makes missing files again."""
+    """Record the sizes of all files in provenance.json, so that a launch detects missing files."""
     sizes = {
         path.name: file_size(path)
         for path in sorted(folder.iterdir())
@@ -120,9 +120,9 @@ def _record_sizes(folder: Path) -> None:
 
 
 def _pictures(one: ResultsFolder) -> list[Fold]:
-    """Draw all pictures, and return the folds of those that do not begin the page.
+    """Draw all pictures, and return the folds of all except online.png, which begins the page.
 
-    A sweep has a picture of its own instead of the diagnosis.
+    A sweep has its own picture instead of the diagnosis.
     """
     folder, found = one.folder, one.results
     draw_online(folder / "online.png", found.title, one.series)
@@ -199,7 +199,7 @@ def _training_notes(one: ResultsFolder) -> list[str]:
 
 
 def _commands(folder: Path, origin: dict[str, Any]) -> tuple[str, str]:
-    """Return the commands that make everything again, and the folder alone."""
+    """Return the commands that repeat the whole experiment, and only this folder."""
     shown = _from_here(folder)
     arguments = str(shown / CONFIG)
     if shown.parent != Path("results"):  # the default
@@ -210,6 +210,6 @@ def _commands(folder: Path, origin: dict[str, Any]) -> tuple[str, str]:
 
 
 def _from_here(folder: Path) -> Path:
-    """Return the folder relative to the working directory, without the machine's own paths."""
+    """Return the folder relative to the working directory, without absolute paths."""
     folder, here = folder.resolve(), Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else Path("results", folder.name)

@@ -1,4 +1,4 @@
-"""A results folder that is made anew beside the old one, and takes its place when it is whole."""
+"""Replacement of a results folder as a whole: a new folder takes the place of the old one."""
 
 import shutil
 from collections.abc import Collection, Iterator
@@ -13,24 +13,25 @@ NEW, OLD = "new", "old"
 
 @contextmanager
 def replacing(folder: Path, made: Collection[str]) -> Iterator[Path]:
-    """An empty folder for the block to fill, which replaces `folder` if the block succeeds.
+    """Yield an empty folder to fill, which replaces `folder` if the block succeeds.
 
-    So nobody reads old tables beside new ones.  It is made in the hidden folder `.<name>` beside
-    `folder`, whose lock lets one process at a time do this, whichever run it reads.
+    Readers never see a mix of old and new tables.  The new folder is made in the hidden folder
+    `.<name>` beside `folder`, whose lock admits one process at a time.
 
     Args:
-        folder: what is replaced, if it is there; where it is a link, the folder that it leads to.
-        made: names of what the block makes; what else lies in `folder` is the user's, and stays.
+        folder: the folder to replace, if it exists; a link is followed.
+        made: names of the files that the block makes; other files in `folder` are kept.
 
     Raises:
-        UserError: another process is at it, or a folder cannot be written; the old one stays.
+        UserError: another process holds the lock, or a folder cannot be written; the old folder
+            stays.
     """
     folder = folder.resolve()
     work = folder.parent / f".{folder.name}"
     with held(work):
         try:
             _settle(folder, work / OLD, made)
-            shutil.rmtree(work / NEW, ignore_errors=True)  # of a process that was killed
+            shutil.rmtree(work / NEW, ignore_errors=True)  # left by a killed process
             (work / NEW).mkdir()
             yield work / NEW
             if folder.exists():
@@ -45,7 +46,7 @@ def replacing(folder: Path, made: Collection[str]) -> Iterator[Path]:
 
 
 def _settle(folder: Path, old: Path, made: Collection[str]) -> None:
-    """Ends a replacement, wherever a process that was killed has left it."""
+    """Complete or undo a replacement that a killed process has left unfinished."""
     if not old.exists():
         return
     if not folder.exists():

@@ -1,4 +1,4 @@
-"""results.h5: every value of an experiment in one file, which plain h5py reads.
+"""results.h5: every value of an experiment in one file, readable with plain h5py.
 
     /                                  attrs format_version experiment title trained_title
                                        task_family horizon has_episodes digest, and as JSON
@@ -11,9 +11,9 @@
             references/<name>/         values (n, K)  context_rewards (n, K)
         training/                      epochs (E)  steps (E)  holdout_loss (E) ...
         tasks/                         index (n)  parameters (n, p)
-    references/<name>/seeds/<seed>/<mode>/    the same as beside the first row that has it
+    references/<name>/seeds/<seed>/<mode>/    link to the reference of the first row that has it
 
-Equal arrays are stored once: HDF5's hard links show them in every place.
+Equal arrays are stored once and shared by hard links.
 """
 
 import hashlib
@@ -38,19 +38,19 @@ FORMAT_VERSION = 1
 RESULTS = "results.h5"
 TEXTS = ("experiment", "title", "trained_title", "task_family", "sweep", "config", "missing")
 SMALL_BYTES = 2048
-"""Arrays below this size are stored as they are: a chunk's bookkeeping would be larger."""
+"""Arrays below this size are not compressed, since a chunk's index would be larger."""
 
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What a row of the tables is, and what it was trained on."""
+    """A row of the tables: its settings, label accuracy and transitions."""
 
     row: str
     method: str
     settings: Mapping[str, Any]
     """Differences from the experiment's config, by dotted key."""
     label_accuracy: float = float("nan")
-    """Share of training labels that are optimal actions; NaN where it is not known."""
+    """Share of training labels that are optimal actions; NaN if unknown."""
     context_transitions: float = float("nan")
     """Environment transitions of a training task's context."""
     label_transitions: float = float("nan")
@@ -63,7 +63,7 @@ class SeedResult:
 
     result: Result
     commit: str
-    """Git commit of its evaluation; empty where it is not known."""
+    """Git commit of its evaluation; empty if unknown."""
     tasks: Mapping[str, NDArray[Any]]
     """`index` (n,) and `parameters` (n, p) of the test tasks."""
     training: Epochs
@@ -75,14 +75,14 @@ class ExperimentResults:
 
     experiment: str
     title: str
-    """Name of the environment in pages and figures."""
+    """Title of the environment in pages and figures."""
     trained_title: str
-    """Name of the environment of the training, which may be another one."""
+    """Title of the training's environment, which may be another one."""
     task_family: str
     horizon: int
-    """T: transitions in a context."""
+    """T: the number of transitions in a context."""
     has_episodes: bool
-    """Whether AD and DIT are trained on contexts of their own kind, which are episodes."""
+    """Whether the contexts of AD and DIT are episodes, unlike those of the other methods."""
     sweep: list[str]
     """Dotted keys of a sweep; the first one is the horizontal axis of its figure."""
     config: Mapping[str, Any]
@@ -98,7 +98,7 @@ class ExperimentResults:
 
 
 def write_results(path: Path, found: ExperimentResults) -> None:
-    """Write results.h5 in one step."""
+    """Write results.h5 atomically."""
 
     def fill(file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
@@ -120,7 +120,7 @@ def write_results(path: Path, found: ExperimentResults) -> None:
 
 
 class _Store:
-    """Stores each distinct array of a file once."""
+    """Writer that stores each distinct array of a file once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, h5py.Dataset] = {}
@@ -188,7 +188,7 @@ def _facts(facts: RowFacts) -> dict[str, Any]:
 
 
 def _mode_arrays(part: ModeResult) -> Iterator[tuple[str, NDArray[Any]]]:
-    """List the arrays of a mode with their places below its group."""
+    """Yield the arrays of a mode with their paths below its group."""
     yield "steps", part.steps
     yield "values", part.values
     if part.context_rewards is not None:
@@ -237,26 +237,27 @@ def _add(digest: Any, name: str, array: NDArray[Any]) -> None:
 
 
 def read_results(path: Path) -> ExperimentResults:
-    """Read and check a results.h5, which may be a stranger's.
+    """Read and check a results.h5, which may be untrusted.
 
     Raises:
-        UserError: it is no such file, has another format, was altered or contradicts itself.
+        UserError: the file is not a results.h5, has another format version, was changed or is
+            inconsistent.
     """
     try:
         with h5py.File(path, "r") as file:
             version = read_attribute(file, "format_version", int)
             if version != FORMAT_VERSION:
-                raise ValueError(f"format {version}, but only {FORMAT_VERSION} is understood")
+                raise ValueError(f"format {version}, but only {FORMAT_VERSION} is supported")
             found = _read(path, file)
             if read_attribute(file, "digest", str) != _digest(found):
                 raise ValueError("altered since it was written")
             return found
-    # TypeError: HDF5 has types that NumPy does not.
+    # TypeError: HDF5 has types that NumPy lacks.
     except (OSError, RuntimeError, TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error.args[0] if error.args else error).split())
         raise UserError(
-            f"{path} is not what `sad-hpc aggregate` writes ({reason}): make it again, or move the "
-            "folder aside"
+            f"{path} was not written by `sad-hpc aggregate` ({reason}): run it again, or move the "
+            "folder away"
         ) from error
 
 
@@ -293,9 +294,9 @@ def _json(text: str, kind: type[Any]) -> Any:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"an attribute is no JSON: {error}") from error
+        raise ValueError(f"an attribute is not JSON: {error}") from error
     if not isinstance(content, kind):
-        raise ValueError(f"an attribute is no JSON {kind.__name__}")
+        raise ValueError(f"an attribute is not a JSON {kind.__name__}")
     return content
 
 
@@ -344,7 +345,7 @@ def _read_training(arrays: Mapping[str, NDArray[Any]]) -> Epochs:
     unknown = np.full(len(epochs), np.nan, np.float32)
     curves = [arrays.get(name, unknown) for name in CURVES]
     if any(curve.shape != epochs.shape for curve in curves):
-        raise ValueError("training curves of different lengths")
+        raise ValueError("training curves differ in length")
     columns = zip(*(curve.tolist() for curve in curves), strict=True)
     return dict(zip(map(int, epochs), columns, strict=True))
 

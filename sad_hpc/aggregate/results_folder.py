@@ -1,4 +1,4 @@
-"""The results folder of one experiment, read back; it may be a stranger's."""
+"""Reader of one experiment's results folder, which may be untrusted."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sad_hpc.storage.files import lies_in, read_whole
 
 CONFIG, PROVENANCE, README, SUMMARY = "config.yaml", "provenance.json", "README.md", "summary.csv"
 NOTES = "NOTES.md"
-"""Observations in words, written by hand."""
+"""File of the authors' observations, which aggregate keeps."""
 PICTURES = {
     "online.png": "Online evaluation",
     "offline.png": "Offline evaluation",
@@ -28,15 +28,15 @@ PICTURES = {
     "training.png": "Pretraining: loss and label accuracy on held-out training tasks",
 }
 MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, *PICTURES}
-"""All that aggregate may make in a results folder; other files that lie there are the user's."""
+"""Names of all files that aggregate makes in a results folder; others belong to the user."""
 
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """A results folder.  Nothing that lies elsewhere is read.
+    """A results folder; links out of the folder are not read.
 
-    Raises, wherever something is read:
-        UserError: it is missing, or not what `sad-hpc aggregate` writes.
+    Raises, in every property that reads a file:
+        UserError: the file is missing, or was not written by `sad-hpc aggregate`.
     """
 
     folder: Path
@@ -58,8 +58,8 @@ class ResultsFolder:
         except (ValueError, RecursionError) as error:
             reason = " ".join(str(error).split())
         raise UserError(
-            f"{path} is not what `sad-hpc aggregate` writes ({reason}); make it again, or move the "
-            "folder aside"
+            f"{path} was not written by `sad-hpc aggregate` ({reason}); run it again, or move the "
+            "folder away"
         )
 
     @cached_property
@@ -79,14 +79,14 @@ class ResultsFolder:
 
     @cached_property
     def training(self) -> list[Training]:
-        """The training curves of all rows that have some."""
+        """The training curves of all rows that have any."""
         return training_curves(
             [(each.result.row, each.result.seed, each.training) for each in self.results.seeds]
         )
 
     @property
     def name(self) -> str:
-        """The folder's name, as text that can be written."""
+        """The folder's name as valid Unicode."""
         return os.fsencode(self.folder.name).decode(errors="replace")
 
     @property
@@ -111,9 +111,9 @@ class ResultsFolder:
         return question if isinstance(question, str) else ""
 
     def has(self, name: str) -> bool:
-        """Return whether the folder itself has such a file.
+        """Return whether the folder itself has a regular file of this name.
 
-        A pipe would block its reader, and a link would show its reader's files to others.
+        A pipe would block the reader, and a link could publish the reader's files.
         """
         path = self.folder / name
         return path.is_file() and lies_in(path, self.folder)
@@ -122,7 +122,7 @@ class ResultsFolder:
         path = self.folder / name
         if not self.has(name):
             raise UserError(
-                f"{path} is missing, or is no file of this folder (but a link or a pipe); make it "
-                "with `sad-hpc aggregate`, or move the folder aside"
+                f"{path} is missing, or is a link or a pipe; make it with `sad-hpc aggregate`, or "
+                "move the folder away"
             )
         return path

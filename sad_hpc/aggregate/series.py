@@ -1,4 +1,4 @@
-"""A series: what one row or reference reached in one mode on one subset, over its seeds."""
+"""Series: the values of one row or reference in one mode and subset, over its seeds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import is_recipe, method_of
 
 LIMITS = ("optimal", "random")
-"""References that bound what a row can reach."""
+"""References that bound the performance of a row."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One row's trained models, or a reference policy on the same tasks."""
+    """The values of one row's models, or of a reference policy on the same tasks."""
 
     policy: str
-    """The row's name or the reference's, such as `optimal`."""
+    """The name of the row, or of the reference, such as `optimal`."""
     is_reference: bool
     mode: str
     subset: str
     measure: Measure
     steps: NDArray[np.int32]
-    """(K,): what the columns of `curves` count, see `ModeResult`."""
+    """(K,): the episodes, pulls or context lengths of the columns; see `ModeResult`."""
     seeds: tuple[int, ...]
     curves: NDArray[np.float64]
-    """(seeds, K): means over the tasks in the subset; NaN where the subset is empty."""
+    """(seeds, K): means over the tasks in the subset; NaN if the subset is empty."""
     headlines: NDArray[np.float64]
-    """(seeds, n_tasks): mean over the headline columns in the subset; NaN where it is empty."""
+    """(seeds, n_tasks): mean over the headline columns in the subset; NaN if it is empty."""
     bayes_optimal: float = float("nan")
-    """What the Bayes-optimal learner in the row's own result files reaches on the same entries;
-    NaN where it is not known."""
+    """Mean of the Bayes-optimal learner in the row's result files on the same entries; NaN if
+    unknown."""
 
     @property
     def statistics(self) -> Statistics:
-        """The series' line in the summary."""
+        """The series' numbers in the summary."""
         return describe(self.headlines)
 
     @property
@@ -66,16 +66,16 @@ def row_order(names: Iterable[str]) -> list[str]:
 
 
 def reference_order(names: Iterable[str]) -> list[str]:
-    """Select the references that tables show: Bayes-optimal learners, optimal and random play."""
+    """Select the references for tables: Bayes-optimal learners, then optimal and random play."""
     shown = dict.fromkeys(names)
     return [*filter(is_learner, shown), *(name for name in LIMITS if name in shown)]
 
 
 def check_alike(results: Sequence[Result]) -> None:
-    """Check that all results measure the same thing on as many tasks.
+    """Check that all results have the same task family, metric and shape.
 
     Raises:
-        UserError: two of them differ, so that a mean over them has no meaning.
+        UserError: two results differ, so a mean over them is meaningless.
     """
     for result in results[1:]:
         if _kind(result) != _kind(results[0]):
@@ -92,11 +92,11 @@ def _kind(result: Result) -> tuple[Any, ...]:
 
 
 def make_series(results: Sequence[Result]) -> list[Series]:
-    """Make all series of an experiment: its rows in `row_order`, then the references.
+    """Return all series of an experiment: its rows in `row_order`, then the references.
 
-    A reference is taken once for each seed, from the first row that has it: all rows are evaluated
-    on the same tasks.  Its subset is that of this row, unless it has contexts of its own.  A subset
-    that is empty for every policy is left out.
+    All rows are evaluated on the same tasks, so a reference is taken once for each seed, from the
+    first row that has it.  It has the subset of this row unless it has its own contexts.  A subset
+    that is empty for every policy is omitted.
     """
     rows = row_order(result.row for result in results)
     ordered = sorted(results, key=lambda result: rows.index(result.row))
@@ -116,7 +116,7 @@ def make_series(results: Sequence[Result]) -> list[Series]:
 def _one_series(
     results: list[Result], policy: str, is_reference: bool, mode: str, subset: str
 ) -> Series | None:
-    """Make one series, or None if no result has the policy or the mode's subset."""
+    """Return one series, or None if no result has the policy or the mode's subset."""
     by_seed: dict[int, tuple[NDArray, ...]] = {}
     for result in results:
         part, own = result.modes[mode], result.row == policy

@@ -1,4 +1,4 @@
-"""The last stage: from every element's result file to results.h5 and the pages of an experiment."""
+"""The stage aggregate: results.h5 and the pages of an experiment from its result files."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -38,18 +38,18 @@ from sad_hpc.tasks.base import make_family
 def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: bool = False) -> Path:
     """Write results.h5, tables, figures and README to results/<experiment>, and return the folder.
 
-    The folder is replaced as a whole; files of other names that lie in it stay.
+    The folder is replaced as a whole; its files of other names are kept.
 
     Args:
         run: the run whose evaluations are read.
         results: the folder of all results.
-        allow_missing: use the elements that are there.  The pages name the others, and the stage is
-            not marked as complete.
-        replace: also drop and replace results of other settings that the folder holds.
+        allow_missing: accept missing elements.  The pages name them, and the stage is not marked as
+            complete.
+        replace: also drop and replace the folder's results of other settings.
 
     Raises:
-        UserError: an element has no result (unless allowed), none has one, a file is unusable or of
-            another training, another process makes the same folder, or see `check_overwrite`.
+        UserError: an element has no result (unless allowed), no element has one, a file is invalid
+            or of another training, another process writes the folder, or see `check_overwrite`.
     """
     run.check_ownership()
     present, missing = find_elements(run)
@@ -76,7 +76,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
 
 
 def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
-    """Return the elements that have a result file, and those that have none."""
+    """Return the elements with a result file, and those without."""
     present: list[Element] = []
     missing: list[Element] = []
     for element in run.experiment.elements:
@@ -92,8 +92,7 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
     names = ", ".join(f"{row} seed {seed}" for row, seed in missing)
     return (
         f"{run.path}: no result of {names} ({len(missing)} of {len(run.experiment.elements)}); "
-        "run `sad-hpc launch CONFIG` for everything that is missing, or "
-        "`sad-hpc evaluate CONFIG` if the models are trained"
+        "run `sad-hpc launch CONFIG`, or `sad-hpc evaluate CONFIG` if the models are trained"
     )
 
 
@@ -110,7 +109,7 @@ def _read_element(run: Run, element: Element) -> Result:
     """Read an element's result, under the name of its row.
 
     Raises:
-        UserError: the file is of another element, or of a training with other settings.
+        UserError: the file belongs to another element, or to a training with other settings.
     """
     result, (row, seed) = read_result(_result_path(run, element)), element
     own, method = run.of_row(row)
@@ -120,8 +119,8 @@ def _read_element(run: Run, element: Element) -> Result:
         found, wanted = f"signature {result.signature}", f"signature {expected}"
     if found != wanted:
         raise UserError(
-            f"{result.path} is of {found}, not of {wanted}; remove its folder and run `sad-hpc "
-            "evaluate` again"
+            f"{result.path} belongs to {found}, not to {wanted}; remove its folder and run "
+            "`sad-hpc evaluate` again"
         )
     return dataclasses.replace(result, row=row)
 
@@ -134,7 +133,7 @@ def _write_config(run: Run, folder: Path) -> None:
     """Write config.yaml, which `sad-hpc launch` reads back unchanged."""
     config = run.experiment.model_dump(mode="json")
     if run.experiment.pretrained is not None:
-        # An override must reach the copy in `pretrained`.
+        # These keys follow from `pretrained`, so that an override there takes effect.
         for key in fields_of(type(run.experiment), Role.TRAINING):
             del config[key]
     with atomic_path(folder / CONFIG) as temporary:

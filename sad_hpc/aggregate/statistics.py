@@ -1,4 +1,4 @@
-"""Means over the entries of a subset, and the numbers of a summary row over training seeds."""
+"""Statistics over training seeds: means, intervals and ratios."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ BOOTSTRAP_SEED = 0
 
 @dataclass(frozen=True)
 class Statistics:
-    """One policy's headline number over training seeds."""
+    """Statistics of one policy's headline number over training seeds."""
 
     n_seeds: int
-    """Seeds behind the numbers: those that have an entry in the subset."""
+    """Number of seeds that have an entry in the subset."""
     mean: float
     std: float
-    """Over seeds, with n - 1 in the denominator; 0 for one seed."""
+    """Standard deviation over seeds, with n - 1 in the denominator; 0 for one seed."""
     iqm: float
     """Interquartile mean over the headline values of all tasks, pooled over seeds."""
     ci_low: float
@@ -29,25 +29,25 @@ class Statistics:
 
 
 def masked_mean(values: NDArray[np.floating], mask: NDArray[np.bool_], axis: int) -> NDArray:
-    """Mean along `axis` over the entries in `mask`; NaN where there is none."""
+    """Return the mean along `axis` over the entries in `mask`; NaN without entries."""
     total = np.where(mask, values, 0).sum(axis=axis, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         return total / mask.sum(axis=axis)
 
 
 def per_seed(headlines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(seeds,): means of (seeds, n_tasks) over entries that are not NaN; NaN where none is left."""
+    """Return the (seeds,) means of (seeds, n_tasks) over entries that are not NaN."""
     return masked_mean(headlines, ~np.isnan(headlines), axis=1)
 
 
 def describe(headlines: NDArray[np.float64]) -> Statistics:
-    """Statistics of per-task headline values.
+    """Return the statistics of per-task headline values.
 
     A seed's value is the mean over its tasks; mean, std and interval are over seeds.  The
     interquartile mean drops the lowest and highest quarter of all (seed, task) values.
 
     Args:
-        headlines: (seeds, n_tasks), NaN where a task has no entry in the subset.
+        headlines: (seeds, n_tasks), NaN if a task has no entry in the subset.
     """
     belongs = ~np.isnan(headlines)
     means = per_seed(headlines)
@@ -67,10 +67,10 @@ def describe(headlines: NDArray[np.float64]) -> Statistics:
 
 
 def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of (n,) values; the value itself if n = 1.
+    """Return the percentile bootstrap interval of the mean of (n,) values; the value if n = 1.
 
-    Seeded, so equal values give an equal interval.  With the usual four seeds it is narrower
-    than its 95 % promise, as every bootstrap of four numbers is.
+    The seed is fixed, so equal values give equal intervals.  With few values, such as four seeds,
+    the interval covers the mean with less than 95 % probability.
     """
     if len(values) == 1:
         return float(values[0]), float(values[0])
@@ -87,19 +87,20 @@ class Ratio:
 
     mean: float
     low: float
-    """With `high`, Fieller's 95 % interval; NaN where a side has a single seed, or where the lower
-    mean is too uncertain to bound the quotient."""
+    """With `high`, Fieller's 95 % interval; NaN if a side has a single seed, or if the denominator
+    is too uncertain to bound the quotient."""
     high: float
     paired: bool
-    """Whether both sides have the same seeds, which are then compared one by one."""
+    """Whether both sides have the same seeds, so that the test is paired by seed."""
 
 
 def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
-    """The mean of `over`, by seed, divided by that of `under`.
+    """Return the mean of `over` divided by that of `under`; both are values by seed.
 
-    Fieller's interval: the quotients r for which a t test of mean(over - r under) = 0 is not
-    significant.  So 1 is outside just when the means differ by that test: a paired one where the
-    seeds are the same, otherwise Welch's, with its degrees of freedom at the quotient found.
+    Fieller's interval has the quotients r for which a t test of mean(over - r under) = 0 is not
+    significant.  It excludes 1 exactly if the means differ significantly.  The test is paired if
+    the seeds are the same, and otherwise Welch's, with the degrees of freedom at the estimated
+    quotient.
     """
     paired = set(over) == set(under)
     x = np.array(list(over.values()))
@@ -113,7 +114,7 @@ def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
 
 
 def _fieller(x: NDArray[np.float64], y: NDArray[np.float64], paired: bool) -> tuple[float, float]:
-    """The ends of {r: (mean x - r mean y)^2 <= t^2 (xx - 2 r xy + r^2 yy)}; NaN if it has none."""
+    """Return the ends of {r: (mean x - r mean y)^2 <= t^2 (xx - 2 r xy + r^2 yy)}, or NaN."""
     xx, yy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
     xy = np.cov(x, y)[0, 1] / len(x) if paired else 0.0
     counts, parts = np.array([len(x), len(y)]), np.array([xx, (x.mean() / y.mean()) ** 2 * yy])

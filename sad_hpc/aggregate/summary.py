@@ -1,4 +1,4 @@
-"""The summary of an experiment: one line a policy, mode and subset."""
+"""The summary of an experiment: one line for each policy, mode and subset."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,16 +21,16 @@ SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
 """(mode, subset): the columns of a headline table."""
 DECIMALS = {"suboptimality": 4}
-"""By metric; two otherwise."""
+"""Decimals of a metric's numbers; two by default."""
 
 
 def summary_table(family: str, title: str, series: Sequence[Series]) -> pd.DataFrame:
-    """Return one line a series, with COLUMNS; a reference policy stands in the column `row`.
+    """Return one line for each series, with COLUMNS; `row` may be the name of a reference.
 
     Args:
         family: the task family.
-        title: the environment's name for readers.
-        series: of one experiment.
+        title: the environment's title.
+        series: the series of one experiment.
     """
     lines = [
         {
@@ -49,7 +49,7 @@ def summary_table(family: str, title: str, series: Sequence[Series]) -> pd.DataF
 
 
 def seed_table(family: str, series: Sequence[Series]) -> pd.DataFrame:
-    """Return SEED_COLUMNS of every seed behind a summary; NaN where its subset is empty."""
+    """Return SEED_COLUMNS of every seed of a summary; NaN if its subset is empty."""
     lines = [
         (family, one.policy, one.mode, one.subset, seed, value)
         for one in series
@@ -87,7 +87,7 @@ def view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
 
 
 def sentences(summary: pd.DataFrame) -> list[str]:
-    """Return what the online numbers of a summary say, in at most three sentences."""
+    """Return at most three sentences about the online numbers of a summary."""
     online = pick(summary, "online", "all").set_index("row")
     metric = online["metric"].iloc[0]
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
@@ -122,11 +122,11 @@ def sentences(summary: pd.DataFrame) -> list[str]:
 
 
 def mean_and_std(line: pd.Series) -> str:
-    """Return `26.77 ± 0.96` of a summary's line, or `26.77` of one seed."""
+    """Return a text such as `26.77 ± 0.96` of a summary's line, or `26.77` for one seed."""
     mean = number(line["metric"], line["mean"])
     return f"{mean} ± {number(line['metric'], line['std'])}" if line["n_seeds"] > 1 else mean
 
 
 def number(metric: str, value: float) -> str:
-    """Return a number with as many decimals as its metric's tables have."""
+    """Return a number with the decimals of its metric."""
     return "NaN" if np.isnan(value) else f"{value:.{DECIMALS.get(metric, 2)}f}"

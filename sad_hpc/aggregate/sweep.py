@@ -1,4 +1,4 @@
-"""A sweep as one table and one figure: labels and performance against the settings."""
+"""Table and figure of a sweep: label accuracy and performance against the settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,18 +15,18 @@ from sad_hpc.experiment.rows import point_name, symbol
 
 LABEL_FACTS = ("label_accuracy", "context_transitions", "label_transitions")
 WIDE = 8
-"""Values that span such a factor get a logarithmic axis."""
+"""Values that span at least this factor get a logarithmic axis."""
 
 
 def sweep_table(
     rows: Iterable[RowFacts], keys: Sequence[str], summary: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return one line a point: method, settings, label accuracy, mean and std of each view.
+    """Return one line for each point: method, settings, label accuracy, mean and std of each view.
 
     Args:
-        rows: of the experiment; those that are no point of the sweep are left out.
+        rows: the experiment's rows; rows outside of the sweep are skipped.
         keys: dotted keys of the sweep.
-        summary: of the experiment.
+        summary: the experiment's summary.
     """
     numbers = {(line.row, line.mode, line.subset): line for line in summary.itertuples()}
     points = []
@@ -41,7 +41,7 @@ def sweep_table(
                 point |= {column: found.mean, f"{column}_std": found.std, "seeds": found.n_seeds}
         points.append(point)
     table = pd.DataFrame(points)
-    for key in keys if points else ():  # as they are, also beside null
+    for key in keys if points else ():  # as objects, since null would turn integers into floats
         table[key] = pd.Series([point[key] for point in points], dtype=object)
     return table
 
@@ -67,11 +67,11 @@ def draw_sweep(
     """Draw sweep.png: a panel for label accuracy and each view, against the first key.
 
     Args:
-        path: of the picture.
-        title: of the environment.
-        table: of `sweep_table`.
+        path: the picture to write.
+        title: the environment's title.
+        table: the result of `sweep_table`.
         keys: dotted keys of the sweep.
-        summary: has the names of metrics.
+        summary: the experiment's summary, for the names of metrics.
     """
     along, *others = keys
     panels = _panels(table, summary)
@@ -89,7 +89,7 @@ def _column(mode: str, subset: str) -> str:
 
 
 def _panels(table: pd.DataFrame, summary: pd.DataFrame) -> Mapping[str, str]:
-    """Return titles of vertical axes by column; labels only where they differ between points."""
+    """Return titles of vertical axes by column; label accuracy only if it varies."""
     panels = {}
     if table["label_accuracy"].nunique() > 1:
         panels["label_accuracy"] = "label accuracy"
@@ -121,6 +121,6 @@ def _draw_panel(
     places = sorted(set(table[along].astype(float))) if numeric else []
     if places and 0 < places[0] * WIDE <= places[-1]:
         axes.set_xscale("log")
-    if places:  # what was measured, not what lies between
+    if places:  # ticks only at measured values
         axes.set_xticks(places, [f"{value:g}" for value in places])
         axes.minorticks_off()

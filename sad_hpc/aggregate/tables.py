@@ -9,8 +9,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table: the first column to the left, the others to the right, below the header a
-    rule."""
+    """Return an aligned table: the first column to the left, the others to the right."""
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -22,5 +21,5 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, on which a terminal could act; line breaks stay."""
+    """Return text with control characters replaced, except line breaks."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -16,9 +16,9 @@ from sad_hpc.storage.files import read_whole, typed
 from sad_hpc.storage.stage_folder import METRICS
 
 CURVES = ("holdout_loss", "holdout_accuracy", "excess_loss", "told_accuracy", "step")
-"""Keys of a line that are read; a line without one of the latter has NaN."""
+"""Keys of a line that are read; missing ones, except the first, are NaN."""
 Epochs = dict[int, tuple[float, ...]]
-"""CURVES by epoch."""
+"""Values of CURVES by epoch."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,26 @@ class Training:
     row: str
     seeds: tuple[int, ...]
     epochs: NDArray[np.int64]
-    """(E,): the epochs that every seed has, from 1."""
+    """(E,): the epochs that all seeds have, from 1."""
     holdout_loss: NDArray[np.float64]
     """(seeds, E), nats."""
     holdout_accuracy: NDArray[np.float64]
     """(seeds, E), fraction of labels."""
     excess_loss: NDArray[np.float64]
-    """(seeds, E), nats: the hold-out loss less the Bayes-optimal learner's; NaN where that is not
-    known."""
+    """(seeds, E), nats: the held-out loss minus that of the Bayes-optimal learner; NaN if that is
+    unknown."""
     told_accuracy: NDArray[np.float64]
-    """(seeds, E), fraction of the labels whose context leaves a single task possible; NaN where it
-    was not measured."""
+    """(seeds, E): label accuracy over contexts that identify the task; NaN if it was not
+    measured."""
     steps: NDArray[np.float64]
-    """(E,): optimizer steps until the end of each epoch; NaN where they were not written."""
+    """(E,): optimizer steps until the end of each epoch; NaN if they were not recorded."""
 
 
 def training_curves(seeds: Sequence[tuple[str, int, Epochs]]) -> list[Training]:
     """Return the training curves of each row.
 
     Args:
-        seeds: row, seed and curves of each trained model; models without curves are left out.
+        seeds: row, seed and curves of each trained model; models without curves are skipped.
     """
     found: dict[str, dict[int, Epochs]] = {}
     for row, seed, epochs in seeds:
@@ -73,7 +73,7 @@ def _curves(row: str, found: dict[int, Epochs]) -> Training:
     curves = np.array([[epochs[epoch] for epoch in common] for epochs in found.values()])
     curves = curves.reshape(len(found), len(common), len(CURVES))
     loss, accuracy, excess, told, steps = np.moveaxis(curves, -1, 0)
-    # Seeds differ in nothing that decides the steps of an epoch.
+    # The steps of an epoch do not depend on the seed.
     return Training(row, tuple(found), np.array(common), loss, accuracy, excess, told, steps[0])
 
 
@@ -86,17 +86,17 @@ def read_finite_epochs(folder: Path) -> Epochs:
     epochs = read_epochs(folder / METRICS)
     if not all(math.isfinite(loss) for loss, *_ in epochs.values()):
         raise DivergedError(
-            f"{folder / METRICS} holds losses that are not finite: the training has diverged. "
+            f"{folder / METRICS} has losses that are not finite: the training has diverged. "
             f"Remove {folder} and its evaluation, {DivergedError.REMEDY}"
         )
     return epochs
 
 
 def read_epochs(path: Path) -> Epochs:
-    """What a file says; empty if the file is missing.
+    """Return the curves in a metrics file; empty if the file is missing.
 
-    Lines of another kind are passed over, and so is one that a stopped job left unfinished.  An
-    epoch that was repeated after a resume counts as it was last.
+    Invalid lines are skipped, such as one that a stopped job left unfinished.  If an epoch was
+    repeated after a resume, its last line counts.
     """
     try:
         lines = read_whole(path).decode(errors="replace").splitlines()

@@ -21,17 +21,17 @@ from sad_hpc.aggregate.training import Training
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure of the rows that have it."""
+    """The curves of one measure, for the rows that have it."""
 
     label: str
     curves: dict[str, NDArray[np.float64]]
-    """(seeds, E) by row."""
+    """(seeds, E) curves by row."""
     logarithmic: bool = False
 
 
 def training_panels(training: Sequence[Training]) -> list[Panel]:
-    """Return the panels: the excess loss of the rows whose Bayes-optimal loss is known, the loss of
-    the others, and label accuracies."""
+    """Return the panels: excess loss if the Bayes-optimal loss is known, else held-out loss, and
+    label accuracies."""
     excess = {one.row: one.excess_loss for one in training if _known(one.excess_loss)}
     others = {one.row: one.holdout_loss for one in training if one.row not in excess}
     accuracy = {one.row: 100 * one.holdout_accuracy for one in training}
@@ -57,13 +57,13 @@ def distinct_trainings(training: Sequence[Training]) -> list[Training]:
 def draw_training(
     path: Path, title: str, training: Sequence[Training], styles: Mapping[str, Style]
 ) -> None:
-    """Draw training.png, by epoch if a row's steps are not known.
+    """Draw training.png by optimizer step, or by epoch if a row's steps are unknown.
 
     Args:
-        path: of the picture.
-        title: of the environment.
+        path: the picture to write.
+        title: the environment's title.
         training: the rows to draw.
-        styles: of the experiment's rows.
+        styles: the styles of the experiment's rows.
     """
     shown = training_panels(training)
     by_step = all(np.isfinite(one.steps).all() for one in training)
@@ -84,7 +84,7 @@ def draw_training(
 
 
 def _along_steps(axes: Axes, steps: Sequence[NDArray[np.float64]]) -> None:
-    """Make a logarithmic axis that all panels share: rows may differ a hundredfold."""
+    """Format a logarithmic step axis with common limits, since rows may differ a hundredfold."""
     every = np.concatenate(steps)
     axes.set_xscale("log")
     axes.set_xlim(every.min() / 1.1, every.max() * 1.1)
@@ -99,9 +99,9 @@ def _known(curves: NDArray[np.float64]) -> bool:
 
 
 def _by_magnitude(axes: Axes, curves: Sequence[NDArray[np.float64]]) -> None:
-    """Make a logarithmic axis from just below the least positive mean.
+    """Format a logarithmic axis from just below the least positive mean.
 
-    A training that has converged has differences around 0, where its line leaves the panel.
+    The excess loss of a converged training varies around 0, where its line leaves the panel.
     """
     means = np.concatenate([each.mean(axis=0) for each in curves])
     axes.set_yscale("log", nonpositive="clip")

@@ -1,1 +1,1 @@
-"""The MPI stage that makes a dataset: blocks of tasks, dealt to ranks, written as shards."""
+"""The MPI stage that collects a dataset: ranks make blocks of tasks and write them as shards."""

@@ -1,8 +1,8 @@
-"""Rendering in a process of its own.
+"""Rendering in a separate process.
 
-In one process with MPI, Mesa was seen to die of a corrupted heap after some thousand tasks, over
-every network that was tried, and never without MPI.  Apart, neither can hurt the other, and if
-rendering dies or loses OpenGL, only the block at hand has to be rendered again.
+In one process with MPI, Mesa crashed with a corrupted heap after some thousand tasks, on every
+tested network, and never without MPI.  A separate process avoids this.  After a crash of the
+renderer or a loss of OpenGL, only the current block is rendered again.
 """
 
 import ctypes
@@ -20,17 +20,17 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class RenderProcess:
-    """Adds images to blocks, in another process, which starts with the first block."""
+    """A process that adds images to blocks; it starts with the first block."""
 
     def __init__(self, image_size: int) -> None:
         self._image_size = image_size
         self._pool: ProcessPoolExecutor | None = None
 
     def add_images(self, block: Block) -> Block:
-        """See `images.add_images`.
+        """Apply `images.add_images` in the other process.
 
         Raises:
-            UserError: OpenGL is missing, or rendering fails or dies again and again.
+            UserError: OpenGL is missing, or rendering fails ATTEMPTS times.
         """
         reason = ""
         for _ in range(ATTEMPTS):
@@ -44,8 +44,8 @@ class RenderProcess:
                 reason = str(error)
                 self.close()
         raise UserError(
-            f"rendering has failed {ATTEMPTS} times at the same block ({reason}): try `sad-hpc "
-            "doctor`, and LP_NUM_THREADS=1 if it is set to more"
+            f"rendering has failed {ATTEMPTS} times at the same block ({reason}): run `sad-hpc "
+            "doctor`, and set LP_NUM_THREADS=1 if it is larger"
         )
 
     def close(self) -> None:
@@ -57,12 +57,12 @@ class RenderProcess:
 
 @functools.cache
 def shared_process(image_size: int) -> RenderProcess:
-    """This rank's process for images of that size."""
+    """Return this rank's process for images of that size."""
     return RenderProcess(image_size)
 
 
 def _obey_the_parent_alone() -> None:
-    """Signals to the job are the parent's business; if it dies, so does this process."""
+    """Ignore the job's signals, which the parent handles, and end with the parent."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The images of a block of Miniworld tasks: what the model sees instead of positions."""
+"""Images of the states in a block of Miniworld tasks."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from sad_hpc.tasks.miniworld.renderer import Renderer
 
 
 def add_images(block: Block, renderer: Renderer) -> Block:
-    """The block with an image of every state that a model is shown or asked about.
+    """Return the block with an image of every context state and query state.
 
     New arrays: `context/images` and `episodes/images` (n, T, s, s, 3), and
     `labels/*/query_images` (n, K, s, s, 3); uint8.
@@ -27,6 +27,6 @@ def add_images(block: Block, renderer: Renderer) -> Block:
 
 
 def render_all(renderer: Renderer, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return images at (..., 3) poses, (..., s, s, 3)."""
+    """Render images (..., s, s, 3) at poses (..., 3)."""
     images = renderer.render(poses.reshape(-1, 3))
     return images.reshape(*poses.shape[:-1], *images.shape[1:])

@@ -1,4 +1,4 @@
-"""A rank's work: blocks of tasks made, rendered, compressed and written as shards."""
+"""The work of a rank: make, render, compress and write blocks of tasks."""
 
 import functools
 import sys
@@ -20,21 +20,21 @@ from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.user_code import UserCode
 
 TRIES = 3
-"""Of a block in which a user's environment fails."""
+"""Number of tries for a block in which the user's environment fails."""
 
 MOST_FAILURES = 3
-"""Blocks that a rank gives up before it begins no more: the environment fails everywhere."""
+"""Number of failed blocks after which a rank starts no other block."""
 
 
 class ShardMaker:
-    """Makes the shards of a split, a block at a time.
+    """Maker of a split's shards, one block at a time.
 
     Args:
-        folder: of the split.
-        manifest: of the split.
-        family: of the tasks.
-        data: says how blocks are made.
-        policy: that label rollouts follow; None: the random one.
+        folder: folder of the split.
+        manifest: manifest of the split.
+        family: family of the tasks.
+        data: settings of contexts and labels.
+        policy: policy of label rollouts; None: the behavior policy.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class ShardMaker:
         self._folder, self._manifest, self._family, self._data = folder, manifest, family, data
         self._options = {} if policy is None else {"policy": policy}
         self.imported: ImportedContexts | None = None
-        """Contexts that others have logged; None: blocks draw their own."""
+        """Imported contexts; None: contexts are drawn."""
         self.spent = Throughput()
         self.lost = False
-        """Whether a signal ended a block."""
+        """Whether a signal interrupted a block."""
         self.failures: dict[int, str] = {}
-        """Blocks that were given up, and why."""
+        """Error of each failed block, by block number."""
 
     def begins_no_more(self) -> bool:
-        """Return whether a signal has come, or the environment fails everywhere."""
+        """Return whether a signal has arrived, or MOST_FAILURES blocks have failed."""
         return preemption.requested() or len(self.failures) >= MOST_FAILURES
 
     def make(self, number: int) -> ShardEntry | None:
-        """The shard of a block; None if a signal ended it inside, or its environment failed."""
+        """Make a block's shard; return None if a signal interrupts it or its environment fails."""
         block = self._distilled(number)
         if block is None:
             return None
@@ -79,7 +79,7 @@ class ShardMaker:
         return entry
 
     def _distilled(self, number: int) -> Block | None:
-        """Contexts and labels of a block; see `make`."""
+        """Return a block with contexts and labels; see `make`."""
         what = self._family, self._data, self._manifest.split, number
         options: dict[str, Any] = dict(self._options)
         if self.imported is not None:

@@ -1,7 +1,7 @@
 """The MPI driver of data collection: blocks of tasks -> shards -> manifest -> virtual dataset.
 
-Every rank takes blocks, as it asks for them (dynamic) or in turn (static), and writes each as a
-shard of its own.  Rank 0 also keeps the manifest: the other ranks send it what they finished.
+Ranks take blocks on request (`data.schedule: dynamic`) or in turn (`static`), and write each as a
+shard.  Rank 0 also writes the manifest; the other ranks send it the entries of their shards.
 """
 
 import sys
@@ -31,25 +31,25 @@ from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.fingerprint import are_alike
 
 SAVE_SECONDS = 1.0
-"""Shortest time between two writes of the manifest while shards come in."""
+"""Shortest time between two writes of the manifest during collection."""
 
 INSIDE = (
-    "of which some were begun and are lost: if a block takes longer than a job may, set a smaller "
+    "including interrupted ones: if a block takes longer than the job's time limit, lower "
     "data.block_tasks"
 )
-"""Said if the signal ended a block."""
+"""Part of the message if a signal interrupted a block."""
 
 
 def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
-    """Make the dataset of a run, or what is missing of it; every MPI rank calls this.
+    """Collect the dataset of a run, or its missing shards; every MPI rank calls this.
 
     Args:
-        run: whose dataset.
-        policy: that label rollouts follow instead of the random one.
+        run: run of the dataset.
+        policy: policy of label rollouts; None: the behavior policy.
 
     Raises:
-        UserError: the folder holds another dataset, cannot be written, or MPI is set up wrongly.
-        Preempted: a signal stopped it; what was finished is saved.
+        UserError: the folder has another dataset or cannot be written, or MPI is set up wrongly.
+        Preempted: a signal stopped the collection; finished shards are saved.
     """
     communicator = world()
     with ExitStack() as stack:
@@ -59,8 +59,8 @@ def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
                 stack.enter_context(run.writing(run.data(), run.experiment.data_config()))
             except Preempted as signal:
                 stop = signal
-        # An error of rank 0 ends its job; a signal while it waits for the folder is no error, and
-        # the others would wait for it for ever.
+        # An error of rank 0 ends the job.  A signal while rank 0 waits for the folder does not, so
+        # the other ranks must learn of it here.
         if stop := communicator.bcast(stop):
             raise stop
         _collect_splits(run, communicator, policy)
@@ -69,7 +69,7 @@ def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
 def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -> None:
     _check_environments(communicator, run.experiment.family)
     folder = run.data()
-    # A marker alone is not believed: whoever collects again wants damaged shards to be redone.
+    # The marker is not enough, because a repeated collection replaces damaged shards.
     collectors = [SplitCollector(run, split, communicator, policy) for split in SPLITS]
     complete = folder.done is not None and not any(each.missing for each in collectors)
     if communicator.bcast(complete):
@@ -89,23 +89,23 @@ def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -
 
 
 def _check_environments(communicator: Any, family: TaskFamily) -> None:
-    """Refuse ranks whose environments differ.
+    """Check that all ranks have the same environment.
 
     Raises:
-        UserError: on all ranks, if some differ from that of rank 0.
+        UserError: an environment differs from that of rank 0; raised on all ranks.
     """
     found = communicator.gather(family.fingerprint) or []
     others = [rank for rank, each in enumerate(found) if not are_alike(each, found[0])]
     if others := communicator.bcast(others):
         raise UserError(
-            f"the environment of rank {others[0]} is not that of rank 0: the same seeds play other "
-            f"episodes of {family.name}. Numbers that a module draws when it is imported need a "
-            "fixed seed; and all nodes need the same libraries"
+            f"the environment of rank {others[0]} differs from that of rank 0: the same seeds give "
+            f"other episodes of {family.name}. Give a fixed seed to numbers that a module draws at "
+            "import, and install the same libraries on all nodes"
         )
 
 
 class SplitCollector:
-    """Collects one split with all ranks of `communicator`."""
+    """Collector of one split with all ranks of `communicator`."""
 
     def __init__(
         self, run: Run, split: str, communicator: Any, policy: RolloutPolicy | None
@@ -117,7 +117,7 @@ class SplitCollector:
         self._folder = self._stage.path / split
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)
         self.throughput: dict[str, Any] = {}
-        """See `Throughput.summary`; empty where nothing was missing."""
+        """See `Throughput.summary`; empty if no shard was missing."""
         self._maker = ShardMaker(self._folder, self.manifest, self._family, self._data, policy)
 
     @property
@@ -136,7 +136,7 @@ class SplitCollector:
         return [MANIFEST, VIRTUAL, *sorted(shards)]
 
     def collect(self) -> None:
-        """Write the shards that are missing; rank 0 lists them and adds the virtual dataset."""
+        """Write missing shards; rank 0 also writes the manifest and the virtual dataset."""
         start = time.perf_counter()
         if self.split == "train" and self._data.imported_contexts is not None and self.missing:
             self._maker.imported = self._communicator.bcast(
@@ -153,11 +153,11 @@ class SplitCollector:
             self._keep_manifest(finished, StageFolder(f"collect {self.split}", self._stage.path))
             if not self.missing:
                 shards = [self._folder / entry.name for entry in self.manifest.shards.values()]
-                # Those of other ranks may be seen late.
+                # Shards of other ranks can become visible late.
                 wait_until_seen(lambda: all(shard.exists() for shard in shards))
                 write_virtual_dataset(self._folder, self.manifest, self._family.name)
         else:
-            list(finished)  # works until there is nothing left, and yields nothing here
+            list(finished)  # works until no block is left; yields nothing on this rank
         self._maker.spent.elapsed = time.perf_counter() - start
         self._maker.spent.peak_memory = peak_memory()
         self._report()
@@ -179,13 +179,12 @@ class SplitCollector:
             block = min(failures)
             raise UserError(
                 f"{len(failures)} of {self.manifest.n_blocks} blocks of {self.split} failed, each "
-                f"{TRIES} times; block {block}: {failures[block]}; the others are saved, and "
-                "collecting again makes what is missing, or everything if the environment's own "
-                "module was edited"
+                f"{TRIES} times; block {block}: {failures[block]}. Correct the environment and "
+                "collect again: other blocks are kept unless the environment's module has changed"
             )
 
     def _existing(self) -> Manifest:
-        """The manifest as far as it goes, without shards that are missing or damaged."""
+        """Return the stored manifest without missing or damaged shards, or a new one."""
         n_tasks = self._family.n_tasks(self.split, self._data.tasks)
         config = self._run.experiment.data_config()
         fresh = Manifest(
@@ -228,7 +227,7 @@ class SplitCollector:
             try:
                 self._list(finished, progress)
             except BaseException:
-                # Whatever has ended the work, the shards that are there need not be made again.
+                # After any error, finished shards remain usable.
                 with suppress(UserError):
                     self.manifest.save(self._folder)
                 raise

@@ -1,4 +1,4 @@
-"""What a collection does in a second, and on what its ranks spend their time."""
+"""Throughput of a collection, and the share of each phase in the time of its ranks."""
 
 import time
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ PHASES = ("kernels", "rendering", "compression", "I/O")
 
 @dataclass
 class Throughput:
-    """Counts of one rank, or of several together."""
+    """Counts of one rank, or their sum over several ranks."""
 
     transitions: int = 0
     bytes: int = 0
-    """Of the shards that were written."""
+    """Bytes of written shards."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """By phase, summed over the ranks."""
+    """Seconds of each phase, summed over the ranks."""
     peak_memory: int = 0
-    """Bytes, of the largest rank since its start; getrusage counts what its parent had."""
+    """Largest peak memory of a rank in bytes, without its parent's, which getrusage includes."""
     elapsed: float = 0.0
-    """Summed over the ranks; what is in no phase is the manifest, and waiting for other ranks."""
+    """Seconds, summed over the ranks; they include the manifest and the wait for other ranks."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time in this block counts as spent on one of PHASES."""
+        """Add the time in this context to one of PHASES."""
         start = time.perf_counter()
         try:
             yield
@@ -36,7 +36,7 @@ class Throughput:
 
     @classmethod
     def of_ranks(cls, ranks: list["Throughput"]) -> "Throughput":
-        """The sum of all ranks' counts."""
+        """Return the sum of all ranks' counts, and their largest peak memory."""
         return cls(
             sum(rank.transitions for rank in ranks),
             sum(rank.bytes for rank in ranks),
@@ -46,7 +46,7 @@ class Throughput:
         )
 
     def summary(self, ranks: int) -> dict[str, Any]:
-        """Rates per second of all ranks together, and the share of each phase in their time."""
+        """Return rates per second of all ranks together, and the share of each phase."""
         elapsed = max(self.elapsed, 1e-9)
         shares = {name: self.seconds.get(name, 0.0) / elapsed for name in PHASES}
         shares["other"] = max(0.0, 1 - sum(shares.values()))
@@ -61,14 +61,14 @@ class Throughput:
 
 
 def peak_memory(process: int | str = "self") -> int:
-    """The most memory, in bytes, that a process has had since its start, or since it was reset."""
+    """Return a process's peak memory in bytes since its start or the last reset."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM 0")
     return int(line.split()[1]) * 1024
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    """A summary in words, such as `5.1 M transitions/s, 82 MB/s, 210 MB a rank; kernels 40 %`."""
+    """Format a summary, as in `5.1 M transitions/s, 82 MB/s, 210 MB a rank; kernels 40 %`."""
     rates = (
         f"{summary['transitions_per_second'] / 1e6:.3g} M transitions/s, "
         f"{summary['bytes_per_second'] / 1e6:.3g} MB/s, "

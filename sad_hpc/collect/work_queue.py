@@ -1,8 +1,8 @@
-"""Deals numbered pieces of work to MPI ranks, and brings what they make of them to rank 0.
+"""A queue of numbered pieces of work for MPI ranks, whose results go to rank 0.
 
-Plain messages, which every MPI does well over every network, and no one-sided ones.  Rank 0 works,
-too, and answers between two pieces of its own; the others therefore begin with a piece that is
-theirs without asking, and ask for their next ones before they begin the one at hand.
+It uses point-to-point messages only, which are fast in every MPI on every network.  Rank 0 also
+works, and answers requests between two pieces.  The other ranks therefore begin with a fixed piece,
+and request pieces in advance.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 ASKS, MADE, LEAVES = "asks", "made", "leaves"
-"""What a rank tells rank 0; rank 0 sends back numbers, or None for the end."""
+"""Messages to rank 0, which answers a request with a number, or with None at the end."""
 
 AHEAD = 2
-"""Pieces that a rank asks for in advance: a piece of rank 0's may take twice as long as its own."""
+"""Pieces that a rank requests in advance, because rank 0 can take twice as long for a piece."""
 
 
 def deal(
@@ -29,14 +29,14 @@ def deal(
     """Work on each number on one of the ranks; every rank iterates over this to its end.
 
     Args:
-        communicator: MPI's, or a `SingleProcess`.
-        numbers: what to do, the same on all ranks.
-        schedule: `dynamic`, as ranks ask for it, or `static`, every nth number.
-        work: makes a number's result; results travel as pickles.
-        stop: whether this rank shall begin no more; if rank 0 stops, so do the others.
+        communicator: an MPI communicator or a `SingleProcess`.
+        numbers: pieces of work, the same on all ranks.
+        schedule: `dynamic`, on request, or `static`, every nth number.
+        work: function that returns a number's result; results are sent as pickles.
+        stop: whether this rank must start no other piece; if rank 0 stops, so do the others.
 
     Yields:
-        On rank 0 the results of all ranks as they come, on the others nothing.
+        The results of all ranks on rank 0, in order of arrival; nothing on the others.
     """
     rank, size = communicator.Get_rank(), communicator.Get_size()
     static = schedule == "static"
@@ -49,18 +49,18 @@ def deal(
 
 
 class _Leader:
-    """Rank 0: what is left, who asks for it, and how many pieces each rank still has to make."""
+    """State of rank 0: the remaining numbers, pending requests, and unfinished pieces by rank."""
 
     def __init__(self, communicator: Any, numbers: Sequence[int], stop: Callable[[], bool]) -> None:
         self._communicator, self._left, self._stop = communicator, deque(numbers), stop
         self._running = set(range(1, communicator.Get_size()))
         self._questions: list[int] = []
-        """Ranks in the order in which they asked, each as often as it did."""
+        """Ranks with pending requests, in order of the requests."""
         self._pieces = Counter(self._running)
-        """Of each rank, dealt and not yet made: each has begun with its first one."""
+        """Unfinished pieces of each rank; each has already begun its first one."""
 
     def lead(self, work: Callable[[int], T]) -> Iterator[T]:
-        """Work on what is dealt to nobody else; yields all results as they come."""
+        """Work on the remaining numbers, and yield all results in order of arrival."""
         while self._left and not self._stop():
             yield work(self._left.popleft())
             while self._running and self._has_mail():
@@ -71,7 +71,7 @@ class _Leader:
             yield from self._hear()
 
     def _has_mail(self) -> bool:
-        # MPICH answers first and fetches its mail then: the first answer may be of long ago.
+        # MPICH answers before it polls the network, so the first answer can be outdated.
         return bool(self._communicator.iprobe() or self._communicator.iprobe())
 
     def _hear(self) -> Iterator[Any]:
@@ -87,8 +87,8 @@ class _Leader:
     def _answer(self) -> None:
         if not self._questions:
             return
-        # Whoever has its share of what is not made yet is left to wait: near the end it would still
-        # have what it asked for in advance when the others are done.
+        # A rank with its share of the unfinished pieces waits; otherwise it would still have
+        # requested pieces when the others are done.
         share = (len(self._left) + self._pieces.total()) / self._communicator.Get_size()
         waiting = []
         for rank in self._questions:
@@ -108,7 +108,7 @@ def _follow(
     work: Callable[[int], T],
     stop: Callable[[], bool],
 ) -> None:
-    """Work on `mine`, then on what rank 0 deals, which is asked for `ahead` pieces in advance."""
+    """Work on `mine`, then on numbers from rank 0, with `ahead` requests in advance."""
     rank, open_questions = communicator.Get_rank(), ahead
     question = (ASKS, rank, None)
     for _ in range(ahead):
@@ -119,7 +119,7 @@ def _follow(
         number = communicator.recv(source=0)
         open_questions -= 1
         if number is None or stop():
-            continue  # answers that are on their way still have to be received
+            continue  # pending answers must still be received
         communicator.send(question, dest=0)
         open_questions += 1
         communicator.send((MADE, rank, work(number)), dest=0)

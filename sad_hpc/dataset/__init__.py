@@ -1,1 +1,1 @@
-"""A dataset on disk: its schema, and how it is written, read and verified."""
+"""Datasets on disk: schema, writing, reading, verification, import and export."""

@@ -1,11 +1,11 @@
-"""Imported contexts: training tasks that others have logged, in the blocks of the dataset to come.
+"""Imported contexts: logged transitions of training tasks, divided into a dataset's blocks.
 
     runs/<experiment>/contexts/minari-<digest>/     shard-00000.h5 ... manifest.json
 
 A shard has the groups `context` and `tasks` of a block.  The folder's name has the digest of all
-shards: a config that names it (`data.imported_contexts`) names their content, and other content
-gives the dataset another signature.  Collecting reads a shard a block, and makes its labels; Minari
-is needed for importing alone.
+shards.  A config names the folder in `data.imported_contexts`, so other content changes the
+dataset's signature.  Collecting reads one shard for each block and makes its labels.  Minari is
+required for the import only.
 """
 
 import tempfile
@@ -34,35 +34,35 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
     """Write the contexts of an experiment's training tasks, from a Minari dataset.
 
     Args:
-        source: folder of the Minari dataset; of its tasks the first are taken, as many as the
-            experiment has for training.
-        experiment: whose tasks, T and blocks.
-        folder: of all imported contexts of the run.
+        source: folder of the Minari dataset; its first tasks are used, as many as the experiment
+            has for training.
+        experiment: experiment with the tasks, T and blocks.
+        folder: folder of all imported contexts of the run.
 
     Returns:
-        the name that `data.imported_contexts` takes.
+        the value for `data.imported_contexts`.
 
     Raises:
-        UserError: see `LoggedTasks`; or there are too few tasks, or nothing can be written.
-        ConfigError: other settings of `data` are against it.
+        UserError: see `LoggedTasks`; or there are too few tasks, or the folder cannot be written.
+        ConfigError: other settings of `data` do not allow imported contexts.
     """
     family = make_family(experiment.task)
     family.check_data(experiment.data.model_copy(update={"imported_contexts": PREFIX}))
     logged, manifest = LoggedTasks(source, family), _nothing_yet(experiment, family)
     if len(logged) < manifest.n_tasks:
         raise UserError(
-            f"{source} has {len(logged)} tasks, but data.tasks={experiment.data.tasks} are "
+            f"{source} has {len(logged)} tasks, but data.tasks={experiment.data.tasks} needs "
             f"{manifest.n_tasks} for training: lower data.tasks"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # They are whole or not there.
+        # A rename makes the complete folder visible at once.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".import-") as unfinished:
             made = Path(unfinished) / "contexts"
             made.mkdir()
             _write(made, manifest, logged, experiment.data.block_tasks)
             name = _name(manifest)
-            if not (folder / name).exists():  # then it has the same content
+            if not (folder / name).exists():  # an existing one has the same content
                 made.rename(folder / name)
     except OSError as error:
         raise write_error(folder, error) from error
@@ -71,16 +71,16 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
 
 @dataclass(frozen=True)
 class ImportedContexts:
-    """The contexts that `data.imported_contexts` names, block by block."""
+    """The contexts of `data.imported_contexts`, block by block."""
 
     folder: Path
     manifest: Manifest
     columns: Mapping[str, Column]
-    """Of its shards."""
+    """Layout of its shards."""
 
     @classmethod
     def load(cls, folder: Path, experiment: Experiment[Any]) -> "ImportedContexts":
-        """Those of an experiment, from the folder of all imported contexts of its run.
+        """Load the contexts of an experiment from the folder of its run's imported contexts.
 
         Raises:
             UserError: they are missing, damaged, or of other tasks, T or blocks.
@@ -95,13 +95,13 @@ class ImportedContexts:
         if changed := differences(manifest.config, wanted.config):
             raise UserError(f"{path} is of another config ({'; '.join(changed)}): import it again")
         if not manifest.complete or _name(manifest) != path.name:
-            raise UserError(f"{path} has other contexts than it says: remove it; {REMEDY}")
+            raise UserError(f"{path} is damaged: its digest differs. Remove it; {REMEDY}")
         columns = layout(family, experiment.data)
         needed = {name: c for name, c in columns.items() if name.startswith(("tasks/", "context/"))}
         return cls(path, manifest, needed)
 
     def block(self, number: int) -> Given:
-        """A block's tasks and contexts.
+        """Read the tasks and contexts of a block.
 
         Raises:
             DatasetError: its shard is missing or damaged.
@@ -120,7 +120,7 @@ class ImportedContexts:
 
 
 def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
-    """The manifest of the contexts that an experiment needs, before there are any."""
+    """Return an empty manifest of the contexts that an experiment needs."""
     data = {key: getattr(experiment.data, key) for key in ("tasks", "block_tasks")}
     config = {"task": resolved(experiment.task), "data": data}
     n_tasks = family.n_tasks("train", data["tasks"])
@@ -129,7 +129,7 @@ def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
 
 
 def _write(folder: Path, manifest: Manifest, logged: LoggedTasks, block_tasks: int) -> None:
-    """Write every block, and then the manifest, which it fills."""
+    """Write every block, add it to the manifest, and save the manifest."""
     attributes = {"format_version": FORMAT_VERSION, "signature": manifest.signature}
     for number in range(manifest.n_blocks):
         first = number * block_tasks

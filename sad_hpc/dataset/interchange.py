@@ -1,9 +1,9 @@
-"""Interchange: a split's episodes as a Minari dataset, which other libraries for offline RL read.
+"""Export of a split's episodes as a Minari dataset, which other libraries for offline RL read.
 
-    FOLDER/<experiment>-<split>-v0/     `minari.load_dataset`, where MINARI_DATASETS_PATH=FOLDER
+    FOLDER/<experiment>-<split>-v0/     for `minari.load_dataset` with MINARI_DATASETS_PATH=FOLDER
 
-It has the episodes that AD and DIT are trained on, those of a task after one another.  An episode's
-metadata names its task; that of the dataset has under `sad_hpc` what decided the data.
+It has the episodes that AD and DIT are trained on, task by task.  An episode's metadata has its
+task.  The dataset's metadata has the config under `sad_hpc`.
 """
 
 import functools
@@ -33,11 +33,11 @@ from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import TabularFamily
 
 ROOT = "MINARI_DATASETS_PATH"
-"""The environment variable that names Minari's folder; without it that is one in the home."""
+"""The environment variable with Minari's folder; the default is in the home folder."""
 
 
 def dataset_id(experiment: str, split: str) -> str:
-    """What Minari calls the episodes of an experiment's split; such names have no dots."""
+    """Return the Minari id of a split's episodes; ids have no dots."""
     return f"{experiment.replace('.', '_')}-{split}-v0"
 
 
@@ -46,16 +46,16 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
 
     Args:
         source: folder of the split.
-        manifest: its manifest, which is complete.
-        experiment: its name.
-        folder: of Minari datasets, which may have others.
+        manifest: its complete manifest.
+        experiment: name of the experiment.
+        folder: folder of Minari datasets.
 
     Returns:
         the number of episodes.
 
     Raises:
-        UserError: Minari is not installed, the dataset is there already or cannot be written, or
-            tasks of this family have no observations for it.
+        UserError: Minari is not installed, the dataset exists or cannot be written, or the family
+            is not supported.
         DatasetError: the split is damaged.
     """
     minari, name = minari_library(), dataset_id(experiment, manifest.split)
@@ -64,11 +64,11 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
     split = {"split": manifest.split, "signature": manifest.signature}
     target = folder / name
     if target.exists():
-        raise UserError(f"{target} is there already: choose another folder, or remove it")
+        raise UserError(f"{target} already exists: choose another folder, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The dataset is whole or not there; Minari does not look into hidden folders.
-        # Where its own path is relative, it looks for its files in a wrong place.
+        # A rename makes the complete dataset visible at once; Minari ignores hidden folders.
+        # An absolute path, because Minari does not find its files by a relative one.
         whole = folder.absolute()
         with tempfile.TemporaryDirectory(dir=whole, prefix=f".{name}-") as unfinished:
             with _minari_folder(unfinished), warnings.catch_warnings(action="ignore"):
@@ -94,15 +94,15 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
 def cut_into_episodes(
     context: Mapping[str, NDArray[Any]],
 ) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """The episodes of contexts (n, T, ...) that are in time order.
+    """Divide contexts (n, T, ...) in time order into episodes.
 
-    An episode's last observation is the next state of its last step.  If it does not end there by
-    itself, it is truncated: after T steps, or in a learning history where the next one begins.
+    An episode's last observation is the next state of its last step.  An episode that does not end
+    by itself is truncated after T steps, or in a learning history where the next one begins.
 
     Yields:
-        the number of the context, and of an episode of m steps what Minari has: observations
-        (m + 1, d) and actions (m,) or (m, a) as they are in the context, rewards (m,) as floats,
-        terminations (m,) and truncations (m,).
+        the number of the context, and the arrays of an episode of m steps: observations (m + 1, d)
+        and actions (m,) or (m, a) with the context's dtypes, rewards (m,) as floats, terminations
+        (m,) and truncations (m,).
     """
     states, next_states, rewards = (context[p] for p in ("states", "next_states", "rewards"))
     ended = context.get("ends", np.zeros_like(rewards)) != 0
@@ -130,52 +130,52 @@ def cut_into_episodes(
 
 @functools.singledispatch
 def observation_space(family: TaskFamily) -> spaces.Box:
-    """The space of states (d,) as a dataset stores them.
+    """Return the space of states (d,) with a dataset's dtype.
 
     Raises:
-        UserError: there is none.
+        UserError: the family is not supported.
     """
-    reason = "it is for tabular and simulated families, and for bandits"
+    reason = "Minari datasets are for tabular and simulated families, and for bandits"
     if family.image_size is not None:
-        reason = "no image is stored of what is seen after an episode's last step"
-    raise UserError(f"there is no Minari dataset of {family.name}: {reason}")
+        reason = "a dataset has no image of the state after an episode's last step"
+    raise UserError(f"{family.name} cannot be exported: {reason}")
 
 
 @observation_space.register
 def _of_tables(family: TabularFamily) -> spaces.Box:
-    """Each coordinate from its least to its largest value."""
+    """Return a box from the smallest to the largest value of each coordinate."""
     cells = family.coordinates
     return spaces.Box(cells.min(axis=0), cells.max(axis=0), dtype=cells.dtype)
 
 
 @observation_space.register
 def _of_bandits(family: BanditFamily) -> spaces.Box:
-    """The only state."""
+    """Return the space of the only state."""
     return spaces.Box(0, 0, (1,), np.uint8)
 
 
 @observation_space.register
 def _of_simulators(family: SimulatedFamily) -> spaces.Box:
-    """Any numbers."""
+    """Return an unbounded box."""
     return spaces.Box(-np.inf, np.inf, (len(family.state_center),), np.float32)
 
 
 def action_space(family: TaskFamily) -> Space[Any]:
-    """The space of actions as a dataset stores them: numbers, or vectors in [-1, 1]^a."""
+    """Return the space of actions in a dataset: numbers, or vectors in [-1, 1]^a."""
     if family.components is None:
         return spaces.Discrete(family.n_actions)
     return spaces.Box(-1, 1, (family.components,), np.float32)
 
 
 def _names(family: TaskFamily) -> list[str]:
-    """The HDF5 names of contexts in time order, and of their tasks."""
+    """Return the HDF5 names of contexts in time order and of their tasks."""
     group = "episodes" if "episodes" in family.context_groups else "context"
     parts = ["states", "actions", "rewards", "next_states", *(["ends"] if family.has_ends else [])]
     return [*(f"{group}/{part}" for part in parts), "tasks/index", "tasks/parameters"]
 
 
 def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
-    """Add the episodes of a shard, and says what tasks of the split they are of."""
+    """Add the episodes of a shard, with their tasks as metadata."""
     from minari.data_collector import EpisodeBuffer
 
     groups = [name.split("/") for name in arrays]
@@ -192,10 +192,10 @@ def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
 
 
 def minari_library() -> ModuleType:
-    """Minari.
+    """Import Minari.
 
     Raises:
-        UserError: it is not installed.
+        UserError: Minari is not installed.
     """
     try:
         import minari
@@ -206,7 +206,7 @@ def minari_library() -> ModuleType:
 
 @contextmanager
 def _minari_folder(folder: str) -> Iterator[None]:
-    """Within this block Minari works in a folder, and never in the user's home."""
+    """Set Minari's folder, instead of the one in the user's home, in this context."""
     before = os.environ.get(ROOT)
     os.environ[ROOT] = folder
     try:
@@ -219,7 +219,7 @@ def _minari_folder(folder: str) -> Iterator[None]:
 
 
 def _policy(data: DataConfig, split: str) -> str:
-    """Who acts in the episodes."""
+    """Name the policy of the episodes."""
     if data.imported_contexts and split == "train":
         return "as logged"
     if data.q_learning_steps:

@@ -1,4 +1,4 @@
-"""Shapes, types and ranges of a dataset's columns, as its config decides them."""
+"""Shapes, types and ranges of a dataset's columns, derived from its config."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 @dataclass(frozen=True)
 class Column:
-    """One dataset of a shard, whose first axis is the task."""
+    """One HDF5 dataset of a shard; its first axis is the task."""
 
     shape: tuple[int | None, ...]
-    """Of one task's part; None: any length."""
+    """Shape for one task; None: any length."""
     whole: bool = False
     """Whether its dtype is an integer type."""
     low: float = -np.inf
@@ -26,7 +26,7 @@ class Column:
     """Smallest and largest value."""
 
     def fault(self, array: NDArray[Any], rows: int) -> str | None:
-        """What is wrong with an array of so many tasks, in words; None: nothing."""
+        """Describe what is wrong with an array of `rows` tasks, or return None."""
         expected = (rows, *self.shape)
         if len(array.shape) != len(expected) or any(
             length not in (None, found) for found, length in zip(array.shape, expected, strict=True)
@@ -44,7 +44,7 @@ class Column:
 
 
 def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
-    """The columns of a dataset, by name."""
+    """Return the columns of a dataset, by name."""
     horizon, asked = family.config.horizon, data.queries_per_task
     counted = isinstance(family, TabularFamily | BanditFamily)
     state = Column((len(family.state_center),), whole=counted)
@@ -74,11 +74,11 @@ def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
 def faults(
     arrays: Mapping[str, NDArray[Any]], rows: int, columns: Mapping[str, Column]
 ) -> list[str]:
-    """What is wrong with arrays of so many tasks, in words; other names are passed over."""
+    """Describe what is wrong with arrays of `rows` tasks; names without a column are ignored."""
     found = {name: columns[name].fault(arrays[name], rows) for name in columns if name in arrays}
     return [f"{name} {fault}" for name, fault in found.items() if fault is not None]
 
 
 def _times(length: int, column: Column) -> Column:
-    """A column that has `length` of another's entries in each task."""
+    """Return a column with `length` entries of another column in each task."""
     return Column((length, *column.shape), column.whole, column.low, column.high)

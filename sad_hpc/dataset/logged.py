@@ -1,8 +1,7 @@
 """Logged tasks: the episodes of a Minari dataset as contexts of a family's training tasks.
 
-It has what `interchange` writes: each episode's metadata names its task (`task_index`) and has its
-`task_parameters`; that of the dataset says under `sad_hpc` what they are parameters of, in
-`config`, `task`.
+The dataset has the format of `interchange`.  Each episode's metadata has `task_index` and
+`task_parameters`.  The dataset's metadata has the `task` section in `sad_hpc.config.task`.
 """
 
 import operator
@@ -25,11 +24,11 @@ class LoggedTasks:
 
     Args:
         path: its folder, such as my-datasets/darkroom-train-v0.
-        family: of the tasks.
+        family: family of the tasks.
 
     Raises:
-        UserError: Minari is not installed, there is no dataset, it does not say what its tasks are,
-            or they are no training tasks of the family.
+        UserError: Minari is not installed, the dataset or its task metadata are missing, or its
+            tasks are not training tasks of the family.
     """
 
     def __init__(self, path: Path, family: TaskFamily) -> None:
@@ -42,26 +41,26 @@ class LoggedTasks:
             self._tasks, self._parameters = self._found()
 
     def __len__(self) -> int:
-        """How many tasks there are."""
+        """Return the number of tasks."""
         return len(self._tasks)
 
     def given(self, first: int, count: int) -> Given:
-        """Tasks first .. first + count - 1 with the first T transitions of each.
+        """Return tasks first .. first + count - 1 with the first T transitions of each.
 
         Raises:
-            UserError: a task has fewer, or they cannot have come from it.
+            UserError: a task has fewer transitions, or they contradict its dynamics.
         """
         rows = slice(first, first + count)
         tasks, parameters = list(self._tasks.items())[rows], self._parameters[rows]
         with readable(self._path):
             context = self._context(tasks)
-        # Logged episodes may end anywhere, as windows of Q-learning's histories do.
+        # Logged episodes can end at any step, as in windows of Q-learning histories.
         if faults := self._family.dynamics_faults(parameters, "episodes", context.parts, cut=True):
             raise self._error(f"tasks {tasks[0][0]} to {tasks[-1][0]} do not fit: {faults[0]}")
         return Given(parameters, context)
 
     def _context(self, tasks: list[tuple[int, list[int]]]) -> Transitions:
-        """Return the first transitions of tasks, each with the numbers of its episodes, (n, T)."""
+        """Read the first T transitions of tasks, which are given with their episodes, (n, T)."""
         horizon, result = self._family.config.horizon, self._empty(len(tasks))
         found = np.zeros(len(tasks), np.int64)
         row_of_episode = {number: row for row, (_, mine) in enumerate(tasks) for number in mine}
@@ -69,7 +68,7 @@ class LoggedTasks:
         for (number, row), episode in zip(row_of_episode.items(), episodes, strict=True):
             steps = len(episode.rewards)
             if not len(episode.observations) - 1 == len(episode.actions) == steps:
-                raise self._error(f"episode {number} has not an action and a reward for each step")
+                raise self._error(f"episode {number} lacks an action or a reward for a step")
             here = slice(found[row], min(found[row] + steps, horizon))
             columns = {
                 "states": episode.observations[:-1],
@@ -91,7 +90,7 @@ class LoggedTasks:
         return result
 
     def _empty(self, count: int) -> Transitions:
-        """Contexts (count, T) to be filled."""
+        """Allocate contexts (count, T)."""
         family, shape = self._family, (count, self._family.config.horizon)
         state = self._spaces["observation"]
         states = np.zeros((*shape, *state.shape), state.dtype)
@@ -102,7 +101,7 @@ class LoggedTasks:
         return Transitions(states, actions, rewards, states.copy(), ends)
 
     def _stored(self, values: NDArray[Any], part: NDArray[Any], what: str) -> NDArray[Any]:
-        """Values as the dataset has them: whole numbers exactly, others rounded to float32."""
+        """Convert values to the dataset's dtype: integers exactly, others rounded to float32."""
         if values.shape[1:] != part.shape[2:]:
             raise self._error(f"{what} have shape {values.shape[1:]} instead of {part.shape[2:]}")
         with np.errstate(invalid="ignore", over="ignore"):
@@ -112,7 +111,7 @@ class LoggedTasks:
         if part.ndim == 3 and what.startswith("actions"):  # vectors
             right &= (np.abs(stored) <= 1).all()
         if not right:
-            raise self._error(f"{what} are none of {self._family.name}")
+            raise self._error(f"{what} are not valid in {self._family.name}")
         return stored
 
     def _check_origin(self) -> None:
@@ -122,10 +121,10 @@ class LoggedTasks:
         task = _inside(origin, "config", "task")
         if not isinstance(task, dict):
             raise self._error(
-                "its metadata has no sad_hpc.config.task, which says what its tasks are"
+                "its metadata has no sad_hpc.config.task, which defines its tasks"
             )
         if _inside(origin, "split") == "test":
-            raise self._error("its tasks are for test, and must not be trained on")
+            raise self._error("its tasks are test tasks: import a dataset of the train split")
         found, wanted = {"family": task.get("family")}, {"family": config.family}
         if found == wanted:
             same = {"horizon": config.horizon} | task
@@ -134,10 +133,10 @@ class LoggedTasks:
             for key in ("horizon", *fields_of(type(config), Role.TASK_SPLIT)):
                 found[key] = wanted[key]
         if changed := differences(found, wanted, "task"):
-            raise self._error(f"its tasks are others than those asked for ({'; '.join(changed)})")
+            raise self._error(f"its tasks differ from those of the config ({'; '.join(changed)})")
 
     def _check_spaces(self) -> None:
-        """What numbers are possible is checked where they are read."""
+        """Check the shapes of the spaces; values are checked when they are read."""
         family = self._family
         states, actions = self._dataset.observation_space, self._dataset.action_space
         fit = {
@@ -152,7 +151,7 @@ class LoggedTasks:
                 )
 
     def _found(self) -> tuple[dict[int, list[int]], NDArray[Any]]:
-        """The episodes of each task, in time order, and the parameters (n, p) of all."""
+        """Return the episodes of each task, in time order, and all parameters (n, p)."""
         episodes: dict[int, list[int]] = {}
         parameters: dict[int, NDArray[np.float64]] = {}
         numbers = self._dataset.episode_indices
@@ -164,13 +163,13 @@ class LoggedTasks:
                 values = np.asarray(told["task_parameters"], np.float64).reshape(-1)
             except (KeyError, TypeError, ValueError):
                 raise self._error(
-                    f"the metadata of episode {number} has no task_index or no task_parameters"
+                    f"the metadata of episode {number} lacks task_index or task_parameters"
                 ) from None
             if not np.array_equal(values, parameters.setdefault(task, values)):
                 raise self._error(f"task {task} has other parameters in episode {number}")
             episodes.setdefault(task, []).append(number)
         if len({len(values) for values in parameters.values()}) != 1:
-            raise self._error("it has no tasks, or some with more parameters than others")
+            raise self._error("it has no tasks, or tasks with different numbers of parameters")
         tasks = sorted(episodes)
         try:
             stored = self._family.stored_tasks(np.stack([parameters[task] for task in tasks]))
@@ -183,7 +182,7 @@ class LoggedTasks:
 
 
 def _inside(mapping: Any, *keys: str) -> Any:
-    """What lies under keys in mappings of a stranger's; None: nothing."""
+    """Return the value under nested keys of untrusted mappings, or None."""
     for key in keys:
         mapping = mapping.get(key) if isinstance(mapping, dict) else None
     return mapping

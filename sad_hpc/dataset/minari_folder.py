@@ -1,7 +1,7 @@
-"""A Minari dataset's folder, checked before Minari reads it.
+"""Checks of a Minari dataset's folder before Minari reads it.
 
-It may be a stranger's: Minari follows links and external storage to any file of its reader, and
-makes the environment that the metadata name where they have no spaces.
+The dataset can be untrusted.  Minari follows links and external storage to any readable file.  If
+the metadata have no spaces, Minari makes the environment that they name.
 """
 
 import os
@@ -22,7 +22,7 @@ from sad_hpc.storage.hdf5 import check_inside
 
 @dataclass(frozen=True)
 class _Metadata:
-    """What metadata.json must have."""
+    """Required entries of metadata.json."""
 
     observation_space: str
     action_space: str
@@ -32,25 +32,25 @@ class _Metadata:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Within this block an error of Minari's becomes one line that names the dataset.
+    """Convert errors of Minari in this context to an error of one line with the dataset's path.
 
     Raises:
-        UserError: Minari could not read it.
+        UserError: Minari cannot read the dataset.
     """
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # Minari asserts, and its libraries raise what they like
+    except Exception as error:  # Minari and its libraries raise errors of any kind
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"cannot read the Minari dataset at {path}: {reason:.300}") from error
 
 
 def opened(path: Path) -> Any:
-    """Return the Minari dataset in a folder, whose data all lie in it.
+    """Open the Minari dataset in a folder, and check that all its data are in the folder.
 
     Raises:
-        UserError: there is no dataset, Minari is not installed, or a file leads out of the folder.
+        UserError: dataset or Minari are missing, or a file links out of the folder.
         Exception: see `readable`.
     """
     minari, data = minari_library(), path / "data"
@@ -68,9 +68,9 @@ def opened(path: Path) -> Any:
 
 
 def _check_file(file: Path, dataset: Path) -> None:
-    """Refuse a file that leads out of its dataset, or is a pipe or a device."""
+    """Check that a file does not link out of its dataset and is not a pipe or a device."""
     if not (file.is_file() or file.is_dir()) or not lies_in(file, dataset):
-        raise UserError(f"{file} is no file of this dataset, but a link or a pipe: remove it")
+        raise UserError(f"{file} is not a file of this dataset but a link or a pipe: remove it")
     if file.suffix == ".hdf5":
         try:
             with h5py.File(file, "r") as content:

@@ -1,4 +1,4 @@
-"""Reading: columns of a split as compact arrays, through the manifest, every byte checked."""
+"""Reading of a split's columns through its manifest, with a check of every byte."""
 
 import io
 import math
@@ -27,13 +27,13 @@ def load_complete(
     config: dict[str, Any],
     fingerprint: Sequence[float] | None = None,
 ) -> Manifest:
-    """The manifest of a complete split that was made by this config.
+    """Load the manifest of a complete split, and check that it has this config.
 
     Args:
-        folder: of the split.
-        signature: of the dataset.
-        config: that decides it.
-        fingerprint: of this process's environment, where it is used beside the data.
+        folder: folder of the split.
+        signature: signature of the dataset.
+        config: config of the dataset.
+        fingerprint: fingerprint of this process's environment; None: no check.
 
     Raises:
         DatasetError: the split is missing, incomplete, or made by another config or environment.
@@ -42,7 +42,7 @@ def load_complete(
     if manifest.signature != signature:
         changed = "; ".join(differences(manifest.config, config)) or "made by another version"
         raise DatasetError(
-            f"{folder} has signature {manifest.signature}, this config needs {signature} "
+            f"{folder} has signature {manifest.signature}, but this config needs {signature} "
             f"({changed}); {REMEDY}"
         )
     if not manifest.complete:
@@ -60,17 +60,17 @@ def read_columns(
     rows: int | None = None,
     columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
-    """Whole datasets, shards joined in order.
+    """Read HDF5 datasets of a split, with its shards concatenated.
 
     Args:
-        folder: of the split.
+        folder: folder of the split.
         manifest: its manifest.
-        names: datasets, such as `context/states`.
-        rows: only the first so many tasks.
-        columns: of `layout`, which the datasets must follow; None: no check.
+        names: names of datasets, such as `context/states`.
+        rows: number of tasks to read; None: all.
+        columns: columns of `layout` to check against; None: no check.
 
     Returns:
-        name -> array with the dtypes of the files.
+        arrays by name, with the dtypes of the files.
 
     Raises:
         DatasetError: a shard is missing, truncated, altered or foreign, or does not follow
@@ -78,7 +78,7 @@ def read_columns(
     """
     total = sum(entry.rows for entry in _entries(manifest))
     total = total if rows is None else min(rows, total)
-    # Filled as they come: images are too large to be held twice.
+    # Filled shard by shard, because images are too large to be held twice.
     whole: Arrays = {}
     found = 0
     for entry in _entries(manifest):
@@ -90,7 +90,7 @@ def read_columns(
                 whole[name] = _empty(folder, manifest, (total, *part.shape[1:]), part.dtype)
             if part.shape[1:] != whole[name].shape[1:]:
                 raise DatasetError(
-                    f"{folder / entry.name}: {name} has another shape than in the shards before; "
+                    f"{folder / entry.name}: {name} has another shape than in earlier shards; "
                     f"{REMEDY}"
                 )
             whole[name][taken] = part[: taken.stop - taken.start]
@@ -101,14 +101,14 @@ def read_columns(
 def _empty(
     folder: Path, manifest: Manifest, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """An array to be filled, if the split's files can have so much.
+    """Allocate an array, after a check that the split's files can have so much content.
 
     Raises:
-        DatasetError: they cannot.
+        DatasetError: the files are too small for the manifest's tasks.
     """
     needed = math.prod(shape) * dtype.itemsize
     if needed > largest_content(sum(file_size(folder / e.name) or 0 for e in _entries(manifest))):
-        raise DatasetError(f"{folder} has not the {shape[0]:,} tasks of its manifest; {REMEDY}")
+        raise DatasetError(f"{folder} lacks some of its manifest's {shape[0]:,} tasks; {REMEDY}")
     return np.empty(shape, dtype)
 
 
@@ -119,16 +119,16 @@ def read_shard(
     names: Iterable[str] | None = None,
     columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
-    """Datasets of one shard, after its checksum was found right.
+    """Read HDF5 datasets of one shard after a check of its checksum.
 
-    The file is parsed from the bytes that were checked, so nothing unlisted reaches HDF5.
+    HDF5 parses only bytes that were checked.
 
     Args:
-        folder: of the split.
+        folder: folder of the split.
         manifest: its manifest.
-        entry: of the shard.
-        names: datasets; None: all.
-        columns: of `layout`, which the datasets must follow; None: no check.
+        entry: the shard's entry in the manifest.
+        names: names of datasets; None: all.
+        columns: columns of `layout` to check against; None: no check.
 
     Raises:
         DatasetError: the shard is missing, truncated, altered or foreign, or does not follow
@@ -150,22 +150,22 @@ def read_shard(
             raise DatasetError(f"{path}: {' '.join(str(error).split())}; {REMEDY}") from None
     wrong = [name for name, array in arrays.items() if array.shape[:1] != (entry.rows,)]
     if wrong:
-        raise DatasetError(f"{path}: {wrong[0]} has not {entry.rows:,} rows; {REMEDY}")
+        raise DatasetError(f"{path}: {wrong[0]} does not have {entry.rows:,} rows; {REMEDY}")
     if wrong := faults(arrays, entry.rows, columns or {}):
         raise DatasetError(f"{path}: {wrong[0]}; {REMEDY}")
     return arrays
 
 
 def _opened(path: Path, content: bytes) -> h5py.File:
-    """An HDF5 file of bytes; `path` is named in errors."""
+    """Open bytes as an HDF5 file; errors have `path`."""
     try:
         return h5py.File(io.BytesIO(content), "r")
     except OSError as error:
-        raise DatasetError(f"{path} is no HDF5 file ({error}); {REMEDY}") from None
+        raise DatasetError(f"{path} is not an HDF5 file ({error}); {REMEDY}") from None
 
 
 def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
-    """A shard's bytes, equal to those that were written.
+    """Read a shard's bytes, and check them against its manifest entry.
 
     Raises:
         DatasetError: the file is missing, truncated or altered.

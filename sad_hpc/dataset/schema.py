@@ -1,19 +1,19 @@
-"""What a dataset looks like on disk: groups, attributes, chunks, and the manifest of its shards.
+"""Format of a dataset on disk: groups, attributes, chunks, and the manifest of its shards.
 
     data/<signature>/{train,test}/shard-00000.h5 ... manifest.json dataset.h5
 
-Every file holds, with the task as the first axis of length n:
+Every file has these datasets; the first axis is the task, of length n:
 
     context/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)     Algorithm 1
     episodes/...                                     the same, rollouts of the behavior policy
     labels/{sad,dpt,dpt_star}/query_states (n,K,d) actions (n,K)      K: data.queries_per_task
-    tasks/index (n) parameters (n,p)                 never model input
+    tasks/index (n) parameters (n,p)                 not an input of the model
 
-Where an episode may end before its T steps, also, as uint8:
+If an episode can end before its T steps, also, as uint8:
 
     context/ends (n,T)  episodes/ends                1: the episode ends with the transition
 
-Where the model sees images of states (Miniworld), also, as uint8:
+If the model sees images of states (Miniworld), also, as uint8:
 
     context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)
 """
@@ -37,29 +37,28 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 VIRTUAL = "dataset.h5"
 CHUNK_BYTES = 512 * 1024
-"""Chunks are whole tasks of about this size, between 0.25 and 1 MiB where a shard is that large."""
+"""Approximate size of a chunk, which has whole tasks."""
 
 MOST = 10**15
-"""Tasks, blocks or transitions that a manifest may say."""
+"""Largest number of tasks, blocks or transitions in a manifest."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Word = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
-REMEDY = "collect it again: `sad-hpc collect CONFIG` redoes what is missing or damaged"
+REMEDY = "run `sad-hpc collect CONFIG`, which replaces missing and damaged shards"
 
 
 def chunk_shape(array: NDArray[Any]) -> tuple[int, ...]:
-    """A chunk of whole tasks of about CHUNK_BYTES."""
+    """Return the shape of a chunk with whole tasks of about CHUNK_BYTES."""
     row_bytes = max(1, array.nbytes // max(1, len(array)))
     rows = max(1, min(len(array), CHUNK_BYTES // row_bytes))
     return (rows, *array.shape[1:])
 
 
 def compression(name: str) -> dict[str, Any]:
-    """The filter of a dataset of that name, as arguments of `create_dataset`.
+    """Return the compression of a dataset as arguments of `create_dataset`.
 
-    Images shrink to 36 % with gzip at level 1, which takes a twentieth of the time of rendering
-    them; lzf leaves 53 % and level 4 32 %, and shuffling bytes gains nothing.  Everything else is
-    small, and mostly random.
+    Only images are compressed, by gzip at level 1, which is much faster than rendering them.  Other
+    datasets are small and mostly random.
     """
     if name.endswith("images"):
         return {"compression": "gzip", "compression_opts": 1}
@@ -67,13 +66,13 @@ def compression(name: str) -> dict[str, Any]:
 
 
 def shard_name(block: int) -> str:
-    """File name of the shard that holds a block."""
+    """Return the file name of a block's shard."""
     return f"shard-{block:05d}.h5"
 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """What the manifest says of one shard."""
+    """A shard's entry in the manifest."""
 
     block: Count
     rows: Annotated[int, Field(ge=1, le=MOST)]
@@ -81,32 +80,32 @@ class ShardEntry:
     checksum: str
     """BLAKE2b-256 of the file's bytes, in hex."""
     transitions: dict[str, Count]
-    """Environment transitions spent, by purpose."""
+    """Numbers of environment transitions, by purpose."""
 
     @property
     def name(self) -> str:
-        """File name."""
+        """File name of the shard."""
         return shard_name(self.block)
 
 
 @dataclass
 class Manifest:
-    """The list of a split's finished shards; training reads nothing that is not listed here."""
+    """The list of a split's finished shards; training reads listed shards only."""
 
     signature: Word
     split: Word
     n_blocks: Count
     n_tasks: Annotated[int, Field(ge=1, le=MOST)]
     config: dict[str, Any]
-    """What decides the dataset (sections `task` and `data`)."""
+    """The config of the dataset: sections `task` and `data`."""
     shards: dict[int, ShardEntry]
-    """By block."""
+    """Entries by block."""
     fingerprint: Sequence[float] | None = None
-    """Of the environment that the data come from (see `TaskFamily.fingerprint`)."""
+    """Fingerprint of the environment of the data (see `TaskFamily.fingerprint`)."""
 
     @property
     def complete(self) -> bool:
-        """Whether every block has its shard."""
+        """Whether every block has a shard."""
         return len(self.shards) == self.n_blocks
 
     @property
@@ -120,25 +119,24 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """One checksum of the whole split: equal digests mean equal files, bit for bit."""
+        """Checksum of the whole split: splits with equal digests have equal files."""
         return combined_digest(self.shards[block].checksum for block in sorted(self.shards))
 
     def check_environment(self, folder: Path, fingerprint: Sequence[float] | None) -> None:
-        """Refuse data of another environment than this process has.
+        """Check that the data are of this process's environment.
 
         Args:
-            folder: of the split.
-            fingerprint: of this process's environment.
+            folder: folder of the split.
+            fingerprint: fingerprint of this process's environment.
 
         Raises:
-            DatasetError: they are of another one.
+            DatasetError: the data are of another environment.
         """
         if not are_alike(self.fingerprint, fingerprint):
             raise DatasetError(
-                f"{folder} holds data of another environment: the same seeds play other episodes "
-                "now. Restore what has changed (a library, or a module that the environment "
-                "imports; give a fixed seed to numbers that are drawn at import), or remove the "
-                "folder above it"
+                f"{folder} has data of another environment: the same seeds give other episodes "
+                "now. Restore the libraries and modules that the environment imports, give a fixed "
+                "seed to numbers drawn at import, or remove the folder above it"
             )
 
     def save(self, folder: Path) -> None:
@@ -184,14 +182,14 @@ class Manifest:
 
 
 def combined_digest(checksums: Iterable[str]) -> str:
-    """One checksum of an ordered list of them."""
+    """Return one checksum of an ordered list of checksums."""
     return hashlib.blake2b("\n".join(checksums).encode(), digest_size=16).hexdigest()
 
 
 def root_attributes(
     signature: str, config: dict[str, Any], family: str, transitions: dict[str, int]
 ) -> dict[str, Any]:
-    """Root attributes of a shard and of the virtual dataset."""
+    """Return the root attributes of a shard or of the virtual dataset."""
     data, task = config["data"], config["task"]
     attributes: dict[str, Any] = {
         "format_version": FORMAT_VERSION,

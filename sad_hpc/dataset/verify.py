@@ -1,4 +1,4 @@
-"""`inspect` and `verify`: what a dataset holds, and whether it holds what it should."""
+"""`inspect` and `verify`: a summary of a dataset, and a check of its content."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ from sad_hpc.tasks.base import ORACLE, SPLITS, TaskFamily, make_family
 
 
 def find_splits(path: Path) -> list[Path]:
-    """The split folders that PATH means: a split, a dataset, or a run with one dataset or more.
+    """Find the split folders of a split, a dataset, or a run.
 
     Raises:
-        DatasetError: there is no dataset.
+        DatasetError: `path` has no dataset.
     """
     if (path / MANIFEST).is_file():
         return [path]
@@ -33,17 +33,17 @@ def find_splits(path: Path) -> list[Path]:
 
 
 def origin_of(manifest: Manifest) -> tuple[TaskFamily, DataConfig]:
-    """The task family that a dataset was drawn from, and how."""
+    """Return the task family and the `data` section of a dataset."""
     try:
         config_class = family_class(manifest.config["task"]["family"]).config_class
         family = make_family(config_class.model_validate(manifest.config["task"]))
         return family, DataConfig.model_validate(manifest.config["data"])
     except (UserError, ValueError, KeyError, TypeError) as error:
-        raise DatasetError(f"the dataset's config is not of this version: {error}") from error
+        raise DatasetError(f"the dataset's config is of another version: {error}") from error
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """What a split holds: shape, config, counts, digest and label accuracy, as JSON values."""
+    """Summarize a split as JSON values: shapes, config, counts, digest and label accuracy."""
     manifest = Manifest.load(folder)
     family, data = origin_of(manifest)
     if not manifest.shards:
@@ -74,11 +74,10 @@ def inspect(folder: Path) -> dict[str, Any]:
 def label_accuracy(
     folder: Path, manifest: Manifest, family: TaskFamily, data: DataConfig
 ) -> dict[str, float]:
-    """Share of each method's action labels that are optimal in their query state; none where the
-    family does not know.
+    """Return the share of optimal action labels by method; empty if optimal actions are unknown.
 
     Raises:
-        DatasetError: the dataset is damaged, or its labels are none of the family.
+        DatasetError: the dataset is damaged, or its labels are not valid in the family.
     """
     if ORACLE not in family.label_groups:
         return {}
@@ -101,7 +100,7 @@ def label_accuracy(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found in one split."""
+    """Result of `verify` for one split."""
 
     folder: Path
     digest: str
@@ -113,8 +112,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
     """Check every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
     manifest = Manifest.load(folder)
     family, data = origin_of(manifest)
-    # Stretches of a learning history, and what others have logged, go on from one episode to the
-    # next without an end.
+    # In learning histories and imported contexts, the next episode can begin without an end.
     cut = bool(data.q_learning_steps or (data.imported_contexts and manifest.split == "train"))
     faults: list[str] = []
     if not manifest.complete:
@@ -133,7 +131,7 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
             continue
         found = [f"{name} is missing" for name in columns if name not in arrays]
         found += layout_faults(arrays, entry.rows, columns)
-        # Columns that are not as they should be cannot be looked into any further.
+        # Malformed columns cannot be checked any further.
         try:
             found = found or [
                 *_index_faults(arrays, rows),
@@ -157,7 +155,7 @@ def _index_faults(arrays: Arrays, first: int) -> list[str]:
 
 
 def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
-    """The oracle's labels must be optimal, and query states those that the family has."""
+    """Check that the oracle's labels are optimal and all query states are valid."""
     if ORACLE not in family.label_groups:
         return []
     right = {label: _are_optimal(arrays, label, family) for label in family.label_groups}
@@ -168,25 +166,25 @@ def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.b
     """Return whether a group's labels are optimal, (n, K).
 
     Raises:
-        DatasetError: they are of tasks, states or actions that the family does not have.
+        DatasetError: a task, state or action is not valid in the family.
     """
     queries, actions = (arrays[f"labels/{label}/{part}"] for part in ("query_states", "actions"))
     try:
         return family.are_optimal(arrays["tasks/parameters"], queries, actions)
     except (LookupError, TypeError, ValueError):
         raise DatasetError(
-            f"labels/{label} holds states or actions that {family.name} has not"
+            f"labels/{label} has states or actions that are not valid in {family.name}"
         ) from None
 
 
 def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool) -> list[str]:
-    """Return whether the contexts of a shard's first tasks can have come from these tasks.
+    """Check the contexts of a shard's first tasks against the dynamics of these tasks.
 
     Args:
-        arrays: of the shard.
-        family: of the tasks.
-        sampled: how many tasks are looked at.
-        cut: whether episodes may be cut anywhere.
+        arrays: arrays of the shard.
+        family: family of the tasks.
+        sampled: number of tasks to check.
+        cut: whether an episode can begin without an end before it.
     """
     faults = []
     for group in family.context_groups:
@@ -198,5 +196,5 @@ def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool
             try:
                 faults += family.dynamics_faults(parameters, group, context, cut)
             except (LookupError, TypeError, ValueError):
-                faults.append(f"{group} holds tasks, states or actions that {family.name} has not")
+                faults.append(f"{group} has tasks, states or actions not valid in {family.name}")
     return faults

@@ -1,4 +1,4 @@
-"""Writing: a shard a block (temporary name, fsync, verified, renamed), and the virtual dataset."""
+"""Writing of a shard for each block, and of the virtual dataset."""
 
 import io
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from sad_hpc.storage.hdf5 import file_image, write_bytes, write_file
 
 
 def shard_content(block: Block, signature: str, config: dict[str, Any], family: str) -> bytes:
-    """The bytes of a block's shard, which read back as the block.
+    """Return the bytes of a block's shard, after a check that they read back as the block.
 
     Raises:
-        DatasetError: they do not.
+        DatasetError: they read back differently.
     """
     return arrays_content(
         block.arrays, root_attributes(signature, config, family, block.transitions)
@@ -36,7 +36,7 @@ def shard_content(block: Block, signature: str, config: dict[str, Any], family: 
 
 
 def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any]) -> bytes:
-    """The bytes of a file of arrays that have the task as their first axis; see `shard_content`."""
+    """Return the bytes of a file of arrays with the task as first axis; see `shard_content`."""
 
     def fill(file: h5py.File) -> None:
         for name, array in arrays.items():
@@ -51,16 +51,17 @@ def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, 
             if not np.array_equal(file[name][...], array):
                 first = arrays["tasks/index"][0]
                 raise DatasetError(
-                    f"the block of task {first}: {name} reads back differently; check this machine"
+                    f"{name} of the block of task {first} reads back differently: check this node"
                 )
     return content
 
 
 def write_shard(folder: Path, number: int, block: Block, content: bytes) -> ShardEntry:
-    """Write a block's content, reads it back, and only then gives it its name.
+    """Write a block's content under a temporary name, read it back, and rename it.
 
     Raises:
-        UserError: the disk is full, the folder cannot be written, or what was read back differs.
+        UserError: the disk is full, the folder cannot be written, or the content reads back
+            differently.
     """
     write_bytes(folder / shard_name(number), content)
     return ShardEntry(
@@ -73,7 +74,7 @@ def write_shard(folder: Path, number: int, block: Block, content: bytes) -> Shar
 
 
 def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None:
-    """Write `dataset.h5`: all shards as one, for people; its sources are named relative to it."""
+    """Write `dataset.h5`, which shows all shards as one; sources are relative paths."""
     names = sorted(manifest.shards)
     with h5py.File(folder / shard_name(names[0]), "r") as first:
         layouts = {
@@ -98,7 +99,7 @@ def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None
 
 
 def dataset_names(file: h5py.File) -> list[str]:
-    """Full names of all datasets in a file."""
+    """Return the full names of all datasets in a file."""
     names: list[str] = []
 
     def visit(name: str, item: Any) -> None:

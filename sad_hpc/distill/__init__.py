@@ -1,4 +1,4 @@
-"""The paper's Algorithms 1, 2, 3 and 5 as pure batch kernels: no files, no MPI."""
+"""The paper's Algorithms 1, 2, 3 and 5 as batch kernels without files and MPI."""
 
 import functools
 from typing import Any
@@ -16,17 +16,17 @@ from sad_hpc.tasks.base import TaskFamily
 def make_block(
     family: TaskFamily, data: DataConfig, split: str, block: int, **options: Any
 ) -> Block:
-    """Contexts and labels of block number `block` of a split; nothing but its arguments decides.
+    """Make contexts and labels of one block of a split, as a function of the arguments only.
 
     Args:
-        family: of the tasks.
-        data: how many tasks, and how labels are distilled.
+        family: family of the tasks.
+        data: settings of contexts and labels.
         split: train or test.
-        block: 0, 1, ... up to n_tasks / block_tasks.
-        options: of simulated families `policy`, which label rollouts follow; of families that take
-            contexts `given`, the block's tasks and contexts instead of drawn ones.
+        block: number of the block, from 0 up to n_tasks / block_tasks.
+        options: `policy` (simulated families), the policy of label rollouts; `given` (families with
+            `takes_contexts`), imported tasks and contexts of the block.
     """
-    raise TypeError(f"no kernels for {type(family).__name__}")
+    raise TypeError(f"{type(family).__name__} has no kernels for contexts and labels")
 
 
 make_block.register(tabular_block)

@@ -1,4 +1,4 @@
-"""Bandits: contexts by the behavior policy, and action labels by Algorithm 2."""
+"""Contexts of bandits by the behavior policy, and action labels by Algorithm 2."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SHAPES = (0.05, 2.0)
 def bandit_block(
     family: BanditFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
-    """See `distill.make_block`."""
+    """Make a block of bandit tasks; see `distill.make_block`."""
     purposes = ("tasks", "context", "policies", "sad", "dpt", "dpt_star")
     draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams
@@ -58,7 +58,7 @@ def bandit_block(
 def draw_context(
     family: BanditFamily, data: DataConfig, split: str, draw: Draw, means: NDArray[np.float32]
 ) -> Transitions:
-    """T pulls in each of the tasks with means (n, A)."""
+    """Draw T pulls in each of the tasks with means (n, A)."""
     shape, streams = (draw.count, family.config.horizon), draw.streams
     if data.context_policy == "drawn" and split == "train":
         actions = pull_by_drawn_policies(draw.count, family, streams["policies"])
@@ -70,7 +70,7 @@ def draw_context(
 
 
 def pull_arms(policy: NDArray[Any], count: int, state: NDArray[np.uint64]) -> NDArray[Any]:
-    """(count,) arms drawn by the behavior policy; the stream `state` is advanced."""
+    """Draw arms (count,) by the behavior policy; the stream `state` is advanced."""
     actions = np.empty(count, policy.dtype)
     draw_actions(policy, state, actions)
     return actions
@@ -79,10 +79,10 @@ def pull_arms(policy: NDArray[Any], count: int, state: NDArray[np.uint64]) -> ND
 def pull_by_drawn_policies(
     count: int, family: BanditFamily, state: NDArray[np.uint64]
 ) -> NDArray[Any]:
-    """(count, T) arms, in each task by a random policy of its own.
+    """Draw arms (count, T) by a separate random policy for each task.
 
-    An agent that learns comes to pull few of the arms.  Contexts of one uniform policy have no such
-    shares of pulls; these have all of them, although no policy knows anything about rewards.
+    A learning agent concentrates its pulls on few arms.  Unlike contexts of a uniform policy, these
+    contexts cover such shares of pulls.  The policies do not depend on rewards.
     """
     generator = np.random.default_rng(state)
     policies = draw_policies(count, family.n_actions, generator)
@@ -94,10 +94,10 @@ def pull_by_drawn_policies(
 
 
 def draw_policies(count: int, n_arms: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """(count, A) distributions: symmetric Dirichlet ones, mixed with the uniform one.
+    """Draw distributions (count, A): mixtures of a symmetric Dirichlet draw and the uniform one.
 
-    The Dirichlet's parameter is log-uniform in SHAPES, from nearly always the same arm to all about
-    alike; the uniform one has the share u^2 of u uniform in [0, 1].
+    The Dirichlet parameter is log-uniform in SHAPES, from nearly deterministic to nearly uniform.
+    The share of the uniform distribution is u^2 with u uniform in [0, 1].
     """
     drawn = uneven_shares(count, n_arms, SHAPES, generator)
     uniform_share = generator.random((count, 1)) ** 2
@@ -110,9 +110,7 @@ def pay(
     actions: NDArray[Any],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Return rewards of pulls (n, T) of arms with means (n, A), as `draw_rewards` draws them, (n,
-    T).
-    """
+    """Draw rewards (n, T) of pulls (n, T) of arms with means (n, A)."""
     rewards = np.empty(actions.shape, np.float32)
     _pay(means, np.float32(sigma), actions, generator, rewards)
     return rewards
@@ -126,7 +124,7 @@ def distill_bandit_labels(
     random_ties: bool,
     state: NDArray[np.uint64],
 ) -> tuple[NDArray[Any], int]:
-    """Algorithm 2: plays the behavior policy until every arm has N pulls; the best average wins.
+    """Algorithm 2: play the behavior policy until every arm has N pulls; take the best average.
 
     Args:
         means: (n, A).
@@ -137,13 +135,13 @@ def distill_bandit_labels(
         state: the random stream; it is advanced.
 
     Returns:
-        labels (n,), and the number of pulls in all.
+        labels (n,), and the total number of pulls.
 
     Raises:
-        Interrupted: it was told to stop.
+        Interrupted: STOP_FLAG was set.
     """
     labels = np.empty(len(means), policy.dtype)
-    # Rewards come from a generator of their own, which is seeded by the stream as it begins.
+    # Rewards have a separate generator, which is seeded by the initial state of the stream.
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(state.tolist())))
     pulls = _distill(
         means.astype(np.float64), sigma, policy, digits_per_word(len(policy)), trust_horizon,

@@ -1,7 +1,7 @@
-"""Contexts under the behavior policy: Algorithm 1 and rollouts, for tabular families.
+"""Contexts of tabular families under the behavior policy: Algorithm 1 and rollouts.
 
-Kernels work on state numbers and write what a dataset stores: rows of coordinates.  MDPs are given
-once each (M of them), with the number of its MDP for every task.  One thread a rank; no I/O.
+Kernels compute with state numbers and write coordinates, as a dataset stores them.  Their arguments
+are M distinct MDPs, and the number of the MDP of each task.
 """
 
 from typing import Any
@@ -31,13 +31,13 @@ def sample_transitions(
     policy: NDArray[Any],
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Algorithm 1: in each of T steps a state drawn uniformly and an action of the policy.
+    """Algorithm 1: in each of T steps, draw a state uniformly and an action by the policy.
 
-    States are those in which an episode can be.
+    States are drawn from those that an episode can visit.
 
     Args:
-        family: of the tasks; gives T.
-        mdps: M of them.
+        family: family of the tasks, with T.
+        mdps: M distinct MDPs.
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy (see `policy_table`).
         stream: state of the random stream; it is advanced.
@@ -56,9 +56,9 @@ def sample_episodes(
     policy: NDArray[Any],
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Rollouts of the behavior policy from the start, T steps each, in time order.
+    """Roll out the behavior policy from the start for T steps.
 
-    Where an episode ends before, the next one begins.
+    The next episode begins after an end.
     """
     result = new_contexts(family, len(mdp_of_task))
     draw_actions(policy, stream, result.actions.reshape(-1))
@@ -74,11 +74,11 @@ def sample_state_actions(
     policy: NDArray[Any],
     stream: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint16], NDArray[Any]]:
-    """(n,) states drawn uniformly, and (n,) actions of the behavior policy.
+    """Draw states (n,) uniformly, and actions (n,) by the behavior policy.
 
     Args:
-        mdps: M of them.
-        mdp_of_query: (n,) in 0..M-1: an episode of this one can be in the state.
+        mdps: M distinct MDPs.
+        mdp_of_query: (n,) in 0..M-1: the MDP whose occupied states are drawn.
         policy: table of the behavior policy (see `policy_table`).
         stream: state of the random stream; it is advanced.
     """
@@ -129,7 +129,7 @@ def kernel_outputs(result: Transitions) -> tuple[NDArray[Any] | None, ...]:
 
 
 def _cells(coordinates: NDArray[Any]) -> NDArray[Any]:
-    """(..., d) -> (...): a record for each row, which a kernel copies in one go."""
+    """View coordinates (..., d) as records (...), which a kernel copies at once."""
     record = np.dtype([("cell", coordinates.dtype, (coordinates.shape[-1],))])
     return coordinates.view(record)[..., 0]
 
@@ -158,7 +158,7 @@ def _ranges(n_states, policy, pairs):  # type: ignore[no-untyped-def]
 def _next_pair(  # type: ignore[no-untyped-def]
     tables, mdp, policy, ranges, stream, word, left
 ):
-    """Draw a state in which an episode can be and an action; return the unused random word, too."""
+    """Draw an occupied state and an action; also return the rest of the random word."""
     state_range, policy_range, product, threshold, pairs = ranges
     while True:
         if left == 0:
@@ -187,7 +187,7 @@ def _draw_pairs(  # type: ignore[no-untyped-def]
 def _step(  # type: ignore[no-untyped-def]
     cells, tables, mdp, state, action, stream, task, t, states, actions, rewards, next_states, ends
 ):
-    """Write a transition of an MDP, and returns its next state and whether the episode ends."""
+    """Write a transition of an MDP, and return its next state and whether the episode ends."""
     after, reward, end = take(tables, mdp, state, action, stream)
     states[task, t] = cells[state]
     actions[task, t] = action

@@ -1,15 +1,15 @@
-"""Action labels by rollouts of the behavior policy: what Algorithms 3 and 5 have in common.
+"""Common parts of Algorithms 3 and 5, which label actions by rollouts of the behavior policy.
 
-Both draw query states until some action's rollouts are good enough, and take the best action.  An
-action's score is the mean over N_ep rollouts of N steps (the first step is the action itself) of
-the discounted return; in sparse MDPs a rollout ends at the first reward, so that with N_ep = 1 the
-best action is the one that needs the fewest steps, exactly as in Algorithm 5.
+Both draw query states until an action's score reaches a threshold, and take the best action.  An
+action's score is the mean discounted return of N_ep rollouts of N steps; the first step is the
+action itself.  In sparse MDPs a rollout ends at the first reward.  With N_ep = 1 the best action
+then has the fewest steps, as in Algorithm 5.
 
-In sparse MDPs the score may also be the best of the N_ep rollouts: the label is the action of the
-fastest of all then, which with N_ep = 1 is Algorithm 5 as well.  Where steps are certain, enough
-rollouts make it an action of a shortest way, without Assumption 2, and with random ties any of
-them; the mean has the random policy's own preference among them, but needs fewer rollouts to be
-right.  A rollout is given up once it is slower than the fastest before it.
+With `data.score: fastest`, the score in sparse MDPs is that of the fastest of the N_ep rollouts.
+With N_ep = 1 this is Algorithm 5, too.  With deterministic steps and enough rollouts, the label is
+an action of a shortest path without Assumption 2; random ties make all such actions possible.  The
+mean needs fewer rollouts for an optimal label, but depends on the behavior policy.  A rollout stops
+once it is slower than the fastest one before it.
 """
 
 import math
@@ -26,7 +26,7 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
 
 MAX_CANDIDATES = 1_000_000
-"""Query states that the search for one label tries before it fails."""
+"""Largest number of query states that the search for one label tries."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class LabelRule:
     stop_at_reward: bool
     """True: Algorithm 5 (sparse rewards); False: Algorithm 3 (dense rewards)."""
     return_threshold: float | None
-    """R of Algorithm 3; Algorithm 5 asks for any reward at all."""
+    """R of Algorithm 3; Algorithm 5 requires any reward."""
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
     candidates: int = 1
-    """First actions that are tried, where there are infinitely many."""
+    """Number of first actions that are tried if actions are continuous."""
     best_episode: bool = False
     """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
@@ -70,12 +70,12 @@ class LabelRule:
 
     @property
     def discounts(self) -> NDArray[np.float64]:
-        """Gamma to the power of the steps before, (N,)."""
+        """Discount factors of the steps of a rollout, (N,)."""
         return self.discount ** np.arange(self.trust_horizon, dtype=np.float64)
 
     @property
     def least_score(self) -> float:
-        """A query state is accepted if its best action scores at least this."""
+        """Smallest score of the best action at which a query state is accepted."""
         if self.stop_at_reward:
             return float(np.finfo(np.float64).tiny)
         return -math.inf if self.return_threshold is None else self.return_threshold
@@ -85,8 +85,8 @@ class LabelRule:
 class Labels:
     """K query states of each of n tasks, and an action label for each.
 
-    Kernels know no K: they fill lists of m labels, of which each has its task.  A task that stands
-    in such a list K times in a row has K labels, independent draws of the same algorithm.
+    Kernels fill lists of m = n K labels, each with its task.  The K labels of a task are adjacent
+    and independent.
     """
 
     query_states: NDArray[Any]
@@ -94,7 +94,7 @@ class Labels:
     actions: NDArray[Any]
     """(m,) numbers, or (m, a) float32 vectors; (n, K) or (n, K, a) in a dataset."""
     transitions: int = 0
-    """Environment transitions spent on them in all."""
+    """Total number of environment transitions of their rollouts."""
 
     def by_task(self, count: int) -> "Labels":
         """Reshape m = n K labels to those of n = `count` tasks: (n, K, d) and (n, K)."""
@@ -114,21 +114,21 @@ def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> UserEr
     least = f"data.return_threshold={rule.return_threshold:g}"
     return UserError(
         f"none of {tries:,} query {query}s reached {least}: raise data.trust_horizon, or "
-        "lower the threshold (null takes any)"
+        "lower the threshold (null accepts any)"
     )
 
 
 def optimal_labels(
     optimal: NDArray[np.bool_], generator: np.random.Generator
 ) -> NDArray[Any]:  # fmt: skip
-    """Return an optimal action (n,) of each query state, drawn uniformly among all optimal ones.
+    """Draw an optimal action (n,) of each query state uniformly among all optimal ones.
 
-    Always the lowest one would be a policy of its own (in Darkroom: first x, then y) whose greedy
-    copy was measured to be worse: it must know the goal's column exactly along the whole way.
+    Labels by the lowest optimal action define a specific policy (in Darkroom: first x, then y).  A
+    model of that policy has lower returns, because it needs the goal's exact column.
 
     Args:
         optimal: (n, A) whether an action is optimal in the query state.
-        generator: of the choice.
+        generator: random numbers of the choice.
     """
     chosen = (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1)
     return chosen.astype(action_dtype(optimal.shape[1]))
@@ -136,14 +136,14 @@ def optimal_labels(
 
 @njit(inline="always")
 def best_action(scores, random_ties, stream):  # type: ignore[no-untyped-def]
-    """Return the action of the highest score; among equals the lowest, or any with equal chance."""
+    """Return the action with the highest score; ties go to the lowest action or a random one."""
     best, equals = 0, 1
     for action in range(1, len(scores)):
         if scores[action] > scores[best]:
             best, equals = action, 1
         elif random_ties and scores[action] == scores[best]:
             equals += 1
-            # The k-th of the equals replaces the choice with chance 1/k.
+            # The k-th of the equals replaces the choice with probability 1/k.
             if high_product(next_word(stream), np.uint64(equals)) == 0:
                 best = action
     return best

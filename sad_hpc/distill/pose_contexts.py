@@ -1,6 +1,6 @@
 """Contexts of Miniworld: Algorithm 1 and episodes of the behavior policy, as poses.
 
-The pose counterpart of `contexts`.  Images are rendered later, for the poses that are kept.
+This module is the counterpart of `contexts` for poses.  Images are rendered later.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def sample_pose_transitions(
     horizon: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Algorithm 1: in each of T steps a pose drawn uniformly and an action of the policy.
+    """Algorithm 1: in each of T steps, draw a pose uniformly and an action by the policy.
 
     Args:
         targets: (n,) corners of the targets, 0..3.
@@ -43,7 +43,7 @@ def sample_pose_episodes(
     horizon: int,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Rollouts of the behavior policy, T steps each, from the middle with a random heading."""
+    """Roll out the behavior policy for T steps from the middle with a random heading."""
     return _sample(targets, policy, horizon, stream, fresh=False)
 
 
@@ -71,7 +71,7 @@ def _sample(
 def sample_pose_actions(
     targets: NDArray[np.int64], policy: NDArray[np.uint8], stream: NDArray[np.uint64]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """(n, 3) poses drawn uniformly, and (n,) actions of the behavior policy."""
+    """Draw poses (n, 3) uniformly, and actions (n,) by the behavior policy."""
     drawn = sample_pose_transitions(targets, policy, 1, stream)
     return drawn.states[:, 0], drawn.actions[:, 0]
 

@@ -1,4 +1,4 @@
-"""A block of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
+"""Blocks of Miniworld tasks: Algorithm 1, rollouts and Algorithm 5 on poses, without images."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
 
 def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> Block:
-    """See `distill.make_block`."""
+    """Make a block of Miniworld tasks; see `distill.make_block`."""
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     parameters = family.parameters(split, draw.first, draw.count)

@@ -1,9 +1,9 @@
-"""Contexts from a source policy that learns: tabular Q-learning of every task, as AD has them.
+"""Contexts from tabular Q-learning in every task, the source policy of AD.
 
-AD's context is a stretch of a task's learning history: T successive steps, which begin at a random
-one.  Episodes have T steps, too, so that a stretch is the end of one and the beginning of the next.
-Between them the agent is put back to the start, which no transition shows: a state that is not the
-one before's next state begins an episode.
+AD's context is a window of a task's learning history: T successive steps from a random step on.
+Episodes also have T steps, so a window has the end of one episode and the beginning of the next.
+No transition shows the reset between them: a state that differs from the previous next state begins
+an episode.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 LEARNING_RATE = 0.1
 LAST_EXPLORATION = 0.05
-"""The share of steps by the behavior policy falls from 1 to this, linearly over the history."""
+"""Final share of steps by the behavior policy, which falls linearly from 1 over the history."""
 
 
 def sample_histories(
@@ -39,21 +39,21 @@ def sample_histories(
     discount: float,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """T successive steps of each task's learning history; the first is uniform in 0..steps-T.
+    """Return T successive steps of each task's learning history, from a step uniform in 0..steps-T.
 
-    Episodes have T steps; Q begins at 0, and ties go to the lowest action.
+    Episodes have T steps; Q starts at 0, and ties go to the lowest action.
 
     Args:
-        family: of the tasks; gives T and the start.
-        mdps: M of them.
+        family: family of the tasks, with T and the start.
+        mdps: M distinct MDPs.
         mdp_of_task: (n,) in 0..M-1.
-        policy: table of the behavior policy, which explores.
-        steps: of the history, T or more.
+        policy: table of the behavior policy for exploration.
+        steps: number of steps of the history, T or more.
         discount: gamma.
         stream: state of the random stream; it is advanced.
 
     Raises:
-        Interrupted: it was told to stop.
+        Interrupted: STOP_FLAG was set.
     """
     result = new_contexts(family, len(mdp_of_task))
     spent = _learn(

@@ -24,7 +24,7 @@ RolloutPolicy = Callable[[Transitions, np.random.Generator], Acts]
 
 @dataclass(frozen=True)
 class Behavior:
-    """The behavior policy: numbers by its table, or vectors drawn uniformly in [-1, 1]^a."""
+    """The behavior policy: numbers drawn from a table, or uniform vectors in [-1, 1]^a."""
 
     table: NDArray[Any]
     """See `policy_table`."""
@@ -38,7 +38,7 @@ class Behavior:
         return cls(table, family.n_actions, family.components)
 
     def draw(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
-        """(count,) or (count, a) actions."""
+        """Draw actions, (count,) or (count, a)."""
         if self.components is None:
             return self.table[generator.integers(len(self.table), size=count)]
         return generator.uniform(-1, 1, (count, self.components)).astype(np.float32)
@@ -50,7 +50,7 @@ class Behavior:
     def candidates(
         self, count: int, rule: LabelRule, generator: np.random.Generator
     ) -> NDArray[Any]:
-        """(count, C) or (count, C, a): first actions to try in each of `count` query states."""
+        """Return C first actions to try in each query state, (count, C) or (count, C, a)."""
         if self.components is None:
             return np.tile(np.arange(self.n_actions, dtype=self.table.dtype), (count, 1))
         drawn = self.draw(count * rule.candidates, generator)

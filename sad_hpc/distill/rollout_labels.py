@@ -116,15 +116,15 @@ def _labels(
 
 
 def rollout_order(world, episodes):  # type: ignore[no-untyped-def]
-    """In a kernel: sizes of the outer and the inner loop, and whether the outer is over actions.
+    """In a kernel: return sizes of the outer and inner loop, and whether the outer is over actions.
 
-    Another order draws other random numbers, hence other labels where N_ep > 1.
+    The order of the loops changes the random numbers, and hence labels if N_ep > 1.
     """
     raise NotImplementedError("kernels only")
 
 
 def query_at(queries, label):  # type: ignore[no-untyped-def]
-    """In a kernel: the query state of a label, from numbers (n,) or poses (n, 3)."""
+    """In a kernel: return the query state of a label, from numbers (n,) or poses (n, 3)."""
     raise NotImplementedError("kernels only")
 
 
@@ -184,7 +184,7 @@ def _distill(  # type: ignore[no-untyped-def]
         for _ in range(1 if given else MAX_CANDIDATES):
             query = query_at(queries, label) if given else draw_state(world, task, stream)
             limit = len(discounts)
-            for i in range(len(scores)):  # as a whole array it costs a third more
+            for i in range(len(scores)):  # faster than an array assignment
                 scores[i] = 0
             for outer in range(rounds):
                 for inner in range(per_round):

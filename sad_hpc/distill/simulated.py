@@ -1,7 +1,7 @@
-"""A block of simulated tasks: rollouts as contexts, and Algorithm 3 or 5 by copies of simulators.
+"""Blocks of simulated tasks: rollouts as contexts, and Algorithm 3 or 5 by copies of simulators.
 
-Algorithm 1 draws states; simulators cannot be set to one.  So contexts are rollouts of the behavior
-policy, an episode after another until there are T transitions, and query states come from further
+Algorithm 1 draws states, but simulators cannot be set to a state.  Contexts are therefore
+successive episodes of the behavior policy up to T transitions.  Query states come from further
 rollouts: the simulator is copied at a step drawn uniformly among T, once for every label rollout.
 """
 
@@ -18,14 +18,13 @@ from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 MAX_VAIN_TRIES = 2000
-"""Query states in a row that are good enough for no label, before the search is given up.  Where
-one in two hundred is, the last label is missed once in twenty thousand blocks."""
+"""Number of successive rejected query states after which the search stops with an error."""
 
 FOLLOWED = 0.5
-"""Share of the query-state rollouts that follow the policy, where label rollouts follow one."""
+"""Share of query-state rollouts by the policy of label rollouts, if there is one."""
 
 COPIES_AT_ONCE = 4096
-"""Simulators in memory at once for label rollouts."""
+"""Largest number of simulators in memory for label rollouts."""
 
 
 def simulated_block(
@@ -36,8 +35,11 @@ def simulated_block(
     policy: RolloutPolicy | None = None,
     given: Given | None = None,
 ) -> Block:
-    """See `distill.make_block`; `policy` plays behind a label's first action, and in half of the
-    rollouts that search for query states, instead of the behavior policy."""
+    """Make a block of simulated tasks; see `distill.make_block`.
+
+    `policy` replaces the behavior policy after the first action of label rollouts, and in half of
+    the rollouts that search for query states.
+    """
     draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
     horizon, behavior = family.config.horizon, Behavior.of(family, draw.policy)
@@ -56,7 +58,7 @@ def simulated_block(
     of_sad = generators["sad"]
     following = None if policy is None else policy(context, of_sad)
     sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()
-    # A state of the context, and an action drawn anew.
+    # A state of the context, and a newly drawn action.
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
     drawn = behavior.draw(seen.size, generators["dpt"])
     rows = np.arange(draw.count)[:, None]
@@ -65,16 +67,16 @@ def simulated_block(
 
 
 class Distillation:
-    """K labels of each of n tasks, each in a query state of its own.
+    """The search for K query states with labels in each of n tasks.
 
     Args:
-        family: of the tasks.
+        family: family of the tasks.
         parameters: (n, p) of the tasks.
-        behavior: the policy of first actions and rollouts.
-        following: how rollouts act instead.
-        rule: trust horizon and the rest.
+        behavior: policy of first actions and rollouts.
+        following: policy of rollouts after the first action; None: `behavior`.
+        rule: settings of label distillation.
         queries: K.
-        generator: of all that is random.
+        generator: random numbers of the search.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class Distillation:
         rows: NDArray[np.int64],
         places: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
-        """Labels the states of `rows` (m,) for places (task (m,), slot (m,)), where accepted."""
+        """Label the accepted states of `rows` (m,) for places (task (m,), slot (m,))."""
         candidates = self._behavior.candidates(len(rows), self._rule, self._generator)
         size = max(1, COPIES_AT_ONCE // (candidates.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
@@ -171,9 +173,7 @@ class Distillation:
         candidates: NDArray[Any],
         tasks: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Return mean (or best) discounted return of rollouts that begin with each candidate, (m,
-        C).
-        """
+        """Return the score of each candidate's rollouts, (m, C): mean or best discounted return."""
         shape = *candidates.shape[:2], self._rule.episodes_per_action
         first_actions = np.repeat(candidates.reshape(-1, *candidates.shape[2:]), shape[2], axis=0)
         copies = simulators.copied(np.repeat(rows, shape[1] * shape[2]), self._generator)
@@ -196,10 +196,9 @@ class Distillation:
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
 
     def _best(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the candidate of the best score (m, C), (m,); of equal ones any, or the first.
+        """Return the candidates (m,) with the best scores; ties are random for Algorithm 3.
 
-        Equal scores of Algorithm 3 say that nothing matters here; always naming the first action
-        would teach it (on CartPole, behind a good policy, in nine of ten query states).
+        If all scores are equal, labels by the first action would bias the model to that action.
         """
         if self._rule.stop_at_reward and not self._rule.random_ties:
             return scores.argmax(axis=1)

@@ -1,8 +1,8 @@
-"""One environment step inside a kernel, so that one kernel serves tables and Miniworld's rooms.
+"""Environment steps inside kernels, for tables and Miniworld's rooms.
 
 Numba compiles a kernel once for each type of world (`Certain`, `Uncertain`, `Rooms`).  In certain
-tables a step is a look-up.  In uncertain ones the kernel draws the outcome from its random stream,
-with one number in [0, 1), where an action has several outcomes.  In rooms a step moves a pose.
+tables a step is a look-up.  In uncertain tables the kernel draws one number in [0, 1) if an action
+has several outcomes.  In rooms a step moves a pose.
 """
 
 from typing import NamedTuple
@@ -41,15 +41,15 @@ class Uncertain(NamedTuple):
     bounds: NDArray[np.float64]
     """See `mdps.bounds`."""
     occupied: NDArray[np.bool_]
-    """(M, S): whether an episode can be in a state."""
+    """(M, S): whether an episode can visit a state."""
 
 
 class Rooms(NamedTuple):
-    """Miniworld's rooms: a task is the corner of its target, a state is a pose (x, z, heading)."""
+    """Miniworld's rooms; a task is the corner of its target, a state is a pose (x, z, heading)."""
 
     geometry: Geometry
     boxes: NDArray[np.float64]
-    """(4, 2): centres (x, z) of the boxes in the corners."""
+    """(4, 2): centers (x, z) of the boxes."""
 
 
 def step_tables(mdps: FiniteMDPs) -> Certain | Uncertain:
@@ -61,32 +61,32 @@ def step_tables(mdps: FiniteMDPs) -> Certain | Uncertain:
 
 
 def start_table(starts: Starts) -> Starts:
-    """Return the start state, or the cumulative chances (M, S) of start states."""
+    """Return the start state, or the cumulative probabilities (M, S) of start states."""
     return starts if isinstance(starts, int) else bounds(starts)
 
 
 def find_task(world, number):  # type: ignore[no-untyped-def]
-    """In a kernel: a task as `take` and `draw_state` expect it, from its number."""
+    """In a kernel: convert a task's number to the form that `take` and `draw_state` expect."""
     raise NotImplementedError("kernels only")
 
 
 def take(world, task, state, action, stream):  # type: ignore[no-untyped-def]
-    """In a kernel: the next state, the reward, and whether the episode ends with it."""
+    """In a kernel: return the next state, the reward, and whether the episode ends."""
     raise NotImplementedError("kernels only")
 
 
 def begin(starts, mdp, stream):  # type: ignore[no-untyped-def]
-    """In a kernel: the state in which an episode begins."""
+    """In a kernel: draw a start state."""
     raise NotImplementedError("kernels only")
 
 
 def can_be(tables, mdp, state):  # type: ignore[no-untyped-def]
-    """In a kernel: whether an episode can be in a state."""
+    """In a kernel: return whether an episode can visit a state."""
     raise NotImplementedError("kernels only")
 
 
 def draw_state(world, task, stream):  # type: ignore[no-untyped-def]
-    """In a kernel: a state drawn uniformly among those in which an episode can be."""
+    """In a kernel: draw a state uniformly among those that an episode can visit."""
     raise NotImplementedError("kernels only")
 
 

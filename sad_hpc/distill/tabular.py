@@ -1,4 +1,4 @@
-"""A block of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
+"""Blocks of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
 
 import functools
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Tables:
 
     @classmethod
     def of(cls, family: TabularFamily, parameters: NDArray[np.int16]) -> "Tables":
-        """The tables of tasks with these parameters."""
+        """Return the tables of tasks with these parameters."""
         return cls(parameters, family.mdps(parameters), family.optimal_actions(parameters))
 
     @classmethod
@@ -46,10 +46,9 @@ class Tables:
 def block_tables(
     family: TabularFamily, split: str, draw: Draw
 ) -> tuple[Tables, NDArray[np.int64]]:  # fmt: skip
-    """A block's distinct tasks, and which of them each of its tasks is (n,).
+    """Return a block's tables of distinct tasks, and the number (n,) of each task among them.
 
-    Where the tables of the whole split would take too much memory, they are made of the tasks of
-    this block alone.
+    If the tables of the whole split are too large for memory, they have this block's tasks only.
     """
     every = family.distinct[split]
     numbers = family.distinct_numbers(len(every), draw.first, draw.count)
@@ -72,11 +71,11 @@ def drawn_contexts(
     tables: Tables,
     mdp_of_task: NDArray[np.int64],
 ) -> dict[str, Transitions]:
-    """Contexts of both kinds, by their group."""
+    """Draw contexts of both kinds, by HDF5 group."""
     tasks = (family, tables.mdps, mdp_of_task, draw.policy)
     context = sample_transitions(*tasks, draw.streams["context"])
     if data.q_learning_steps:
-        assert isinstance(tables.mdps, TabularMDPs), "Q-learning is for certain tables"
+        assert isinstance(tables.mdps, TabularMDPs), "Q-learning needs deterministic tables"
         episodes = sample_histories(
             family, tables.mdps, mdp_of_task, draw.policy, data.q_learning_steps, data.discount,
             draw.streams["episodes"],
@@ -89,7 +88,7 @@ def drawn_contexts(
 def tabular_block(
     family: TabularFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
-    """See `distill.make_block`."""
+    """Make a block of tabular tasks; see `distill.make_block`."""
     draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
@@ -97,7 +96,7 @@ def tabular_block(
         tables, mdp_of_task = block_tables(family, split, draw)
         contexts = drawn_contexts(family, data, draw, tables, mdp_of_task)
         spent = {"episodes": draw.count * data.q_learning_steps} if data.q_learning_steps else {}
-    else:  # logs have no contexts of Algorithm 1: both groups hold the same transitions
+    else:  # logs have no contexts of Algorithm 1, so both groups have the same transitions
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)

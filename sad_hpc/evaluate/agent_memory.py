@@ -1,14 +1,14 @@
-"""What an agent remembers online: of all that it has done, the context of its next episode.
+"""The memory of an online agent: the context of its next episode, selected from past transitions.
 
 | evaluate.memory | context                                                                       |
 |-----------------|-------------------------------------------------------------------------------|
-| episode         | the last transitions in time order: the episode before (the paper's)          |
-| history         | distinct transitions of all episodes: rewarded ones first, of the others a    |
-|                 | uniform draw; if there are too few, drawn ones are repeated; in random order  |
+| episode         | the last transitions in time order: the previous episode (as in the paper)    |
+| history         | distinct transitions of all episodes in random order: rewarded ones first,    |
+|                 | then a uniform draw of the others; too few are filled up with repetitions     |
 
-A model is trained on transitions that lie anywhere.  An agent that stands on the goal for an
-episode collects little else, and has forgotten the rest after the next one: contexts from its
-whole history look more like those of the training.
+Training contexts have transitions from all states.  An agent that stays on the goal for an episode
+collects almost no other transitions.  Contexts from its whole history are closer to the training
+contexts.
 """
 
 from abc import ABC, abstractmethod
@@ -26,27 +26,27 @@ ContextT_co = TypeVar("ContextT_co", covariant=True)
 
 
 class AgentMemory(Protocol[ContextT_co]):
-    """What n agents know when an episode begins."""
+    """The memory of n agents."""
 
     @property
     def context(self) -> ContextT_co:
-        """What the answers of the next episode are given by."""
+        """Context of the next episode."""
 
     @property
     def rewards(self) -> NDArray[np.int32]:
-        """Rewarded transitions in the context, (n,)."""
+        """Numbers of rewarded transitions in the context, (n,)."""
 
     def add(self, episode: Transitions) -> None:
-        """Take note of an episode (n, T), states by number."""
+        """Add an episode (n, T), with states by number."""
 
 
 class Recollection(ABC):
-    """Contexts for a model, of at most `size` transitions; the first one is empty.
+    """A memory whose contexts have at most `size` transitions; the first context is empty.
 
     Args:
-        family: of the tasks.
+        family: family of the tasks.
         n_tasks: n.
-        size: transitions of a context.
+        size: largest number of transitions of a context.
     """
 
     def __init__(self, family: TabularFamily, n_tasks: int, size: int) -> None:
@@ -55,35 +55,35 @@ class Recollection(ABC):
 
     @property
     def context(self) -> Context:
-        """See AgentMemory."""
+        """Implement `AgentMemory.context`."""
         return as_context(self._family, self._shown)
 
     @property
     def rewards(self) -> NDArray[np.int32]:
-        """See AgentMemory."""
+        """Implement `AgentMemory.rewards`."""
         return (self._shown.rewards > 0).sum(axis=1, dtype=np.int32)
 
     @abstractmethod
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
 
 
 class LastEpisode(Recollection):
-    """The episode before, or the last transitions of it."""
+    """A memory of the last `size` transitions of the previous episode."""
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         self._shown = episode.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
 
 
 class History(Recollection):
-    """A draw from all episodes; see `history_places`.
+    """A memory that draws a context from all episodes; see `history_places`.
 
     Args:
-        family: of the tasks.
+        family: family of the tasks.
         n_tasks: n.
-        size: transitions of a context.
-        generator: of the draws.
+        size: number of transitions of a context.
+        generator: random numbers of the draws.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class History(Recollection):
         self._all = self._shown
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         self._all = self._all.followed_by(episode)
         keys = self._keys()
         rewarded = self._all.rewards > 0
@@ -102,9 +102,7 @@ class History(Recollection):
         self._shown = self._all.map(lambda part: np.take_along_axis(part, places, axis=1))
 
     def _keys(self) -> NDArray[np.int64]:
-        """Return a number for each state, action and next state, which tell transitions apart, (n,
-        L).
-        """
+        """Return numbers that identify state, action and next state of transitions, (n, L)."""
         began = self._all.states.astype(np.int64) * self._family.n_actions + self._all.actions
         return began * self._family.n_states + self._all.next_states
 
@@ -115,18 +113,18 @@ def history_places(
     size: int,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Return places of the transitions of a history (n, L) that a context shows, (n, size).
+    """Draw the indices of a history's transitions for a context, (n, size).
 
     Args:
-        keys: (n, L), equal where transitions are the same; L may be 0, which leaves (n, 0).
-        rewarded: (n, L).
-        size: transitions of a context.
-        generator: of the draws.
+        keys: (n, L), equal for equal transitions; for L = 0 the result is (n, 0).
+        rewarded: (n, L), whether transitions are rewarded.
+        size: number of transitions of a context.
+        generator: random numbers of the draws.
     """
     n, length = keys.shape
     if length == 0:
         return np.empty((n, 0), np.int64)
-    # Distinct ones from 0, rewarded ones from 1, repetitions below: in random order within each.
+    # Priorities: repetitions -1, distinct transitions in [0, 1), rewarded ones in [1, 2).
     priority = generator.random(keys.shape) + rewarded
     priority[~_first_of_their_kind(keys)] = -1
     order = (-priority).argsort(axis=1)[:, :size]
@@ -138,7 +136,7 @@ def history_places(
 
 
 def _first_of_their_kind(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether no earlier transition of the row has the same key, (n, L)."""
+    """Return whether a key is the first of its value in its row, (n, L)."""
     order = keys.argsort(axis=1, kind="stable")
     ordered = np.take_along_axis(keys, order, axis=1)
     new = np.ones_like(ordered, dtype=np.bool_)

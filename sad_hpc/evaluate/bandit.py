@@ -1,9 +1,9 @@
 """Evaluation on bandits: suboptimality by context length offline, cumulative regret online.
 
-Algorithm 6 with episodes of one step.  Offline it takes the likeliest arm of F(. | C), here for
-every prefix C of a context: the context's own tokens answer for all of them in one pass.  Online it
-begins with an empty C, draws an arm from F(. | C), and adds the pull to C: one token more to keys
-and values that stay.
+This is Algorithm 6 with episodes of one step.  Offline, the agent takes the most likely arm of
+F(. | C) for every prefix C of a context; one forward pass answers for all prefixes.  Online, it
+starts with an empty C, samples an arm from F(. | C) and adds the pull to C, which adds one token to
+cached keys and values.
 """
 
 import operator
@@ -29,12 +29,11 @@ from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily
 
 STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
-"""Context lengths and pulls whose values are kept, besides T: enough for a curve, and files that
-hold them for every task stay small."""
+"""Context lengths and pulls, besides T, whose values are stored for every task."""
 
 
 def kept_steps(horizon: int) -> NDArray[np.int32]:
-    """Return those of STEPS below T, and T, (K,)."""
+    """Return the STEPS below T, followed by T, (K,)."""
     return np.array([*(step for step in STEPS if step < horizon), horizon], np.int32)
 
 
@@ -46,14 +45,14 @@ def evaluate_bandit(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline suboptimality and online regret; see `element.evaluate_family`."""
+    """Measure offline suboptimality and online regret; see `stage.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
     transformer = TransformerPolicy(trained.model, len(means), generator)
     pulled = run_bandit(family, means, transformer, generator, report=report)
     online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
-    # Draws of its own: the same references stand beside every row of a seed.
+    # An independent stream, so that every row of a seed has the same references.
     others = generator.spawn(1)[0]
     return {
         "offline": _result("suboptimality", "context length", offline,
@@ -65,21 +64,21 @@ def evaluate_bandit(
 def _result(
     metric: str, axis: str, values: NDArray[np.float32], references: dict[str, NDArray[np.float32]]
 ) -> ModeResult:
-    """The result of a mode, of all columns (n, T) those that are kept."""
+    """Return the result of a mode, with the stored columns of all (n, T)."""
     steps = kept_steps(values.shape[1])
     kept = {name: each[:, steps - 1] for name, each in references.items()}
     return ModeResult(Measure(metric, axis, 1), steps, values[:, steps - 1], None, kept)
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return what arms (n, K) lose against the best one, for means (n, A), (n, K)."""
+    """Return the suboptimality (n, K) of arms (n, K) with means (n, A)."""
     return means.max(axis=1, keepdims=True) - np.take_along_axis(means, arms, axis=1)
 
 
 def offline_arms(trained: Trained, contexts: Context, batch_size: int) -> NDArray[np.int64]:
     """Return the greedy arm after each prefix of 1 to T pulls, (n, T).
 
-    Of prefixes that are longer than the model may be shown, it is shown the last pulls.
+    Prefixes longer than the model's longest context are cut to their last pulls.
     """
     state, horizon = contexts.states[0, :1].numpy(), contexts.actions.shape[1]
     prefixes = np.arange(min(horizon, trained.longest) + 1)[None]
@@ -92,12 +91,12 @@ def offline_arms(trained: Trained, contexts: Context, batch_size: int) -> NDArra
 
 
 class TransformerPolicy:
-    """Arms drawn from the softmax of the model's answer to all pulls so far, n tasks at once.
+    """A policy that samples arms from the model's softmax, given all pulls so far in n tasks.
 
     Args:
         model: the transformer.
         n_tasks: n.
-        generator: of the draws, n uniform numbers a pull.
+        generator: random numbers of the samples, n a pull.
     """
 
     def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
@@ -108,12 +107,12 @@ class TransformerPolicy:
         self._logits = self._before_any_pull()
 
     def choose(self) -> NDArray[np.int64]:
-        """Return an arm for each task, (n,)."""
+        """Sample an arm for each task, (n,)."""
         return sampled(self._logits, self._generator.random(len(self._logits)))
 
     @torch.no_grad()
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """Add a pull (n,) to the contexts."""
+        """Add one pull (n,) to the contexts."""
         device = self._state.device
         pull = Context(
             self._state,
@@ -126,7 +125,7 @@ class TransformerPolicy:
 
     @torch.no_grad()
     def _before_any_pull(self) -> NDArray[np.float32]:
-        """(n, A)"""
+        """Return the logits with an empty context, (n, A)."""
         nothing = torch.zeros_like(self._state, dtype=torch.int64)
         tokens = self._model.query_tokens(Queries(self._state, nothing))
         answers = self._model.ask(self._cache, tokens, nothing[:, :, 0])

@@ -1,4 +1,4 @@
-"""Bandit algorithms as reference lines: the ideal learner, UCB and the empirical mean."""
+"""Bandit algorithms as references: the Bayes-optimal learner, UCB and the empirical mean."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,13 +12,13 @@ from sad_hpc.tasks.bandit import BanditFamily
 
 
 class BanditPolicy(Protocol):
-    """Plays n tasks at once."""
+    """A policy for n bandits."""
 
     def choose(self) -> NDArray[np.int64]:
-        """Return an arm for each task, (n,)."""
+        """Choose an arm for each task, (n,)."""
 
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """Take note of a pull (n,) in each task."""
+        """Learn from one pull (n,) in each task."""
 
 
 def run_bandit(
@@ -28,7 +28,7 @@ def run_bandit(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda pulls: None,
 ) -> NDArray[np.int64]:
-    """Return the arms that a policy pulls in tasks with means (n, A), (n, T)."""
+    """Play T pulls in tasks with means (n, A), and return the arms (n, T)."""
     arms = np.empty((len(means), family.config.horizon), np.int64)
     for pull in range(arms.shape[1]):
         chosen = policy.choose()
@@ -40,7 +40,7 @@ def run_bandit(
 
 
 class Tally:
-    """Pulls and rewards by arm, n tasks at once: what the classical algorithms know."""
+    """Counts and sums of rewards by arm in n tasks, the statistics of classical algorithms."""
 
     def __init__(self, family: BanditFamily, n_tasks: int, generator: np.random.Generator) -> None:
         self._family, self._generator = family, generator
@@ -48,39 +48,39 @@ class Tally:
         self._sums = np.zeros((n_tasks, family.n_actions))
 
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.observe`."""
         tasks = np.arange(len(arms))
         self._counts[tasks, arms] += 1
         self._sums[tasks, arms] += rewards
 
     def _averages(self) -> NDArray[np.float64]:
-        """(n, A); an arm that was never pulled goes first."""
+        """Return average rewards (n, A), infinite for arms without pulls."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self._counts > 0, self._sums / self._counts, np.inf)
 
 
 class EmpiricalMean(Tally):
-    """Each arm once, then the best average."""
+    """A policy that pulls each arm once and then the arm with the highest average."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         return self._averages().argmax(axis=1)
 
 
 class UCB(Tally):
-    """The best average plus 1 / sqrt(pulls), as in the DPT paper's comparison."""
+    """A policy that maximizes the average plus 1 / sqrt(pulls), as in the DPT paper."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         bonus = 1 / np.sqrt(np.maximum(self._counts, 1))
         return (self._averages() + bonus).argmax(axis=1)
 
 
 class Thompson(Tally):
-    """The best draw from the exact posterior: what a DPT* that makes no mistake plays."""
+    """Thompson sampling from the exact posterior: the Bayes-optimal learner of DPT*."""
 
     def choose(self) -> NDArray[np.int64]:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.choose`."""
         known = (self._counts, self._sums, self._family.sigma)
         return posterior_draws(*known, self._generator).argmax(axis=1)
 
@@ -95,9 +95,9 @@ POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPol
 def offline_empirical_mean(
     actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
 ) -> NDArray[np.int64]:
-    """Return the arm of the best average after each prefix of contexts (n, T), (n, T).
+    """Return the arm with the highest average after each prefix of contexts (n, T), (n, T).
 
-    Arms that the prefix does not show are not chosen.
+    Arms without pulls in the prefix are not chosen.
     """
     counts, sums = _running(actions, rewards, n_arms)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -108,7 +108,7 @@ def offline_empirical_mean(
 def offline_ideal(
     family: BanditFamily, actions: NDArray[np.int64], rewards: NDArray[np.float32]
 ) -> NDArray[np.int64]:
-    """Return the arm of the highest posterior mean after each prefix of contexts (n, T), (n, T)."""
+    """Return the arm with the highest posterior mean after each prefix of contexts, (n, T)."""
     counts, sums = _running(actions, rewards, family.n_actions)
     return posterior_means(counts, sums, family.sigma).argmax(axis=2)
 
@@ -116,6 +116,6 @@ def offline_ideal(
 def _running(
     actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pull and sums of rewards by arm, both (n, T, A), after each prefix."""
+    """Return pulls and sums of rewards by arm after each prefix, both (n, T, A)."""
     pulled = actions[:, :, None] == np.arange(n_arms)
     return pulled.cumsum(axis=1).astype(np.float64), (pulled * rewards[:, :, None]).cumsum(axis=1)

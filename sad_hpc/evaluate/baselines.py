@@ -1,4 +1,4 @@
-"""Reference policies, computed exactly by backward induction."""
+"""Exact returns of reference policies, by backward induction."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ def optimal_returns(mdps: FiniteMDPs, horizon: int, starts: Starts) -> NDArray[n
 def policy_returns(
     mdps: FiniteMDPs, horizon: int, starts: Starts, policy: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return the expected return of an episode by one distribution (A,) over actions, (M,)."""
+    """Return the expected return (M,) of an episode of a policy (A,), the same in every state."""
     values = np.zeros(mdps.sizes[:2])
     for _ in range(horizon):
         values = mdps.action_values(values) @ policy
@@ -25,6 +25,6 @@ def policy_returns(
 
 
 def _at_start(values: NDArray[np.float64], starts: Starts) -> NDArray[np.float32]:
-    """Return the mean of values (M, S) where episodes begin, (M,)."""
+    """Return the mean of values (M, S) over start states, (M,)."""
     begun = values[:, starts] if isinstance(starts, int) else (values * starts).sum(axis=1)
     return begun.astype(np.float32)

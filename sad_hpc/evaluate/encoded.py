@@ -1,4 +1,4 @@
-"""Contexts that a model has read once, and is asked behind again and again."""
+"""Contexts that are encoded once and then queried several times."""
 
 import numpy as np
 import torch
@@ -10,12 +10,12 @@ from sad_hpc.model.transformer import Transformer
 
 
 class EncodedContexts:
-    """n contexts of t transitions.
+    """n encoded contexts of t transitions.
 
     Args:
         model: the transformer.
-        tokens: (n, t, width) of the transitions.
-        batch_size: contexts in one forward pass.
+        tokens: (n, t, width), tokens of the transitions.
+        batch_size: number of contexts in one forward pass.
     """
 
     @torch.no_grad()
@@ -28,9 +28,7 @@ class EncodedContexts:
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
-        """Return the logits for queries (n, K, width), each after the whole of its context, (n, K,
-        A).
-        """
+        """Return the logits (n, K, A) of queries (n, K, width) after the whole contexts."""
         parts = []
         for cache, part in zip(self._caches, query.split(self._batch_size), strict=True):
             whole = torch.full(part.shape[:2], cache.length, device=part.device)

@@ -1,8 +1,7 @@
-"""Playing one episode in n tabular tasks at once.
+"""Episodes of T steps in n tabular tasks.
 
-An episode that ends before its T steps is over: what comes after counts for no return.  The agent
-goes on from a new start until it has taken its T steps, so that what it has seen always fills a
-context, as in the `episodes` of a dataset.
+If an episode ends before T steps, the agent continues from a new start until it has taken T steps,
+as in the `episodes` of a dataset.  Only the first episode counts for the return.
 """
 
 from collections.abc import Callable
@@ -17,22 +16,22 @@ from sad_hpc.tasks.mdps import FiniteMDPs, Starts, drawn
 from sad_hpc.tasks.tabular import TabularFamily
 
 Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
-"""(states (n,), step) -> actions (n,)."""
+"""A policy: (states (n,), step) -> actions (n,)."""
 
 
 def play_episode(
     family: TabularFamily, mdps: FiniteMDPs, act: Act, generator: np.random.Generator
 ) -> Transitions:
-    """T steps from a start state in each of n tasks.
+    """Play T steps from a start state in each of n tasks.
 
     Args:
-        family: gives T and the start states.
-        mdps: one MDP a task (M = n).
+        family: family with T and the start states.
+        mdps: one MDP for each task (M = n).
         act: the policy.
-        generator: of what is not certain in the tasks.
+        generator: random numbers of the tasks.
 
     Returns:
-        all transitions, in time order, states by number.
+        all transitions in time order, with states by number.
     """
     n_tasks, horizon = mdps.sizes[0], family.config.horizon
     tasks, starts = np.arange(n_tasks), family.starts(mdps)
@@ -60,14 +59,14 @@ def play_episode(
 def begin(
     starts: Starts, tasks: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the states in which episodes of tasks (n,) begin, (n,)."""
+    """Draw start states of tasks (n,), (n,)."""
     if isinstance(starts, int):
         return np.full(len(tasks), starts, np.int64)
     return drawn(starts[tasks], generator)
 
 
 def returns_of(played: Transitions) -> NDArray[np.float32]:
-    """Return the returns of the first episodes of what was played (n, T), (n,)."""
+    """Return the returns (n,) of the first episodes in transitions (n, T)."""
     if played.ends is None:
         return played.rewards.sum(axis=1)
     before = played.ends.cumsum(axis=1) - played.ends
@@ -75,7 +74,7 @@ def returns_of(played: Transitions) -> NDArray[np.float32]:
 
 
 def as_context(family: TabularFamily, transitions: Transitions) -> Context:
-    """Transitions by state number -> a model's context by coordinates."""
+    """Convert transitions with state numbers to a model's context with coordinates."""
     return Context(
         states=torch.from_numpy(family.coordinates[transitions.states]),
         actions=torch.from_numpy(transitions.actions),
@@ -86,7 +85,7 @@ def as_context(family: TabularFamily, transitions: Transitions) -> Context:
 
 
 def as_numbers(family: TabularFamily, context: Context) -> Transitions:
-    """The inverse of `as_context`."""
+    """Invert `as_context`."""
     return Transitions(
         family.state_numbers(context.states.numpy()),
         context.actions.numpy(),
@@ -97,7 +96,7 @@ def as_numbers(family: TabularFamily, context: Context) -> Transitions:
 
 
 def no_transitions(family: TabularFamily, n_tasks: int) -> Transitions:
-    """Before the first episode of n tasks."""
+    """Return the empty transitions before the first episode of n tasks."""
     none = np.empty((n_tasks, 0), np.uint16)
     actions = none.astype(family.action_dtype)
     ends = none.astype(np.uint8) if family.has_ends else None

@@ -1,9 +1,8 @@
-"""The ideal learner on test tasks: the exact DPT*, offline and online, as a reference.
+"""The Bayes-optimal learner on test tasks, offline and online: the exact DPT* as a reference.
 
-It is asked as a model is: offline greedily under the given context, online by actions drawn from
-the posterior mean of the optimal actions.  Its prior is uniform over all tasks of the family, and
-what it keeps of a context is how likely each task makes it: where steps are certain, the tasks that
-the context does not contradict.
+It is evaluated like a model.  Offline, it acts greedily under the given context.  Online, it
+samples actions from the posterior mean of the optimal actions.  Its prior is uniform over all tasks
+of the family.  Its memory of a context is the likelihood of each task.
 """
 
 import functools
@@ -30,17 +29,17 @@ def ideal_returns(
     settings: EvaluateConfig,
     generator: np.random.Generator,
 ) -> dict[str, tuple[str, NDArray[np.float32], NDArray[np.int32]]]:
-    """By mode: the reference's name, returns (n, K), and context rewards (n, K).
+    """Return, by mode, the reference's name, returns (n, K) and context rewards (n, K).
 
-    Nothing where the family has too many tasks for an exact posterior.  With `memory: history` no
-    episode is forgotten.
+    The result is empty if the family has too many tasks for an exact posterior.  With
+    `memory: history`, the learner remembers all episodes.
 
     Args:
-        family: of the tasks.
-        mdps: one MDP a task (M = n).
+        family: family of the tasks.
+        mdps: one MDP for each task (M = n).
         context: n contexts, for the offline episode.
-        settings: of the evaluation.
-        generator: of all that is random.
+        settings: settings of the evaluation.
+        generator: random numbers of tasks and actions.
     """
     posterior = Posterior.of_family(family)
     if posterior is None:
@@ -67,25 +66,23 @@ def ideal_returns(
 
 
 def logits_of(posterior: Posterior, alive: Weights) -> NDArray[np.float32]:
-    """Return logits of the ideal answers when tasks (n, G) are left, (n, S, A); -inf: never."""
+    """Return log-probabilities of Bayes-optimal actions, (n, S, A), for likelihoods (n, G)."""
     with np.errstate(divide="ignore"):
         return np.log(posterior.probabilities(alive)).astype(np.float32)
 
 
 def tasks_left(posterior: Posterior, seen: Transitions, *, drawn: bool = False) -> Weights:
-    """Return how likely the tasks are after transitions (n, T), states by number, (n, G); see
-    `consistent`.
-    """
+    """Return the likelihoods of tasks, (n, G), given transitions (n, T); see `consistent`."""
     return after_all(consistent(posterior.mdps, **seen.parts, drawn=drawn))
 
 
 class TasksLeft:
-    """The tasks that experience has not ruled out: an `AgentMemory` of (n, G).
+    """An `AgentMemory` of the likelihoods (n, G) of tasks.
 
     Args:
-        posterior: over G tasks.
+        posterior: posterior over G tasks.
         n_tasks: n.
-        forgetful: whether only the last episode counts, as for a model whose context it is.
+        forgetful: whether only the last episode counts, as with `memory: episode`.
     """
 
     def __init__(self, posterior: Posterior, n_tasks: int, forgetful: bool) -> None:
@@ -94,7 +91,7 @@ class TasksLeft:
         self.rewards: NDArray[np.int32] = np.zeros(n_tasks, np.int32)
 
     def add(self, episode: Transitions) -> None:
-        """See AgentMemory."""
+        """Implement `AgentMemory.add`."""
         left = tasks_left(self._posterior, episode)
         rewarded = (episode.rewards > 0).sum(axis=1, dtype=np.int32)
         self.context = left if self._forgetful else together(self.context, left)

@@ -1,8 +1,7 @@
-"""Offline deployment (Algorithm 6): greedy for one episode, under a given random context.
+"""Offline deployment (Algorithm 6): one greedy episode under a given random context.
 
-Algorithm 6 samples an unseen environment and a context C of it, and takes the likeliest action of
-F(. | C, s_t) at every step.  C never changes: it is asked for every state at once, and the episode
-looks its actions up.
+Algorithm 6 samples an unseen environment and a context C of it, and takes the most likely action of
+F(. | C, s_t) at every step.  C is constant, so the actions of all states are computed at once.
 """
 
 import numpy as np
@@ -20,13 +19,13 @@ def offline_returns(
     logits: NDArray[np.float32],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Return the return of one greedy episode in each of n tasks, (n, 1).
+    """Play one greedy episode in each of n tasks, and return its return, (n, 1).
 
     Args:
-        family: of the tasks.
-        mdps: one MDP a task (M = n).
+        family: family of the tasks.
+        mdps: one MDP for each task (M = n).
         logits: (n, S, A), the answers under each task's context.
-        generator: of what is not certain in the tasks.
+        generator: random numbers of the tasks.
     """
     actions = greedy(logits)
     tasks = np.arange(len(actions))

@@ -1,8 +1,8 @@
-"""Online deployment (Algorithm 6): a policy collects its own context, episode after episode.
+"""Online deployment (Algorithm 6): a policy that collects its own context over several episodes.
 
-Algorithm 6 begins with an empty context C, draws every action of an episode from F(. | C, s_t), and
-adds the episode to C when it has ended.  While it lasts C stays as it is: the answers for every
-state are made at once, and the episode looks its logits up.
+Algorithm 6 begins with an empty context C, samples every action of an episode from F(. | C, s_t),
+and adds the episode to C at its end.  C is constant within an episode, so the logits of all states
+are computed at once.
 """
 
 import functools
@@ -30,16 +30,15 @@ def online_returns(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return and contexts' reward counts of successive episodes, actions drawn from the softmax.
+    """Play successive episodes with actions sampled from the softmax.
 
     Args:
-        answer: what a context says, as logits (n, S, A).
-        memory: of the episodes so far, which makes the next one's context of them.
-        family: of the tasks.
-        mdps: one MDP a task (M = n).
+        answer: function from a context to logits (n, S, A).
+        memory: memory that turns past episodes into the next context.
+        family: family of the tasks.
+        mdps: one MDP for each task (M = n).
         n_episodes: E.
-        generator: of the action draws, (T, n) uniform numbers an episode, and then of what is not
-            certain in the tasks.
+        generator: random numbers of actions, (T, n) an episode, and then of the tasks.
         report: called with the number of episodes played.
 
     Returns:
@@ -66,6 +65,5 @@ def _draw(
     states: NDArray[np.int64],
     step: int,
 ) -> NDArray[np.int64]:
-    """Return each task's action in its state (n,), by logits (n, S, A) and uniforms (T, n), (n,).
-    """
+    """Sample actions (n,) in states (n,), by logits (n, S, A) and uniform numbers (T, n)."""
     return sampled(logits[np.arange(len(states)), states], uniforms[step])

@@ -1,4 +1,4 @@
-"""A trained transformer as a policy: loading it, what it answers, and which action that is."""
+"""A trained transformer as a policy: loading, logits, and the choice of actions."""
 
 import functools
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained transformer, and how much it may be shown."""
+    """A trained transformer, and the length of its longest context."""
 
     model: Transformer
     longest: int
-    """Transitions of the longest context that its training asked after."""
+    """Number of transitions in the longest context of its training."""
 
     def shown(self, context: Context) -> Context:
-        """The last transitions of contexts, as many as the model may be shown."""
+        """Return the last transitions of contexts, at most `longest`."""
         return context.map(lambda part: part[:, max(0, part.shape[1] - self.longest) :])
 
 
 def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Transformer:
-    """The trained model of one (method, seed), ready to answer.
+    """Load the trained model of one (method, seed).
 
     Args:
-        run: of the evaluation.
-        method: of the model.
-        seed: of its training.
-        temperature: its logits are divided by.
+        run: run of the evaluation.
+        method: method of the model.
+        seed: seed of its training.
+        temperature: divisor of the logits.
 
     Raises:
-        CheckpointError: it is not trained yet, damaged, or of another model.
+        CheckpointError: the model is not trained yet, damaged, or another one.
     """
     folder, trained = run.checkpoint(method, seed), run.experiment.source
     marker = folder.done
@@ -65,7 +65,7 @@ def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Tr
 
 
 def make_ready(model: Transformer, kernel: bool = True) -> None:
-    """Put a model where it answers fastest: on the GPU if there is one, else into the kernel."""
+    """Move a model to the GPU if available, or else make it use the compiled kernel if possible."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
     if kernel and obstacle(model, device, torch.float32) is None:
@@ -88,16 +88,16 @@ def answers(
     prefixes: NDArray[np.int64],
     batch_size: int,
 ) -> NDArray[np.float32]:
-    """Return action logits of the same K = Q P questions behind each of n contexts, (n, K, A).
+    """Return the action logits of the same K = Q P questions about each of n contexts, (n, K, A).
 
-    A context is encoded once for all of them.
+    Each context is encoded once.
 
     Args:
         model: the transformer.
         context: n contexts of the same length t.
-        states: (Q, d), in the dataset's dtype.
-        prefixes: (Q, P): after how many of the t transitions each state is asked.
-        batch_size: contexts in one forward pass.
+        states: (Q, d) query states, in the dataset's dtype.
+        prefixes: (Q, P): numbers of transitions after which each state is queried.
+        batch_size: number of contexts in one forward pass.
     """
     device = model.head.weight.device
     asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
@@ -113,7 +113,7 @@ def answers(
 def state_logits(
     model: Transformer, family: TabularFamily, context: Context, batch_size: int
 ) -> NDArray[np.float32]:
-    """Return action logits in every state, each after the whole of one of n contexts, (n, S, A).
+    """Return the action logits in every state after each of n whole contexts, (n, S, A).
 
     See `answers` for the arguments.
     """
@@ -122,13 +122,16 @@ def state_logits(
 
 
 def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(..., A) -> (...): the likeliest action."""
+    """Return the most likely actions (...) of logits (..., A)."""
     return logits.argmax(axis=-1)
 
 
 def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return in the rows of `known` (n,) -inf for all but the likeliest action, whose draw is
-    certain then, (n, ..., A).
+    """Make rows of logits (n, ..., A) greedy: set all but the most likely action to -inf.
+
+    Args:
+        logits: (n, ..., A).
+        known: (n,), the rows to change.
     """
     unlikely = np.arange(logits.shape[-1]) != greedy(logits)[..., None]
     rows = known.reshape(-1, *(1,) * (logits.ndim - 1))
@@ -136,7 +139,7 @@ def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np
 
 
 def sampled(logits: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n, A) -> (n,): an action drawn from the softmax, by one uniform number in [0, 1) a row."""
+    """Sample actions (n,) from the softmax of logits (n, A), by uniform numbers (n,) in [0, 1)."""
     weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     cumulative = weights.cumsum(axis=-1)
     below = cumulative <= uniforms[:, None] * cumulative[:, -1:]

@@ -1,11 +1,11 @@
-"""Evaluation on Miniworld: returns of episodes in rooms that are rendered as they are walked.
+"""Evaluation on Miniworld: returns of episodes in rendered rooms.
 
-Algorithm 6: offline greedy under a given context; online, actions drawn from the softmax, and the
-episodes so far make the context of the next one (see `evaluate.memory`).  A context stays as it is
-for an episode: it is encoded once, and each step asks one query behind it.
+This is Algorithm 6.  Offline, the agent acts greedily under a given context.  Online, it samples
+actions from the softmax, and past episodes form the next context (see `evaluate.memory`).  A
+context is constant for an episode, so it is encoded once and queried at every step.
 
-Motion comes from the compiled kernel, images of all rooms from one renderer.  An image passes the
-image encoder once: its features stay with the transition when that becomes context.
+Motion comes from the compiled kernel, and images of all rooms from one renderer.  The image encoder
+reads each image once, and the features are reused when the transition becomes context.
 """
 
 from collections.abc import Callable
@@ -35,28 +35,28 @@ from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
 RANDOM_EPISODES = 100
-"""Rollouts a task behind the reference `random`: its expectation has no closed form here."""
+"""Number of rollouts in each task that estimate the reference `random`."""
 
 Choose = Callable[[NDArray[np.float32]], NDArray[np.int64]]
-"""(n, A) logits -> (n,) actions."""
+"""A function from logits (n, A) to actions (n,)."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """One episode in each of n rooms."""
+    """An episode in each of n rooms."""
 
     starts: NDArray[np.float64]
-    """(n, 3) poses"""
+    """(n, 3) start poses."""
     tokens: Tensor
-    """(n, T, width): its transitions, as context for the next one"""
+    """(n, T, width): tokens of the transitions, for the next context."""
     rewards: NDArray[np.uint8]
     """(n, T)"""
     keys: NDArray[np.int64]
-    """(n, T): equal where poses and actions are the same"""
+    """(n, T): numbers that are equal for equal poses and actions."""
 
     @property
     def returns(self) -> NDArray[np.float32]:
-        """(n,)"""
+        """Returns of the episodes, (n,)."""
         return self.rewards.sum(axis=1, dtype=np.float32)
 
 
@@ -68,7 +68,7 @@ def evaluate_poses(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.evaluate_family`."""
+    """Measure offline and online returns; see `stage.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
     context = trained.shown(Context.of_group(columns, "context"))
@@ -99,7 +99,7 @@ def evaluate_poses(
 def _remembered(
     walks: list[Walk], memory: str, size: int, generator: np.random.Generator
 ) -> tuple[Tensor, NDArray[Any]]:
-    """Tokens (n, size, width) and rewards (n, size) of the next context; see `evaluate.memory`."""
+    """Return tokens (n, size, width) and rewards (n, size) of the next context."""
     if memory == "episode":
         last, first = walks[-1], max(0, walks[-1].rewards.shape[1] - size)
         return last.tokens[:, first:], last.rewards[:, first:]
@@ -113,7 +113,7 @@ def _remembered(
 
 
 class Rooms:
-    """n rooms, and the model that walks in all of them at once."""
+    """n rooms, and the model that acts in them."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Rooms:
 
     @torch.no_grad()
     def walk(self, context: Tensor, choose: Choose) -> Walk:
-        """One episode from the middle of the room, under (n, t, width) fixed contexts."""
+        """Play one episode from the middle of the room, under fixed contexts (n, t, width)."""
         starts = self._starts()
         encoded = EncodedContexts(self._model, context, self._batch_size)
         poses, rewards, tokens, keys = starts, [], [], []
@@ -166,27 +166,25 @@ class Rooms:
         return Walk(starts, walked, np.stack(rewards, axis=1), np.stack(keys, axis=1))
 
     def _keys(self, poses: NDArray[np.float64], actions: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return a number for each of all poses (n, 3) and actions (n,) so far, (n,)."""
+        """Return numbers (n,) that identify poses (n, 3) and actions (n,) among all so far."""
         rows = np.column_stack([poses, actions])
         numbers = self._numbers
         return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
 
     def _query(self, poses: NDArray[np.float64]) -> Tensor:
-        """Return the queries for poses (n, 3), features of the images that they show, (n, 1,
-        width).
-        """
+        """Return query tokens (n, 1, width) of poses (n, 3), with features of rendered images."""
         states, images = torch.from_numpy(poses), torch.from_numpy(self._renderer.render(poses))
         queries = Queries(
             states[:, None].to(self._device),
             torch.zeros(
                 len(poses), 1, 1, dtype=torch.int64
-            ),  # each is asked once, behind its encoded context
+            ),  # prefixes; the encoded context sets them
             images[:, None].to(self._device),
         )
         return self._model.query_tokens(queries)
 
     def _starts(self) -> NDArray[np.float64]:
-        """Return the middle of the room, with random headings, (n, 3)."""
+        """Draw start poses (n, 3): the middle of the room with random headings."""
         starts = np.full((len(self._targets), 3), ROOM_SIZE / 2)
         starts[:, 2] = 2 * np.pi * self._generator.random(len(starts))
         return starts
@@ -199,7 +197,7 @@ def _result(
     context_rewards: list[NDArray[Any]],
     headline: int,
 ) -> ModeResult:
-    """The result of a mode, an episode a column; `random` (n,) is that of the random policy."""
+    """Return the result of a mode, one column an episode; `random` is (n,)."""
     values = np.stack([walk.returns for walk in walks], axis=1)
     horizon = walks[0].rewards.shape[1]
     best = [optimal_returns(walk.starts, targets, horizon) for walk in walks]
@@ -215,14 +213,13 @@ def _result(
 def optimal_returns(
     starts: NDArray[np.float64], targets: NDArray[np.int64], horizon: int
 ) -> NDArray[np.float32]:
-    """Return the largest return of T steps from (n, 3) poses, (n,); staying keeps a reward."""
+    """Return the largest return (n,) of T steps from poses (n, 3); staying keeps a reward."""
     steps = np.maximum(1, steps_to_reward(starts, targets))
     return np.maximum(0, horizon + 1 - steps).astype(np.float32)
 
 
 def random_returns(family: Miniworld, targets: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
-    """Return the mean return of RANDOM_EPISODES rollouts of the uniform policy in each task, (n,).
-    """
+    """Return the mean return (n,) of RANDOM_EPISODES rollouts of the uniform policy, by task."""
     policy = policy_table("uniform", family.n_actions)
     episodes = sample_pose_episodes(
         targets.repeat(RANDOM_EPISODES),

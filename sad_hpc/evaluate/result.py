@@ -1,4 +1,4 @@
-"""What one (method, seed) has reached on every test task, offline and online."""
+"""Results of one (method, seed) on every test task, offline and online."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,46 +10,45 @@ from numpy.typing import NDArray
 MODES = ("offline", "online")
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
-"""By metric."""
+"""Whether higher values are better, by metric."""
 BAYES_OPTIMAL = "Bayes-optimal"
-"""The reference that answers by the exact posterior; `, history` or `, episodes` follows its name
-where it has another memory or other contexts."""
+"""Name of the Bayes-optimal learner among references; it is followed by `, history` with all
+episodes as memory, and by `, episodes` with episodes as offline contexts."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What the numbers of a mode mean."""
+    """Meaning of the numbers of a mode."""
 
     metric: str
     """return, suboptimality or regret."""
     axis: str
-    """What the K columns count: episode, context length or pull."""
+    """Unit of the K columns: episode, context length or pull."""
     headline: int
-    """The number in the tables is the mean over the last so many columns."""
+    """Number of last columns whose mean is the number in tables."""
 
 
 @dataclass(frozen=True)
 class ModeResult:
-    """One mode, offline or online, of one element."""
+    """The result of one mode, offline or online, of one (method, seed)."""
 
     measure: Measure
     steps: NDArray[np.int32]
-    """(K,): which episode, context length or pull each column is of, from 1 and rising."""
+    """(K,): episode, context length or pull of each column, ascending from 1."""
     values: NDArray[np.float32]
     """(n_tasks, K)"""
     context_rewards: NDArray[np.int32] | None
-    """(n_tasks, K): rewarded transitions in the context of each entry, where they were counted."""
+    """(n_tasks, K): number of rewarded transitions in each entry's context; None: not counted."""
     references: dict[str, NDArray[np.float32]]
-    """(n_tasks, K) by name: what other policies reach on the same tasks."""
+    """(n_tasks, K) by name: results of reference policies on the same tasks."""
     reference_context_rewards: dict[str, NDArray[np.int32]] = field(default_factory=dict)
-    """As `context_rewards`, of the references that have contexts of their own."""
+    """Context rewards (n_tasks, K), by name, of references with their own contexts."""
 
     @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":
-        """The results of successive tasks as one.
+        """Concatenate the results of successive tasks.
 
-        Rewards in contexts are known if all chunks have counted them, which an earlier version did
-        not in simulated tasks.
+        Context rewards are kept if all chunks have them.
         """
         first = chunks[0]
         counted = [each.context_rewards for each in chunks if each.context_rewards is not None]
@@ -71,7 +70,7 @@ class ModeResult:
     def with_reference(
         self, name: str, values: NDArray[np.float32], context_rewards: NDArray[np.int32]
     ) -> "ModeResult":
-        """The result with one more reference (n_tasks, K), which has contexts of its own."""
+        """Return the result with another reference (n_tasks, K), which has its own contexts."""
         return replace(
             self,
             references=self.references | {name: values},
@@ -80,17 +79,20 @@ class ModeResult:
 
     @property
     def headline_mean(self) -> float:
-        """The number in the tables, for this one seed."""
+        """The number in tables, for this seed."""
         return float(self.values[:, -self.measure.headline :].mean())
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The subsets that can be told apart."""
+        """Subsets of entries that the result can distinguish."""
         return SUBSETS[:1] if self.context_rewards is None else SUBSETS
 
     def mask(self, subset: str, reference: str | None = None) -> NDArray[np.bool_]:
-        """Return which entries belong to `subset`, by the contexts of a reference if it has its
-        own, (n_tasks, K).
+        """Return which entries belong to `subset`, (n_tasks, K).
+
+        Args:
+            subset: one of SUBSETS.
+            reference: name of a reference, whose own contexts decide if it has any.
         """
         if subset == "all" or self.context_rewards is None:
             return np.ones(self.values.shape, dtype=bool)
@@ -100,11 +102,11 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class Result:
-    """One element's result file."""
+    """The content of the result file of one (method, seed)."""
 
     path: Path
     row: str
-    """The row's name in tables; in an element's own file the method."""
+    """Name of the row in tables; the method in the result file itself."""
     seed: int
     task_family: str
     signature: str

@@ -1,4 +1,4 @@
-"""The result file of one (method, seed), `result.h5`."""
+"""Reading and writing of `result.h5`, the result file of one (method, seed)."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_fil
 FORMAT_VERSION = 1
 RESULT = "result.h5"
 OF_CONTEXTS = "_context_rewards"
-"""What follows the mode in the name of a reference's context rewards."""
+"""Suffix of the mode in the name of a reference's context rewards."""
 
 
 def write_result(
@@ -32,13 +32,13 @@ def write_result(
         <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
         references/<name>/<mode> (n, K) <mode>_context_rewards (n, K)
 
-    Context rewards are there where they were counted.
+    Context rewards are omitted if they were not counted.
 
     Args:
-        path: of the file.
-        attributes: of its root; `config` is written as JSON.
+        path: path of the file.
+        attributes: attributes of its root; `config` is written as JSON.
         tasks: datasets of the group `tasks`.
-        modes: offline and online.
+        modes: results of offline and online.
     """
 
     def fill(file: h5py.File) -> None:
@@ -58,7 +58,7 @@ def write_result(
             )
             for name, array in _own_arrays(result).items():
                 _put(group, name, array)
-            # Sorted, as they are read back: files of equal results have equal bytes.
+            # Sorted, so that files of equal results have equal bytes.
             for reference, values in sorted(result.references.items()):
                 _put(file, f"references/{reference}/{mode}", values)
             for reference, counts in sorted(result.reference_context_rewards.items()):
@@ -84,14 +84,14 @@ def _reference_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
 
 
 def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
-    """Compressed, for results are kept for good; in one chunk, which is smallest."""
+    """Write a compressed dataset in a single chunk, which is smallest."""
     group.create_dataset(
         name, data=array, chunks=array.shape, compression="gzip", compression_opts=9, shuffle=True
     )
 
 
 def _digest(modes: dict[str, ModeResult]) -> str:
-    """A checksum of all names and numbers: HDF5's own do not cover every byte of a file."""
+    """Return a checksum of all names and numbers; those of HDF5 do not cover the whole file."""
     digest = hashlib.blake2b(digest_size=16)
     for mode in MODES:
         result = modes[mode]
@@ -103,10 +103,10 @@ def _digest(modes: dict[str, ModeResult]) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """Read and checks one result file.
+    """Read and check one result file.
 
     Raises:
-        UserError: it is missing, is no HDF5, has another format or contradicts itself.
+        UserError: the file is missing, not HDF5, of another format, or inconsistent.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -131,10 +131,10 @@ def read_result(path: Path) -> Result:
 
 
 def read_origin_of(result: Result) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Root attributes and tasks of a result's file, as `write_result` takes them.
+    """Read root attributes and tasks of a result's file, as `write_result` takes them.
 
     Raises:
-        UserError: the file lacks them, or they are of other types.
+        UserError: the file lacks them, or they have other types.
     """
     path = result.path
     try:
@@ -159,10 +159,10 @@ def _unusable(path: Path, reason: str) -> UserError:
 
 def _check_version(path: Path, file: Any) -> None:
     if "format_version" not in file.attrs:
-        raise _unusable(path, "is no result file: it has no format_version")
+        raise _unusable(path, "is not a result file: it has no format_version")
     version = read_attribute(file, "format_version", int)
     if version != FORMAT_VERSION:
-        raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is understood")
+        raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is supported")
 
 
 def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
@@ -172,7 +172,7 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
         read_attribute(group, "axis", str),
         read_attribute(group, "headline", int),
     )
-    # Lists of names: to ask a group itself would follow a link.
+    # A list of names, because a membership test of the group would follow a link.
     counted = read_numbers(group, "context_rewards") if "context_rewards" in list(group) else None
     result = ModeResult(
         measure,
@@ -187,7 +187,7 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
 
 
 def _read_references(file: Any, dataset: str) -> dict[str, NDArray[Any]]:
-    """A dataset of all references that have it."""
+    """Read a dataset of all references that have it."""
     others = _group(file, "references") if "references" in list(file) else {}
     return {
         name: read_numbers(others, f"{name}/{dataset}")
@@ -199,15 +199,15 @@ def _read_references(file: Any, dataset: str) -> dict[str, NDArray[Any]]:
 def _group(group: Any, name: str) -> Any:
     found = member(group, name)
     if not isinstance(found, h5py.Group):
-        raise ValueError(f"{name} is no group")
+        raise ValueError(f"{name} is not a group")
     return found
 
 
 def check_mode(path: Path, mode: str, result: ModeResult, higher_is_better: bool) -> None:
-    """Check that the arrays of a mode fit each other and its measure.
+    """Check that the arrays of a mode are consistent with each other and its measure.
 
     Raises:
-        UserError: they do not.
+        UserError: they are not.
     """
     _check_measure(path, mode, result.measure, higher_is_better)
     _check_arrays(path, mode, result)
@@ -218,7 +218,7 @@ def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bo
         valid = ", ".join(HIGHER_IS_BETTER)
         raise _unusable(path, f"has an unknown {mode} metric {measure.metric!r} (valid: {valid})")
     if HIGHER_IS_BETTER[measure.metric] != higher_is_better:
-        raise _unusable(path, f"says higher_is_better={higher_is_better} of {measure.metric}")
+        raise _unusable(path, f"has higher_is_better={higher_is_better} for {measure.metric}")
 
 
 def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
@@ -235,4 +235,4 @@ def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
         if array.shape != expected:
             raise _unusable(path, f"has {mode} {name} of shape {array.shape}, not {expected}")
     if (np.diff(result.steps, prepend=0) <= 0).any():
-        raise _unusable(path, f"has {mode} steps that do not rise from 1")
+        raise _unusable(path, f"has {mode} steps that do not ascend from 1")

@@ -15,17 +15,17 @@ from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 SIMULATORS_A_PASS = 256
-"""At most so many simulators of a task are answered for by one pass over its context."""
+"""Largest number of a task's simulators that share one pass over its context."""
 
 FEW_SIMULATORS = 8
-"""Where no task has as many, a context that is kept encoded answers sooner than one read anew."""
+"""Number of a task's simulators below which an encoded context is faster than a new pass."""
 
 
 def rollout_policy(run: Run) -> RolloutPolicy:
-    """What the only model of a run does; see `Run.round_before`.
+    """Return the policy of a run's only model; see `Run.round_before`.
 
     Raises:
-        CheckpointError: it is not trained yet.
+        CheckpointError: the model is not trained yet.
     """
     (element,) = run.experiment.elements
     model, family = load_model(run, *element), make_family(run.experiment.task)
@@ -46,22 +46,22 @@ def following(
     tasks: NDArray[np.int64],
     batch_size: int,
 ) -> Act:
-    """What a model does in simulators of `tasks` (m,), of which many may be of one task.
+    """Return a model's policy in simulators of `tasks` (m,), which can have many repetitions.
 
-    A label's rollouts are a hundred simulators of one task.  So a pass answers for many of them,
-    and reads their context once.
+    The rollouts of a label use many simulators of one task.  One forward pass answers for several
+    of them and reads their context once.
 
     Args:
         model: the transformer.
-        context: one for each task.
-        read: makes actions of its answers.
+        context: one context for each task.
+        read: function from logits to actions.
         tasks: rows of the context.
-        batch_size: contexts in one forward pass.
+        batch_size: number of contexts in one forward pass.
     """
     most = int(np.bincount(tasks).max())
     if most < FEW_SIMULATORS:
         return acting(model, context.map(lambda part: part[tasks]), read, batch_size)
-    # In powers of 2: the kernel keeps a memory for every size that it meets.
+    # A power of 2, because the kernel keeps buffers for every size.
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     task_of_pass, places = _passes(tasks, size)
     device, components = model.head.weight.device, model.inputs.components
@@ -85,7 +85,7 @@ def following(
 def _passes(
     tasks: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The task of each pass (P,), and the places (pass (m,), row (m,)) of simulators of `tasks`."""
+    """Return the task of each pass (P,), and the pass (m,) and row (m,) of each simulator."""
     present, which, counts = np.unique(tasks, return_inverse=True, return_counts=True)
     passes = -(-counts // size)
     before = np.repeat(counts.cumsum() - counts, counts)

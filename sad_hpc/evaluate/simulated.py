@@ -1,8 +1,7 @@
 """Evaluation on simulated tasks: the return of an episode, offline and online.
 
-Algorithm 6.  An episode ends at a terminal state or after T steps, and what comes later counts for
-no return.  As on tables the agent then goes on from a new start until it has taken its T steps, so
-that what it has seen fills a context.
+This is Algorithm 6.  If an episode ends before T steps, the agent continues from a new start until
+it has taken T steps, as in tabular tasks.  Only the first episode counts for the return.
 """
 
 import functools
@@ -28,10 +27,10 @@ from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 RANDOM_EPISODES = 10
-"""A task's episodes behind the reference `random`."""
+"""Number of episodes in each task that estimate the reference `random`."""
 
 Read = Callable[[NDArray[np.float32]], NDArray[Any]]
-"""Logits (n, A) -> (n,) actions, or (n, a, A) -> (n, a) vectors."""
+"""A function from logits (n, A) to actions (n,), or (n, a, A) to vectors (n, a)."""
 
 
 def evaluate_simulated(
@@ -42,7 +41,7 @@ def evaluate_simulated(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.evaluate_family`."""
+    """Measure offline and online returns; see `stage.evaluate_family`."""
     episodes = Episodes(family, columns["tasks/parameters"], generator)
     likeliest, sample = readings(family, generator)
 
@@ -72,12 +71,12 @@ def evaluate_simulated(
 
 
 class Episodes:
-    """n tasks in which episodes are played.
+    """Simulators of n tasks.
 
     Args:
-        family: of the tasks.
+        family: family of the tasks.
         parameters: (n, p) of the tasks.
-        generator: of all that is random in the simulators.
+        generator: random numbers of the simulators.
     """
 
     def __init__(
@@ -90,27 +89,27 @@ class Episodes:
         self._simulators = family.simulators(parameters, generator)
 
     def rollout(self, act: Act) -> Transitions:
-        """T steps from a start in each task."""
+        """Play T steps from a start in each task."""
         everyone = np.arange(len(self._simulators.ended))
         self._simulators.start(everyone, self._generator)
         return rollout(self._simulators, self._horizon, act, self._generator)
 
 
 def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[Read, Read]:
-    """How logits become actions: the likeliest ones, and draws."""
+    """Return two functions from logits to actions: the most likely ones, and samples."""
     if family.components is None:
         return greedy, lambda logits: sampled(logits, generator.random(len(logits)))
     return bins.likeliest, lambda logits: bins.drawn(logits, generator)
 
 
 def acting(model: Transformer, context: Context, read: Read, batch_size: int) -> Act:
-    """What a model does under contexts (n, t), which are encoded once.
+    """Return a model's policy under contexts (n, t), which are encoded once.
 
     Args:
         model: the transformer.
         context: n contexts.
-        read: makes actions of its answers.
-        batch_size: contexts in one forward pass.
+        read: function from logits to actions.
+        batch_size: number of contexts in one forward pass.
     """
     device = model.head.weight.device
     with torch.no_grad():
@@ -130,7 +129,7 @@ def acting(model: Transformer, context: Context, read: Read, batch_size: int) ->
 def _random_returns(
     family: SimulatedFamily, parameters: NDArray[np.float64], generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Return the mean return of RANDOM_EPISODES of the uniform policy in each task, (n,)."""
+    """Return the mean return (n,) of RANDOM_EPISODES of the uniform policy in each task."""
     episodes = Episodes(family, parameters, generator)
     uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
     returns = [returns_of(episodes.rollout(uniform)) for _ in range(RANDOM_EPISODES)]
@@ -144,9 +143,9 @@ def _result(
     shown: list[NDArray[np.int32]],
     headline: int,
 ) -> ModeResult:
-    """The result of a mode, an episode a column; `random` (n,) is that of the random policy.
+    """Return the result of a mode, one column an episode; `random` (n,) is the random policy's.
 
-    What contexts show of rewards is counted where these are sparse.
+    Context rewards are counted if rewards are sparse.
     """
     steps = np.arange(1, len(played) + 1, dtype=np.int32)
     references = {"random": random[:, None].repeat(len(played), axis=1)}

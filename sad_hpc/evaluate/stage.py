@@ -1,7 +1,7 @@
-"""The evaluation of one (method, seed): one element of the array job, one HDF5 file.
+"""The evaluation of one (method, seed): one task of the array job, one HDF5 file.
 
-Test tasks are evaluated chunk by chunk, each with random numbers of its own and saved when done: an
-evaluation that was interrupted goes on with the next chunk and ends at the same numbers.
+Test tasks are evaluated in chunks.  Each chunk has its own random numbers and is saved at its end,
+so an interrupted evaluation resumes with the next chunk and has the same result.
 """
 
 import functools
@@ -35,18 +35,18 @@ from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.user_code import UserCode
 
 CHUNKS = "chunks"
-"""Folder of the chunks' results, until all are there."""
+"""Folder of the chunks' results until the last one is finished."""
 
 Modes = dict[str, ModeResult]
 
 
 def evaluate(run: Run, method: str, seed: int) -> None:
-    """Evaluate the trained model of one (method, seed) on test tasks and writes `result.h5`.
+    """Evaluate the trained model of one (method, seed) on test tasks, and write `result.h5`.
 
     Raises:
         CheckpointError: the model is not trained, or damaged.
         DatasetError: the test split is missing, damaged, or of another config.
-        Preempted: a signal stopped it; the chunks that were finished are saved.
+        Preempted: a signal stopped the evaluation; finished chunks are saved.
     """
     folder, experiment = run.evaluation(method, seed), run.experiment
     if folder.done is not None:
@@ -67,7 +67,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     trained = Trained(model, longest)
     evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
-        if folder.done is not None:  # while this one waited for its job's earlier start
+        if folder.done is not None:  # an earlier start of the job has finished meanwhile
             say_complete(folder)
             return
         modes = evaluation.all_chunks()
@@ -88,15 +88,15 @@ def evaluate_family(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> Modes:
-    """Play test tasks, offline and online.
+    """Evaluate a model on test tasks, offline and online.
 
     Args:
-        family: of the tasks.
-        trained: the model that plays.
+        family: family of the tasks.
+        trained: the model.
         columns: contexts and parameters of the tasks.
-        settings: of the evaluation.
-        generator: of all that is random.
-        report: called with how much is done, see `n_units`.
+        settings: settings of the evaluation.
+        generator: random numbers of tasks and actions.
+        report: called with the number of finished units; see `n_units`.
     """
     raise TypeError(f"no evaluation for {type(family).__name__}")
 
@@ -115,7 +115,7 @@ def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
 
 @functools.singledispatch
 def n_units(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
-    """How many units of work a chunk is, and their name."""
+    """Return the number of units of work in a chunk, and their name."""
     return settings.online_episodes + 1, "episodes"
 
 
@@ -125,15 +125,15 @@ def _pulls(family: BanditFamily, settings: EvaluateConfig) -> tuple[int, str]:
 
 
 class Evaluation:
-    """Test tasks, and the model that plays them.
+    """The evaluation of a model on all test tasks, in chunks.
 
     Args:
-        family: of the tasks.
-        trained: the model that plays.
+        family: family of the tasks.
+        trained: the model.
         columns: contexts and parameters of all tasks.
-        settings: of the evaluation.
-        folder: of the result.
-        attributes: of result files, `seed` and `signature` among them.
+        settings: settings of the evaluation.
+        folder: folder of the result.
+        attributes: attributes of result files, including `seed` and `signature`.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Evaluation:
         self._settings, self._folder, self._attributes = settings, folder, attributes
 
     def all_chunks(self) -> Modes:
-        """The results on all tasks; what is saved is not played again."""
+        """Return the results on all tasks; saved chunks are not evaluated again."""
         size = self._settings.chunk_tasks
         firsts = range(0, self._settings.tasks, size)
         found = {number: self._saved(number) for number in range(len(firsts))}
@@ -169,7 +169,7 @@ class Evaluation:
         return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
 
     def write(self, path: Path, columns: Arrays, modes: Modes) -> None:
-        """Write results and which tasks they are of."""
+        """Write results with their tasks."""
         tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
         write_result(path, self._attributes, tasks, modes)
 
@@ -188,7 +188,7 @@ class Evaluation:
         return self._folder.path / CHUNKS / f"{number:05d}.h5"
 
     def _saved(self, number: int) -> Modes | None:
-        """The results of a chunk that an earlier start has finished."""
+        """Return a chunk's results if an earlier start has finished it, or None."""
         if not self._chunk(number).exists():
             return None
         try:
@@ -199,7 +199,7 @@ class Evaluation:
 
 
 def _after(finished: int, progress: Progress) -> Callable[[int], None]:
-    """What a chunk reports its own units to; a chunk that is told to stop is lost."""
+    """Return a chunk's report function, which raises Preempted after a signal."""
 
     def report(units: int) -> None:
         preemption.check()
@@ -209,7 +209,7 @@ def _after(finished: int, progress: Progress) -> Callable[[int], None]:
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
-    """Contexts (`context/...`, of the kind that is set) and parameters of the first test tasks."""
+    """Read contexts (as `context/...`) and parameters of the first test tasks."""
     experiment = run.experiment
     folder = run.data().path / "test"
     made_by = experiment.data_signature(), experiment.data_config()

@@ -28,7 +28,7 @@ def evaluate_tabular(
     generator: np.random.Generator,
     report: Callable[[int], None],
 ) -> dict[str, ModeResult]:
-    """Offline and online returns; see `element.evaluate_family`."""
+    """Measure offline and online returns; see `stage.evaluate_family`."""
     mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)
@@ -62,7 +62,7 @@ def evaluate_tabular(
             _references(family, mdps, episodes),
         ),
     }
-    # Draws of its own: the same ideal stands beside every row of a seed.
+    # An independent stream, so that every row of a seed has the same Bayes-optimal reference.
     ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
     return modes | {mode: modes[mode].with_reference(*each) for mode, each in ideal.items()}
 

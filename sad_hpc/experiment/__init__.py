@@ -1,1 +1,1 @@
-"""What a config says: its sections, the rows of its tables, and what must fit together."""
+"""Experiments: config sections, rows of the tables, and checks across sections."""

@@ -1,1 +1,1 @@
-"""The ideal learner: exact posteriors over a family's tasks, all that a context can tell."""
+"""The Bayes-optimal learner: exact posteriors over the tasks of a family, given a context."""

@@ -1,7 +1,8 @@
-"""What a learner that makes no mistake answers to the questions of a training.
+"""Answers of the Bayes-optimal learner to the questions of a training.
 
-It knows the law of the training tasks and of the labels, and reads off a context all that it tells.
-A training's loss cannot fall below its loss; what is above it, the excess, is what can be learned.
+It knows the distributions of training tasks and labels, and computes the exact posterior of the
+label given a context.  No model has a lower expected loss.  The excess loss of a model is its loss
+minus this one.
 """
 
 from dataclasses import dataclass
@@ -20,17 +21,17 @@ from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 AT_ONCE = 64
-"""Contexts in memory at once, with every task after every prefix."""
+"""Number of contexts whose posteriors after every prefix are in memory at once."""
 
 
 @dataclass(frozen=True)
 class IdealAnswers:
-    """Of n contexts with one query state each, which is asked after all T + 1 prefixes."""
+    """Answers for n contexts with one query state each, after all T + 1 prefixes."""
 
     probabilities: NDArray[np.float32]
     """(n, T + 1, A)"""
     told: NDArray[np.bool_]
-    """(n, T + 1): whether the prefix leaves a single task."""
+    """(n, T + 1): whether a single task is consistent with the prefix."""
     right: NDArray[np.bool_]
     """(n, A): whether an action is optimal in the query state."""
 
@@ -39,15 +40,15 @@ class IdealAnswers:
 def ideal_answers(
     family: TaskFamily, data: DataConfig, labels: str, columns: Arrays
 ) -> IdealAnswers | None:
-    """The ideal answers to held-out questions; None where they are not known.
+    """Return the Bayes-optimal answers to held-out questions; None if they are not computable.
 
     Args:
-        family: of the tasks; all of the training split's are equally likely.
-        data: says how contexts and labels are made.
+        family: family of the tasks; the prior is uniform over the training split.
+        data: settings of contexts and labels.
         labels: HDF5 group of the labels, such as `labels/sad`.
-        columns: of n tasks: states, actions, rewards and next_states (n, T, ...), ends (n, T) where
-            there are any, of contexts whose states are drawn; query_states (n, K, d), of which the
-            first is asked, and parameters (n, p).
+        columns: columns of n tasks: states, actions, rewards and next_states (n, T, ...) and, if
+            `has_ends`, ends (n, T), of contexts with drawn states; query_states (n, K, d), of which
+            the first is used; parameters (n, p).
     """
     return None
 
@@ -78,7 +79,7 @@ def _of_tables(
         )
         left = after_prefixes(could)
         told.append((left > 0).sum(axis=2) == 1)
-        # (n, T + 1, G) x (n, G, A): a query state that is likelier in a task speaks for it.
+        # (n, T + 1, G) x (n, G, A): the query state is evidence of the task, too.
         weights = left.astype(np.float64) @ np.moveaxis(law[:, queries[rows]], 0, 1)
         probabilities.append(weights / weights.sum(axis=2, keepdims=True))
     return IdealAnswers(
@@ -92,8 +93,8 @@ def _of_tables(
 def _of_arms(
     family: BanditFamily, data: DataConfig, labels: str, columns: Arrays
 ) -> IdealAnswers | None:
-    """Labels of Algorithm 2 are taken to come from N pulls of every arm; the policy's last arm to
-    reach N leaves the others with a few more."""
+    """Assume labels of Algorithm 2 from exactly N pulls of every arm, although other arms have
+    more pulls when the last one reaches N."""
     if not isinstance(family, GaussianBandit) or labels == "labels/dpt":
         return None
     noise = family.sigma / np.sqrt(data.trust_horizon) if labels == "labels/sad" else 0.0

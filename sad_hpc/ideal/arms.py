@@ -1,9 +1,9 @@
-"""The exact posterior of arm means: uniform on [0, 1] a priori, after pulls of each arm.
+"""The exact posterior of arm means under a prior that is uniform on [0, 1].
 
-Bernoulli rewards make it a Beta distribution.  Gaussian rewards make it a normal distribution
-around the average, with a standard deviation of sigma / sqrt(pulls), truncated to [0, 1].  What is
-ideal follows from it: offline, the arm of the highest posterior mean loses least on average;
-online, Thompson sampling plays the arm of the highest draw.
+With Bernoulli rewards it is a Beta distribution.  With Gaussian rewards it is a normal distribution
+around the average, with a standard deviation of sigma / sqrt(pulls), truncated to [0, 1].  Offline,
+the arm with the highest posterior mean has the least expected suboptimality.  Online, Thompson
+sampling plays the arm with the highest posterior draw.
 """
 
 from typing import Any
@@ -16,17 +16,17 @@ from scipy.special import ndtr, ndtri
 Numbers = NDArray[np.float64]
 
 GRID = 256
-"""Points at which densities of means are computed: 0.0045 apart, a third of the narrowest one's
-standard deviation after 500 pulls."""
+"""Number of grid points for densities of means.  Their distance is a third of the smallest standard
+deviation after 500 pulls."""
 
 
 def posterior_means(counts: Numbers, sums: Numbers, sigma: float) -> Numbers:
-    """Means of the posterior, in the shape of the arguments.
+    """Return posterior means, in the shape of the arguments.
 
     Args:
-        counts: pulls of an arm.
-        sums: of their rewards.
-        sigma: standard deviation of Gaussian rewards; 0 stands for Bernoulli rewards.
+        counts: numbers of pulls of an arm.
+        sums: sums of their rewards.
+        sigma: standard deviation of Gaussian rewards; 0 means Bernoulli rewards.
     """
     if sigma == 0:
         return (1 + sums) / (2 + counts)
@@ -54,10 +54,10 @@ def posterior_draws(
 def _towards_zero(
     counts: Numbers, sums: Numbers, sigma: float
 ) -> tuple[Numbers, NDArray[np.bool_], Numbers]:
-    """Averages, which of them were mirrored at 1/2 to be at most that, and standard deviations.
+    """Return averages mirrored at 1/2 if above it, which are mirrored, and standard deviations.
 
-    In this way every interval lies in the upper tail of its normal distribution, whose
-    probabilities are exact however small they are.  Arms without pulls count as pulled once.
+    Every interval then lies in the upper tail of its normal distribution, whose small probabilities
+    are exact.  Arms without pulls count as pulled once.
     """
     pulls = np.maximum(counts, 1)
     averages = sums / pulls
@@ -66,7 +66,7 @@ def _towards_zero(
 
 
 def _density(z: Numbers) -> Numbers:
-    """Of the standard normal distribution."""
+    """Return the density of the standard normal distribution."""
     return np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
 
 
@@ -77,7 +77,7 @@ def best_arm_probabilities(
     sigma: float,
     noise: float,
 ) -> NDArray[np.float64]:
-    """Return after each prefix, the probability that an arm's score is the highest, (n, T + 1, A).
+    """Return the probability that an arm's score is the highest after each prefix, (n, T + 1, A).
 
     Args:
         actions: (n, T) pulls.
@@ -110,9 +110,7 @@ def best_arm_probabilities(
 def score_density(
     counts: Numbers, sums: Numbers, sigma: float, noise: float, grid: Numbers
 ) -> Numbers:
-    """Return density of an arm's mean plus normal noise, up to a factor, for (...) arms, (...,
-    GRID).
-    """
+    """Return the unnormalized density (..., GRID) of arms' means plus normal noise."""
     pulled = counts[..., None] > 0
     pulls = np.maximum(counts, 1)[..., None]
     averages, variances = sums[..., None] / pulls, sigma**2 / pulls
@@ -122,7 +120,7 @@ def score_density(
         exponent = np.where(inside, exponent, -np.inf)
         known = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
         return np.where(pulled, known, inside * 1.0)
-    # Given a score, the mean is normal again, around a weighted mean of score and average.
+    # Given a score, the mean is normal around a weighted mean of score and average.
     total = variances + noise**2
     middle = (grid * variances + averages * noise**2) / total
     width = np.sqrt(variances * noise**2 / total)
@@ -134,7 +132,7 @@ def score_density(
 
 @njit(cache=True, fastmath=True)
 def _highest(masses, below, chances):  # type: ignore[no-untyped-def]
-    """Fill (n, A): that an arm is at a point of the grid, and all others are below it."""
+    """Fill (n, A): the probability that an arm's score is the highest, up to a factor."""
     arms, points = masses.shape[1:]
     for task in range(len(masses)):
         for arm in range(arms):

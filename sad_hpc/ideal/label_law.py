@@ -1,9 +1,8 @@
-"""The exact law of labels: which query states and actions Algorithms 2 and 5 give, by dynamic
-programming.
+"""The exact distribution of Algorithm 5's query states and labels, by dynamic programming.
 
-A model that makes no mistake answers with the law of the labels that it was trained on, averaged
-over the tasks that its context leaves.  An accepted query state tells of the task, too: it is more
-often near the reward.
+The Bayes-optimal answer is this distribution, averaged over the posterior of tasks given the
+context.  An accepted query state is also evidence of the task, because it is more often near the
+reward.
 """
 
 import numpy as np
@@ -18,15 +17,16 @@ from sad_hpc.tasks.tabular import TabularFamily
 def label_law(
     family: TabularFamily, data: DataConfig, labels: str, split: str = "train"
 ) -> NDArray[np.float64] | None:
-    """Return joint law of query state and label in each distinct task of a split, (M, S, A).
+    """Return the joint distribution of query state and label in distinct tasks, (M, S, A).
 
-    None where it is not known: of the mean score over several rollouts, and of dense rewards.
+    Return None for labels by the mean of several rollouts and for dense rewards, whose distribution
+    is not computed.
 
     Args:
-        family: of the tasks.
-        data: says how labels are made.
+        family: family of the tasks.
+        data: settings of the labels.
         labels: HDF5 group of the labels, such as `labels/sad`.
-        split: of the tasks.
+        split: split of the tasks.
     """
     parameters = family.distinct[split]
     policy = policy_shares(data.behavior_policy, family.n_actions)
@@ -49,16 +49,16 @@ def label_law(
 
 
 def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """Return chance that a rollout is first paid at step 1..N, or (last) not at all, (S, A, N + 1).
+    """Return the probability of a first reward at step 1..N or, last, of none, (S, A, N + 1).
 
     Args:
         may: the outcomes (S, A, J) of one MDP.
-        policy: (A,).
+        policy: (A,) probabilities of the behavior policy.
         steps: N.
     """
     n_states, n_actions, _ = may.rewards.shape
     law = np.zeros((n_states, n_actions, steps + 1))
-    # Chance of being first paid k steps from a state under the policy.
+    # Probability of a first reward k steps from a state under the policy.
     from_state = np.zeros((n_states, steps + 1))
     for k in range(1, steps + 1):
         paid = may.rewards > 0
@@ -72,7 +72,7 @@ def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> 
 
 
 def best_of(law: NDArray[np.float64], episodes: int) -> NDArray[np.float64]:
-    """Return the same of the fastest of several independent rollouts, (S, A, N + 1)."""
+    """Return the distribution of the fastest of several independent rollouts, (S, A, N + 1)."""
     beyond = np.maximum(1 - law[:, :, :-1].cumsum(axis=-1), 0) ** episodes
     none = np.ones((*law.shape[:2], 1))
     return -np.diff(np.concatenate([none, beyond, np.zeros_like(none)], axis=-1))
@@ -86,9 +86,9 @@ def algorithm_5_law(
     episodes: int = 1,
     task: int = 0,
 ) -> NDArray[np.float64]:
-    """Return joint law of query state and action label for one of the MDPs, (S, A).
+    """Return the joint distribution of query state and action label in one of the MDPs, (S, A).
 
-    Of N_ep > 1 episodes the fastest counts (`data.score: fastest`).
+    With N_ep > 1 the score is that of the fastest rollout (`data.score: fastest`).
     """
     law = hitting_step_law(mdps.outcomes.at(np.array(task)), policy, steps)
     if episodes > 1:
@@ -98,10 +98,13 @@ def algorithm_5_law(
 
 
 def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:
-    """Return chance that a query state is accepted with each label, from `hitting_step_law`, (S,
-    A).
+    """Return the probability that a query state is accepted with each label, (S, A).
+
+    Args:
+        law: (S, A, N + 1), of `hitting_step_law`.
+        random_ties: whether ties are broken at random instead of by the lowest action.
     """
-    # Chance that an action needs more than k steps.
+    # Probability that an action needs more than k steps.
     beyond = 1 - law.cumsum(axis=-1)
     chances = np.zeros(law.shape[:2])
     for action in range(law.shape[1]):
@@ -117,7 +120,7 @@ def _wins(
     k: int,
     random_ties: bool,
 ) -> NDArray[np.float64]:
-    """Return chance that `action`, paid at step k, is chosen over the others, (S,)."""
+    """Return the probability that `action`, rewarded at step k, is chosen, (S,)."""
     others = [a for a in range(law.shape[1]) if a != action]
     if not random_ties:
         chance = np.ones(len(law))
@@ -125,7 +128,7 @@ def _wins(
             ties = 0.0 if other < action else law[:, other, k]
             chance = chance * (beyond[:, other, k] + ties)
         return chance
-    # counts[:, m]: chance that m of the others tie and the rest need longer.
+    # counts[:, m]: probability that m of the others tie and the rest need longer.
     counts = np.zeros((len(law), len(others) + 1))
     counts[:, 0] = 1
     for other in others:

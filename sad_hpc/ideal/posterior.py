@@ -1,11 +1,10 @@
-"""The exact posterior over a tabular family's tasks, and what the ideal DPT* answers by it.
+"""The exact posterior over a tabular family's tasks, and the Bayes-optimal answers of DPT*.
 
-Which action a context shows says nothing about its task.  So under a uniform prior the posterior of
-a task is proportional to how likely it makes the outcomes of all transitions, and the states that
-follow from none: all where a context's states are drawn, otherwise those that episodes begin in.
-Where steps are certain, these are the same in all tasks, and the posterior is uniform over tasks
-that contradict no transition, neither by its reward nor by its next state.  DPT*'s labels are drawn
-from the optimal actions of the task: a model of it that makes no mistake answers with their
+The actions in a context are no evidence of its task.  Under a uniform prior, the posterior of a
+task is proportional to the likelihood of all transitions' outcomes and of the drawn states.  Drawn
+states are all states of a context with `drawn`, and otherwise the start states of episodes.  With
+deterministic steps, the posterior is uniform over the tasks that contradict no reward and no next
+state.  Labels of DPT* are drawn from a task's optimal actions, so the Bayes-optimal answer is their
 distribution under the posterior.
 """
 
@@ -20,7 +19,7 @@ from sad_hpc.tasks.mdps import FiniteMDPs, StochasticMDPs, TabularMDPs
 from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
 
 Weights = NDArray[Any]
-"""How likely tasks make something: yes or no where steps are certain, else chances."""
+"""Likelihoods of tasks: booleans for deterministic steps, otherwise probabilities."""
 
 
 def consistent(
@@ -33,18 +32,17 @@ def consistent(
     *,
     drawn: bool = False,
 ) -> Weights:
-    """Return which of G tasks each transition could have come from, or with which chance, (n, T,
-    G).
+    """Return the likelihood of each transition in each of G tasks, (n, T, G).
 
     Args:
-        mdps: one a task (M = G).
+        mdps: one MDP for each task (M = G).
         states: (n, T) numbers.
         actions: (n, T).
         rewards: (n, T).
         next_states: (n, T) numbers.
-        ends: (n, T); None: no episode has ended.
-        drawn: whether each state is drawn from those that its task can be in, all as likely, and
-            does not follow from the transition before, or from a start.
+        ends: (n, T); None: no episode ended.
+        drawn: whether each state is drawn uniformly from the occupied states of its task, instead
+            of following from the transition before.
     """
     if isinstance(mdps, StochasticMDPs):
         first = np.ones(states.shape, np.bool_)
@@ -66,9 +64,9 @@ def consistent(
 
 
 def after_prefixes(could: Weights) -> Weights:
-    """(n, T, G) of `consistent` -> (n, T + 1, G): the same of all transitions of each prefix.
+    """Combine likelihoods (n, T, G) of `consistent` over each prefix, (n, T + 1, G).
 
-    Chances are given up to a factor of each context and prefix: the likeliest task has 1.
+    Probabilities are scaled so that the most likely task of each prefix has 1.
     """
     start = np.ones_like(could[:, :1])
     every = np.concatenate([start, could], axis=1)
@@ -81,37 +79,37 @@ def after_prefixes(could: Weights) -> Weights:
 
 
 def after_all(could: Weights) -> Weights:
-    """(n, T, G) of `consistent` -> (n, G): the same of all transitions together."""
+    """Combine likelihoods (n, T, G) of `consistent` over all transitions, (n, G)."""
     if could.dtype == np.bool_:
         return np.logical_and.reduce(could, axis=1)
     return after_prefixes(could)[:, -1]
 
 
 def together(one: Weights, other: Weights) -> Weights:
-    """Return the weights after what both have seen, (n, G)."""
+    """Combine two likelihoods of independent observations, (n, G)."""
     if one.dtype == other.dtype == np.bool_:
         return one & other
     return after_all(np.stack([one, other], axis=1).astype(np.float64))
 
 
 class Posterior:
-    """A uniform prior over G tasks, and the ideal answers after some were ruled out.
+    """A uniform prior over G tasks, and Bayes-optimal answers for likelihoods of the tasks.
 
     Args:
-        mdps: one a task (M = G).
+        mdps: one MDP for each task (M = G).
         optimal: (G, S, A), whether an action is optimal in a state of a task.
     """
 
     def __init__(self, mdps: FiniteMDPs, optimal: NDArray[np.bool_]) -> None:
         self.mdps = mdps
         counts = optimal.sum(axis=-1, keepdims=True)
-        # Whole numbers, so that sums are exact and equally good actions stay equally good.
+        # Integers, so that sums are exact and equally good actions stay equal.
         self._whole = int(np.lcm.reduce(np.unique(counts)))
         self._weights = optimal * (self._whole / counts)
 
     @classmethod
     def of_family(cls, family: TabularFamily, splits: Sequence[str] = SPLITS) -> "Posterior | None":
-        """All distinct tasks of some splits; None where their tables would fill the memory."""
+        """Return a posterior over distinct tasks of splits; None if their tables are too large."""
         parameters = np.concatenate([family.distinct[split] for split in splits])
         if len(parameters) * family.table_entries > TABLE_ENTRIES:
             return None
@@ -119,18 +117,17 @@ class Posterior:
 
     @property
     def n_tasks(self) -> int:
-        """G"""
+        """Number of tasks G."""
         return self.mdps.sizes[0]
 
     def probabilities(self, alive: Weights) -> NDArray[np.float64]:
-        """Return the posterior mean of the distribution that is uniform over optimal actions, (n,
-        S, A).
+        """Return the posterior mean of the uniform distribution over optimal actions, (n, S, A).
 
         Args:
-            alive: (n, G), the tasks that nothing contradicts, or how likely they are.
+            alive: (n, G), likelihoods of the tasks.
 
         Raises:
-            ValueError: in some row there are none.
+            ValueError: all likelihoods of a row are 0.
         """
         left = alive.sum(axis=1)
         if not left.all():

@@ -1,3 +1,3 @@
 """Shared parts of compiled code: its cache, its random numbers, its interruption."""
 
-from sad_hpc.kernels import compilation  # noqa: F401 (first: it says where compiled code is kept)
+from sad_hpc.kernels import compilation  # noqa: F401 (first: it sets the cache folder)

@@ -24,12 +24,14 @@ from sad_hpc.storage.ownership import check_ownership
 COMPILING = "compiling, once a machine"
 
 COMPILED = ("kernels", "distill", "tasks/miniworld", "model/fused")
-"""The rooms with compiled code, all of which may call each other."""
+"""Folders with compiled code; their functions call each other."""
 
 
 def cache_folder() -> Path:
-    """Beside the sources; where these cannot be written, or others may write, in the user's cache
-    folder; where that fails, too, a folder that goes when the process ends."""
+    """Return the cache folder: beside the sources, in the user's cache folder, or a temporary one.
+
+    A folder is skipped if it is not writable or if other users can write to it.
+    """
     here = Path(__file__).parent
     sources = hashlib.blake2b(digest_size=8)
     for room in COMPILED:
@@ -50,10 +52,10 @@ def cache_folder() -> Path:
 
 
 def _private_folder() -> Path:
-    """Return this package's folder in the user's cache, to which no other user can write.
+    """Return this package's folder in the user's cache, which other users cannot write.
 
     Raises:
-        UserError, OSError, RuntimeError: there is none.
+        UserError, OSError, RuntimeError: such a folder cannot be made.
     """
     caches = os.environ.get("XDG_CACHE_HOME", "")
     folder = (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "sad_hpc"
@@ -62,31 +64,31 @@ def _private_folder() -> Path:
     status = folder.lstat()
     private = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not (stat.S_ISDIR(status.st_mode) and private and os.access(folder, os.W_OK)):
-        raise UserError(f"{folder} is not this user's alone")
+        raise UserError(f"{folder} is writable by other users")
     return folder
 
 
 class _Announcer(Listener):
-    """Calls `say` when the first kernel begins to compile; the others follow it closely."""
+    """A listener that calls `say` when the first kernel starts to compile."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._said = say, False
 
     def on_start(self, event: Event) -> None:
-        """A kernel was not in the cache."""
+        """Announce the first compilation."""
         if not self._said:
             self._said = True
             self._say(COMPILING)
 
     def on_end(self, event: Event) -> None:
-        """Nothing."""
+        """Ignore the end of a compilation."""
 
 
 @contextmanager
 def compilation_announced(say: Callable[[str], None]) -> Iterator[None]:
-    """Within this block `say` is called with COMPILING when Numba first compiles a kernel.
+    """Call `say` with COMPILING when Numba first compiles a kernel in this context.
 
-    That may take minutes.  A kernel that is loaded from the cache is not announced.
+    A compilation can take minutes.  A kernel that is loaded from the cache is not announced.
     """
     with install_listener("numba:compile", _Announcer(say)):
         yield

@@ -1,10 +1,10 @@
-"""Random numbers for the kernels: xoshiro256++ streams, several unbiased small draws a word.
+"""Random numbers for kernels: xoshiro256++ streams with several unbiased small draws a word.
 
-A stream is four 64-bit words of state (Blackman and Vigna, 2021), seeded through NumPy's
-SeedSequence from (seed, split, block, purpose) and nothing else.  Small integers come as
-mixed-radix digits of one 64-bit word by multiplication (Lemire, 2019; Brackett-Rozinsky and
-Lemire, 2024): with P the product of the ranges, a word w is accepted if w P mod 2^64 >= 2^64 mod P,
-and then the high halves of successive products are independent and exactly uniform.
+A stream has a state of four 64-bit words (Blackman and Vigna, 2021).  NumPy's SeedSequence seeds it
+from (seed, split, block, purpose).  Small integers are mixed-radix digits of one 64-bit word by
+multiplication (Lemire, 2019; Brackett-Rozinsky and Lemire, 2024).  With P the product of the
+ranges, a word w is accepted if w P mod 2^64 >= 2^64 mod P.  The high halves of successive products
+are then independent and exactly uniform.
 """
 
 from typing import Any
@@ -16,23 +16,23 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 PURPOSES = ("context", "episodes", "sad", "dpt", "dpt_star", "tasks", "reference", "policies")
-"""Each has a stream of its own: another trust horizon leaves the contexts as they are."""
+"""Purposes of random streams.  Separate streams keep contexts independent of label settings."""
 
 MAX_PRODUCT = 2**57
-"""Largest product of ranges drawn from one word: fewer than 1 word in 128 is rejected."""
+"""Largest product of ranges drawn from one word; less than 1 word in 128 is rejected."""
 
 
 def stream(seed: int, split: int, block: int, purpose: str) -> NDArray[np.uint64]:
-    """(4,) state of the stream of one block and purpose."""
+    """Return the state (4,) of the stream of one block and purpose."""
     key = (split, block, PURPOSES.index(purpose))
     state = np.random.SeedSequence(seed, spawn_key=key).generate_state(4, np.uint64)
     return state.astype(np.uint64)
 
 
 def digits_per_word(base: int) -> int:
-    """How many draws from 0..base-1 one word yields."""
+    """Return the number of draws from 0..base-1 that one word provides."""
     count = 1
-    if base < 2:  # nothing to draw: a policy of one action
+    if base < 2:  # a policy with one action needs no draw
         return count
     while base ** (count + 1) <= MAX_PRODUCT:
         count += 1
@@ -41,7 +41,7 @@ def digits_per_word(base: int) -> int:
 
 @intrinsic
 def high_product(typing_context: Any, a: Any, b: Any) -> Any:
-    """The high 64 bits of the 128-bit product of two uint64."""
+    """Return the high 64 bits of the 128-bit product of two uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -53,7 +53,7 @@ def high_product(typing_context: Any, a: Any, b: Any) -> Any:
 
 @njit(inline="always")
 def next_word(state: NDArray[np.uint64]) -> np.uint64:
-    """The next 64 random bits of a stream."""
+    """Return the next 64 random bits of a stream."""
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
     total = s0 + s3
     result = ((total << np.uint64(23)) | (total >> np.uint64(41))) + s0
@@ -69,13 +69,13 @@ def next_word(state: NDArray[np.uint64]) -> np.uint64:
 
 @njit(inline="always")
 def next_double(state: NDArray[np.uint64]) -> np.float64:
-    """Uniform over the multiples of 2^-53 in [0, 1)."""
+    """Draw uniformly from the multiples of 2^-53 in [0, 1)."""
     return np.float64(next_word(state) >> np.uint64(11)) * 2.0**-53
 
 
 @njit(inline="always")
 def digits_word(state: NDArray[np.uint64], product: np.uint64, threshold: np.uint64) -> np.uint64:
-    """A word whose mixed-radix digits (ranges of that product) are unbiased."""
+    """Draw a word whose mixed-radix digits are unbiased for ranges with this product."""
     word = next_word(state)
     while word * product < threshold:
         word = next_word(state)
@@ -84,7 +84,7 @@ def digits_word(state: NDArray[np.uint64], product: np.uint64, threshold: np.uin
 
 @njit(inline="always")
 def digits_product(base: int, digits: int) -> np.uint64:
-    """base^digits: the product of the ranges of a word's digits."""
+    """Return base^digits, the product of the ranges of a word's digits."""
     product = np.uint64(1)
     for _ in range(digits):
         product *= np.uint64(base)
@@ -93,15 +93,15 @@ def digits_product(base: int, digits: int) -> np.uint64:
 
 @njit(inline="always")
 def rejection_threshold(product: np.uint64) -> np.uint64:
-    """2^64 mod product."""
+    """Return 2^64 mod product."""
     return (np.uint64(0) - product) % product
 
 
 def uneven_shares(
     count: int, size: int, shapes: tuple[float, float], generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """(count, size) symmetric Dirichlet draws, each of a parameter log-uniform in `shapes`: from
-    nearly everything in one place to about the same in all."""
+    """Draw from symmetric Dirichlet distributions, (count, size), with parameters log-uniform in
+    `shapes`: from nearly all weight in one place to nearly equal weights."""
     low, high = np.log(shapes)
     parameters = np.exp(generator.uniform(low, high, (count, 1)))
     weights = generator.standard_gamma(parameters, (count, size)) + np.finfo(np.float64).tiny

@@ -42,7 +42,7 @@ class Probe:
     """Key of `cluster_probes.PROBES`."""
     stage: str
     """The stage whose jobs srun starts with the same options."""
-    way_out: str
+    remedy: str
 
 
 PROBES = (
@@ -148,8 +148,8 @@ def check_cluster(cluster: ClusterConfig, runs: Path) -> int:
         # A successful requeue ends this script.
         subprocess.run(["scontrol", "requeue", job], check=False)
         time.sleep(ACCOUNTING_SECONDS)
-        way_out = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
-        print_outcome("requeue", ("miss", f"Slurm did not requeue the job: {way_out}"))
+        remedy = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
+        print_outcome("requeue", ("miss", f"Slurm did not requeue the job: {remedy}"))
         with failed.open("a") as names:
             names.write("requeue\n")
     else:
@@ -184,12 +184,12 @@ def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:
             env=os.environ | job_environment(cluster, probe.stage),
         )
     except subprocess.TimeoutExpired:
-        return "miss", f"no answer in {PROBE_SECONDS} s; {probe.way_out}"
+        return "miss", f"no answer in {PROBE_SECONDS} s; {probe.remedy}"
     if done.returncode == 0:
         return "ok", "; ".join(dict.fromkeys(done.stdout.strip().splitlines()[-2:]))
     reasons = [line for line in done.stderr.splitlines() if line.startswith(ERROR_PREFIX)]
     reasons = reasons or done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return "miss", f"{reasons[0].removeprefix(ERROR_PREFIX)}; {probe.way_out}"
+    return "miss", f"{reasons[0].removeprefix(ERROR_PREFIX)}; {probe.remedy}"
 
 
 def _accounting(job: str) -> Outcome:

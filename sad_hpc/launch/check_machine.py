@@ -137,14 +137,14 @@ def _mpi() -> Outcome:
 def _slurm(cluster: ClusterConfig) -> Outcome:
     absent = [name for name in ("sbatch", "srun", "squeue") if shutil.which(name) is None]
     if absent:
-        way_out = 'use a login node, or start a local Slurm: eval "$(slurm/dev_cluster.sh up)"'
-        return _miss_with_slurm(cluster), f"no {', '.join(absent)}; {way_out}"
+        remedy = 'use a login node, or start a local Slurm: eval "$(slurm/dev_cluster.sh up)"'
+        return _miss_with_slurm(cluster), f"no {', '.join(absent)}; {remedy}"
     works, text = _probe(["sinfo", "--noheader", "--format=%P %D %T"])
     if works:
         return "ok", "; ".join(text.splitlines()[:4])
     reason = text.removeprefix("sinfo: ")
-    way_out = "check that SLURM_CONF is set and slurmctld runs"
-    return _miss_with_slurm(cluster), f"sinfo: {reason}; {way_out}"
+    remedy = "check that SLURM_CONF is set and slurmctld runs"
+    return _miss_with_slurm(cluster), f"sinfo: {reason}; {remedy}"
 
 
 def _accounting(cluster: ClusterConfig) -> Outcome:
@@ -211,8 +211,8 @@ def _gpu(cluster: ClusterConfig) -> Outcome:
     if works and text:
         return "ok", ", ".join(text.splitlines())
     if cluster.executor == "local" and (cluster.pretrain.gpus or cluster.evaluate.gpus):
-        way_out = "set cluster.pretrain.gpus=0, or install the driver and a CUDA torch"
-        return "miss", f"none visible: {way_out}"
+        remedy = "set cluster.pretrain.gpus=0, or install the driver and a CUDA torch"
+        return "miss", f"none visible: {remedy}"
     return "skip", "none on this machine; training runs on CPUs (nodes may have GPUs)"
 
 
@@ -224,8 +224,8 @@ def _gl() -> Outcome:
     )
     if works:
         return "ok", text
-    way_out = f"only Miniworld needs it: pip install miniworld; apt install {DEBIAN_PACKAGES}"
-    return "skip", f"{text}; {way_out}"
+    remedy = f"only Miniworld needs it: pip install miniworld; apt install {DEBIAN_PACKAGES}"
+    return "skip", f"{text}; {remedy}"
 
 
 def _existing(folder: Path) -> Path:
@@ -240,8 +240,8 @@ def _disk(runs: Path) -> Outcome:
     if not os.access(folder, os.W_OK):
         return "miss", f"{folder} cannot be written; choose another --runs folder"
     if free < FREE_DISK_GIB:
-        way_out = f"free {FREE_DISK_GIB} GiB or choose another --runs"
-        return "miss", f"{free:.1f} GiB free at {folder}; {way_out}"
+        remedy = f"free {FREE_DISK_GIB} GiB or choose another --runs"
+        return "miss", f"{free:.1f} GiB free at {folder}; {remedy}"
     return "ok", f"{free:,.0f} GiB free at {folder}"
 
 
@@ -258,8 +258,8 @@ def _locking(runs: Path, cluster: ClusterConfig) -> Outcome:
         return "ok", f"works at {folder}"
     if cluster.hdf5_file_locking is False:
         return "ok", f"none at {folder}; HDF5 locking is off, and jobs use lock files"
-    way_out = "set cluster.hdf5_file_locking=false or choose another --runs folder"
-    return "miss", f"none at {folder}; {way_out}"
+    remedy = "set cluster.hdf5_file_locking=false or choose another --runs folder"
+    return "miss", f"none at {folder}; {remedy}"
 
 
 def _shared_memory() -> Outcome:
@@ -268,6 +268,6 @@ def _shared_memory() -> Outcome:
         return "skip", "missing; MPI ranks of one node communicate more slowly"
     total = shutil.disk_usage(folder).total / GIB
     if total < SHARED_MEMORY_GIB:
-        way_out = "start the container with --shm-size=1g: MPI and NCCL ranks of one node need it"
-        return "miss", f"{total * 1024:.0f} MiB; {way_out}"
+        remedy = "start the container with --shm-size=1g: MPI and NCCL ranks of one node need it"
+        return "miss", f"{total * 1024:.0f} MiB; {remedy}"
     return "ok", f"{total:.1f} GiB"

@@ -123,9 +123,9 @@ class ClusterConfig(Section):
     """Elements of an array job that run at a time.  Without Slurm: evaluations at a time, and
     trainings if there are cores for them."""
     max_requeues: int = Field(20, ge=0)
-    """How often a Slurm job may reach its time limit and be requeued before it fails."""
+    """Number of times that a Slurm job may reach its time limit and be requeued before it fails."""
     memory_retries: int = Field(2, ge=0)
-    """How often a Slurm job that was killed for memory is resubmitted with twice the memory."""
+    """Number of times that a job which was killed for memory is resubmitted with twice as much."""
     hdf5_file_locking: bool | None = None
     """HDF5_USE_FILE_LOCKING of every job; null keeps the environment's value.  Use false for Lustre
     without flock."""

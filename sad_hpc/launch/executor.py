@@ -25,7 +25,7 @@ from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 
 SIGNAL_SECONDS = 120
-"""How long before its time limit a job gets the signal; a quarter of the limit if that is less."""
+"""Time between the signal and a job's time limit; a quarter of the limit if that is less."""
 
 
 def log_folder(run: Run, stage: str) -> Path:

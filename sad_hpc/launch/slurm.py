@@ -54,7 +54,7 @@ class QueueEntry:
     comment: str = ""
     """The comment (`sbatch --comment`)."""
     restarts: int = 0
-    """How often Slurm has requeued the job."""
+    """Number of times that Slurm has requeued the job."""
 
     @property
     def is_waiting(self) -> bool:

@@ -22,8 +22,8 @@ from sad_hpc.storage.run import Run
 FRESH_SECONDS = 120.0
 """A heartbeat younger than this means that a process works on the step."""
 SETTLING_SECONDS = 60.0
-"""How long a completed job may lack a visible marker, and a new job may be unknown to Slurm, since
-network file systems and accounting lag behind."""
+"""Delay for which a completed job may lack a visible marker, and a new job may be unknown to Slurm,
+since network file systems and accounting lag behind."""
 
 INTERRUPTED = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
 """Slurm's states for an end that the job did not cause; a new launch resumes it."""
@@ -38,7 +38,7 @@ BLOCKED_ADVICE = (
 
 
 class Kind(StrEnum):
-    """The state of a step, as it is printed."""
+    """The printed state of a step."""
 
     COMPLETE = "complete"
     RUNNING = "running"

@@ -27,7 +27,8 @@ REFUSED = (
 )
 TOO_MANY = (
     "a limit of the account or QOS is reached, such as MaxSubmitJobs (`sacctmgr show assoc,qos`): "
-    "launch again when some jobs have ended, or change cluster.account, qos, nodes, ranks or minutes"
+    "launch again when some jobs have ended, or change cluster.account, qos, nodes, ranks or "
+    "minutes"
 )
 
 
@@ -133,8 +134,8 @@ def _submit(
             jobs = executor.submit_array(list(work))
     except (FailedJobError, FailedSubmissionError) as error:
         reason = " ".join(str(error).split())
-        way_out = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
-        raise UserError(f"Slurm refused {batch.name}: {reason}; {way_out}") from None
+        remedy = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
+        raise UserError(f"Slurm refused {batch.name}: {reason}; {remedy}") from None
     settings = settings_of(cluster, batch.stage)
     records = {}
     for job, steps in zip(jobs, batch.packs, strict=True):

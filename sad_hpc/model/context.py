@@ -1,4 +1,4 @@
-"""Inputs of the model: their sizes, contexts, and the queries after them."""
+"""Inputs of the model: sizes, contexts and queries."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -20,25 +20,25 @@ class Inputs:
     """Sizes of a task family's inputs, and the scaling of states and rewards."""
 
     n_actions: int
-    """A: how many answers a question has."""
+    """A: number of answers to a question."""
     horizon: int
-    """T: the longest context."""
+    """T: length of the longest context."""
     state_center: tuple[float, ...]
     state_scale: tuple[float, ...]
     image_size: int | None = None
-    """Pixels along each side of a state's image; states are poses (x, z, heading) then."""
+    """Pixels along each side of a state's image; states are then poses (x, z, heading)."""
     reward_scale: float = 1.0
     stateless: bool = False
-    """Whether there is but one state (bandits): answers are read off the context's own tokens."""
+    """Whether there is only one state (bandits); the context's own tokens then give the answers."""
     has_ends: bool = False
-    """Whether a transition says that its episode ends."""
+    """Whether a token has a flag for the end of an episode."""
     components: int | None = None
-    """a: of an action, where it is a vector in [-1, 1]^a; each is asked for by a question of its
-    own, with A bins to choose from.  None: actions are numbers."""
+    """a: number of components of an action in [-1, 1]^a; each has a separate question with A bins.
+    None: actions are numbers."""
 
     @classmethod
     def of_family(cls, family: TaskFamily) -> "Inputs":
-        """The inputs of a family."""
+        """Return the inputs of a family."""
         return cls(
             family.n_actions,
             family.config.horizon,
@@ -53,18 +53,18 @@ class Inputs:
 
     @property
     def features(self) -> int:
-        """Numbers that describe a state: its coordinates, or image and heading."""
+        """Number of features of a state: its coordinates, or image features and heading."""
         return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
 
     @property
     def action_width(self) -> int:
-        """Numbers that describe an action."""
+        """Number of features of an action."""
         return self.n_actions if self.components is None else self.components
 
     @property
     def width(self) -> int:
-        """Numbers in a token: state, action (one-hot, or a vector), next state (unless seen as
-        images), reward, and whether the episode ended."""
+        """Number of features of a token: state, action (one-hot or a vector), next state (without
+        images only), reward, and the end of the episode."""
         next_state = self.features if self.image_size is None else 0
         return self.features + self.action_width + next_state + 1 + self.has_ends
 
@@ -88,7 +88,7 @@ class Context:
 
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
-        """The contexts of one group of a dataset, from columns such as `context/states`."""
+        """Make contexts of one group of a dataset, from columns such as `context/states`."""
         return cls.of_parts(
             {
                 name.removeprefix(f"{group}/"): column
@@ -99,21 +99,21 @@ class Context:
 
     @classmethod
     def of_parts(cls, parts: Mapping[str, NDArray[Any]]) -> "Context":
-        """The contexts of arrays, by name."""
+        """Make contexts of arrays by name."""
         return cls(**{name: torch.from_numpy(part) for name, part in parts.items()})
 
     @property
     def rewarded(self) -> NDArray[np.int32]:
-        """Rewarded transitions in each context, (B,)."""
+        """Number of rewarded transitions in each context, (B,)."""
         return (self.rewards > 0).sum(dim=1, dtype=torch.int32).cpu().numpy()
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Context":
-        """The context with every part changed in the same way."""
+        """Return the context with `change` applied to every part."""
         parts = {name: part for name, part in vars(self).items() if part is not None}
         return Context(**{name: change(part) for name, part in parts.items()})
 
     def split(self, size: int) -> Iterator["Context"]:
-        """The context in parts of `size` rows."""
+        """Yield the context in parts of `size` rows."""
         for first in range(0, len(self.actions), size):
             rows = slice(first, first + size)
             yield self.map(operator.itemgetter(rows))
@@ -121,14 +121,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Queries:
-    """Q states behind each of B contexts; each is asked P times, after prefixes of its own.
+    """Q query states for each of B contexts, each after P prefixes.
 
-    Q = 1 and P = T + 1 is the paper's objective: one query, asked after every prefix.
+    Q = 1 and P = T + 1 is the paper's objective: one query after every prefix.
     """
 
     states: Tensor
     """(B, Q, d) in the dataset's dtype"""
     prefixes: Tensor
-    """(B, Q, P) int64: how many transitions, the first ones, the answer may look at"""
+    """(B, Q, P) int64: number of first transitions that an answer depends on"""
     images: Tensor | None = None
     """(B, Q, s, s, 3) uint8: images of the states"""

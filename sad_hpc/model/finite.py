@@ -10,7 +10,7 @@ from torch import Tensor
 @torch.no_grad()
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Return whether all entries of all tensors are finite, with one device synchronization."""
-    # A sum may overflow where no entry does; 0 x entry is 0 or NaN.
+    # A sum of finite entries can overflow, but 0 x entry is 0 or NaN.
     sums = [(0 * tensor.detach().float()).sum() for tensor in tensors]
     return not sums or bool(torch.stack(sums).isfinite().all())
 
@@ -25,7 +25,7 @@ class RecentSteps:
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)
         self._count = 0
         self.last_loss = math.nan
-        """The mean over the last steps whose numbers were finite; NaN before there are any."""
+        """Mean loss over the last steps with finite numbers; NaN before the first ones."""
 
     def add(self, loss: Tensor, gradient_norm: Tensor) -> None:
         """Add the loss and the gradient norm of a step."""

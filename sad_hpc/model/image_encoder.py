@@ -1,26 +1,26 @@
-"""A small CNN: what the model sees of an image.  Trained together with the transformer."""
+"""A small CNN that encodes images of states, trained together with the transformer."""
 
 import torch
 from torch import Tensor, nn
 
 IMAGE_FEATURES = 16
-"""Numbers that the image encoder makes of an image."""
+"""Number of features of an image."""
 
 HIDDEN_IMAGE_FEATURES = 64
 """Width of the image encoder's hidden layer."""
 
 IMAGES_AT_ONCE = 256
-"""Of a core: what is between the layers stays in its cache, and memory is used again."""
+"""Images in one pass on a CPU, so that activations stay in the cache."""
 
 PIXEL_CENTER, PIXEL_SCALE = 128.0, 1 / 32
-"""Pixels, like states, reach the model in about [-2, 2]: in 0..1 they would hardly vary."""
+"""Offset and factor that scale pixels, like states, to about [-2, 2]."""
 
 
 class ImageEncoder(nn.Module):
-    """A small CNN: two 3x3 convolutions of 16 channels, strides 2 and 1, to IMAGE_FEATURES.
+    """A CNN with two 3x3 convolutions of 16 channels (strides 2 and 1) and a hidden layer.
 
-    Between the convolutions means of 2x2, after them a hidden layer.  Without these, or with 8
-    features, some trainings stay for many epochs where the context is of no use.
+    A 2x2 average pool is between the convolutions.  Without pool or hidden layer, or with 8
+    features, some trainings do not use the context for many epochs.
     """
 
     def __init__(self, image_size: int) -> None:
@@ -39,14 +39,14 @@ class ImageEncoder(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """(..., s, s, 3) uint8 -> (..., IMAGE_FEATURES)."""
+        """Encode images (..., s, s, 3) uint8 as features (..., IMAGE_FEATURES)."""
         flat = images.flatten(0, -4)  # (n, s, s, 3)
         size = IMAGES_AT_ONCE if flat.device.type == "cpu" else max(1, len(flat))
         features = torch.cat([self._encode(part) for part in flat.split(size)])
         return features.view(*images.shape[:-3], IMAGE_FEATURES)
 
     def _encode(self, images: Tensor) -> Tensor:
-        """(n, s, s, 3) uint8 -> (n, IMAGE_FEATURES)."""
+        """Encode images (n, s, s, 3) uint8 in one pass, (n, IMAGE_FEATURES)."""
         first = self.layers[0]
         assert isinstance(first, nn.Conv2d)
         channels_first = images.permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""A model's weights before training."""
+"""Initialization of a model's weights."""
 
 import math
 
@@ -8,11 +8,11 @@ from sad_hpc.experiment.sections import ModelConfig
 
 
 def initialize(model: nn.Module, config: ModelConfig) -> None:
-    """Weights ~ N(0, std), biases 0; std is 1 / sqrt(fan_in) (`scaled`) or 0.02 (`gpt2`).
+    """Draw weights from N(0, std), and set biases to 0.
 
-    GPT-2's 0.02 is meant for width 768: at width 32 it leaves the signal too small to learn from.
-    Only `gpt2` divides projections into the residual stream by sqrt(2 layers): with `scaled`, that
-    was measured to slow learning down by about two epochs on Darkroom.
+    The std is 1 / sqrt(fan_in) (`scaled`) or 0.02 (`gpt2`).  GPT-2's 0.02 is for width 768 and too
+    small for width 32.  Only `gpt2` divides projections into the residual stream by
+    sqrt(2 layers), because this slows learning with `scaled`.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -23,7 +23,7 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
             nn.init.normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Conv2d):
-            # As in `scaled` whatever the transformer's: images do not pass through GPT-2's norm.
+            # Always as in `scaled`, because images do not pass through GPT-2's norm.
             nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
             assert module.bias is not None
             nn.init.zeros_(module.bias)

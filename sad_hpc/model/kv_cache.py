@@ -1,4 +1,4 @@
-"""Keys and values of a context, which is encoded once for all its queries."""
+"""Cache of the keys and values of a context, which is encoded once for all queries."""
 
 from torch import Tensor
 

@@ -1,16 +1,15 @@
-"""A causal GPT-2 with queries behind the context: the model of all methods.
+"""A causal GPT-2 with queries after the context: the model of all methods.
 
-    token       1     2    ...    T      q_1    ...   q_K
-    holds     transition at its place       query states
-    sees      itself and those before       the first k_i transitions, and itself
+    token        1     2    ...    T      q_1    ...   q_K
+    content      transitions              query states
+    attends to   itself and earlier ones  the first k_i transitions, and itself
 
-A linear layer embeds [state, one-hot action, next state, reward] (and whether the episode ends,
-where it may) and a learned position is added:
-a transition's place, or the one that all queries share.  No query sees another, and no transition
-sees a query, so that a context is encoded once for any number of queries, each after a prefix of
-its own.  Where a state is seen as an image, tokens are [image's features, heading, one-hot action,
-reward].  Blocks are those of GPT-2; where head_dim is embedding / heads they equal Hugging Face's
-`GPT2Model`.
+A linear layer embeds [state, one-hot action, next state, reward] and, if `has_ends`, the end of the
+episode.  A learned position is added: the index of a transition, or one position that all queries
+share.  Queries do not attend to each other, and transitions do not attend to queries.  A context is
+therefore encoded once for any number of queries with different prefixes.  With images, tokens are
+[image features, heading, one-hot action, reward].  Blocks are those of GPT-2; with head_dim =
+embedding / heads they equal Hugging Face's `GPT2Model`.
 """
 
 import math
@@ -27,14 +26,14 @@ from sad_hpc.model.initialization import initialize
 from sad_hpc.model.kv_cache import KVCache
 
 QUERIES_AT_ONCE = 256
-"""No query sees another: more of them at once would only make their mask larger."""
+"""Largest number of queries in one pass; it limits the size of the attention mask."""
 
 Through = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of transitions (B, t, width), queries (B, K, width) and prefixes (B, K)."""
+"""A function of transitions (B, t, width), queries (B, K, width) and prefixes (B, K)."""
 
 
 def head_width(config: ModelConfig) -> int:
-    """head_dim, by default embedding / heads rounded up to a multiple of 8."""
+    """Return head_dim; the default is embedding / heads rounded up to a multiple of 8."""
     return config.head_dim or 8 * math.ceil(config.embedding / config.heads / 8)
 
 
@@ -50,7 +49,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, L, E) -> queries, keys and values (B, H, L, D)."""
+        """Compute queries, keys and values (B, H, L, D) of inputs (B, L, E)."""
         batch, length, _ = x.shape
         width = self.projection.in_features // self.heads
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, width)
@@ -58,10 +57,14 @@ class Attention(nn.Module):
         return query, key, value
 
     def mix(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, H, l, D) queries, (B, H, L, D) keys and values -> (B, l, E).
+        """Attend, and project the result to (B, l, E).
 
-        `mask` is True where a query sees a key; None: the l queries belong to the last l keys, and
-        each sees itself and those before.
+        Args:
+            query: (B, H, l, D).
+            keys: (B, H, L, D).
+            values: (B, H, L, D).
+            mask: True where a query attends to a key; None: the l queries belong to the last l
+                keys and attend causally.
         """
         length = query.shape[2]
         if mask is None and 1 < length < keys.shape[2]:
@@ -80,7 +83,7 @@ class Attention(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a feed-forward layer four times as wide, each after a layer norm."""
+    """A GPT-2 block: attention and a feed-forward layer, each after a layer norm."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -95,29 +98,27 @@ class TransformerBlock(nn.Module):
         )
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, L, E) -> queries, keys and values (B, H, L, D)."""
+        """Compute queries, keys and values (B, H, L, D) of inputs (B, L, E)."""
         return self.attention.split(self.norm_attention(x))
 
     def rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return the residual stream x with what attention has mixed, and the other half, (B, L,
-        E).
-        """
+        """Add attention's result to the residual stream x, then the feed-forward layer's result."""
         x = x + mixed
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
 class Transformer(nn.Module):
-    """The model of all methods."""
+    """The causal transformer of all methods."""
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
         self.through: Through | None = None
-        """What does the work of `answer` in its place; None: nothing does."""
+        """Function that replaces `answer`; None: `answer` itself."""
         self.images = ImageEncoder(inputs.image_size) if inputs.image_size is not None else None
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
-        """0: of queries; 1..T: of transitions, by their place"""
+        """Embeddings of positions: 0 for queries, 1..T for transitions."""
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.embedding)
@@ -129,13 +130,14 @@ class Transformer(nn.Module):
         initialize(self, config)
 
     def forward(self, context: Context, queries: Queries, through: Through | None = None) -> Tensor:
-        """Return action logits of the K = Q P questions, K = Q P a where actions are vectors, (B,
-        K, A).
+        """Return the action logits of all questions, (B, K, A).
+
+        K = Q P, or Q P a if actions are vectors.
 
         Args:
             context: t transitions a row, 0 <= t <= T.
             queries: Q states a row, each after P prefixes.
-            through: what does the work of `answer`, or more, in its place, for once.
+            through: function that replaces `answer` in this call.
         """
         tokens, query_tokens = self.tokens(context, queries)
         return (through or self.through or self.answer)(
@@ -143,9 +145,9 @@ class Transformer(nn.Module):
         )
 
     def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
-        """Tokens (B, t, width) of the transitions, and (B, Q P, width) of the questions.
+        """Return the tokens of transitions (B, t, width) and of questions (B, Q P, width).
 
-        Where a context's own states are the queries, their images are encoded once.
+        If the queries are the context's own states, images are encoded once.
         """
         features = self.features(context.states, context.images)
         own = queries.states is context.states
@@ -154,23 +156,23 @@ class Transformer(nn.Module):
         return self._transitions(context, features), self._questions(asked, n_prefixes)
 
     def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
-        """Return transitions (B, t, width), queries (B, K, width), prefixes (B, K), (B, K, A)."""
+        """Return the logits (B, K, A) of query tokens (B, K, width) after prefixes (B, K)."""
         cache = KVCache()
         if not self.inputs.stateless:
             self.extend(cache, tokens, with_answers=False)
             parts = [each.split(QUERIES_AT_ONCE, dim=1) for each in (query_tokens, prefixes)]
             return torch.cat([self.ask(cache, *part) for part in zip(*parts, strict=True)], dim=1)
-        # Every query is the same: a transition answers for the prefix that it ends.
+        # All queries are equal, so each transition answers for the prefix that it ends.
         first = self.ask(cache, query_tokens[:, :1], prefixes[:, :1] * 0)
         every = torch.cat([first, self.extend(cache, tokens)], dim=1)
         return every.gather(1, prefixes.unsqueeze(2).expand(-1, -1, every.shape[2]))
 
     def extend(self, cache: KVCache, tokens: Tensor, with_answers: bool = True) -> Tensor:
-        """Add transitions (B, l, width), l >= 0, to those of the cache.
+        """Add transitions (B, l, width), l >= 0, to the cache.
 
         Returns:
-            (B, l, A): what they answer where states say nothing, each for the prefix that it ends.
-            Without answers, what only these need is left out: (B, 0, A).
+            logits (B, l, A) after each transition, for stateless families; without `with_answers`,
+            (B, 0, A).
         """
         first = 1 + cache.length
         places = torch.arange(first, first + tokens.shape[1], device=tokens.device)
@@ -187,9 +189,7 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
     def ask(self, cache: KVCache, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
-        """Return the answers to queries (B, K, width) after prefixes (B, K) of the cache, (B, K,
-        A).
-        """
+        """Return the logits (B, K, A) of queries (B, K, width) after cached prefixes (B, K)."""
         batch, count = prefixes.shape
         places = torch.arange(cache.length, device=prefixes.device)
         itself = torch.eye(count, dtype=torch.bool, device=prefixes.device)
@@ -206,35 +206,33 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
     def embed_at(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(B, L, width) -> (B, L, E): tokens at positions (L,) or (1,)."""
-        # DeepSpeed brings weights into bf16, but not the buffers that scale tokens.
+        """Embed tokens (B, L, width) at positions (L,) or (1,), as (B, L, E)."""
+        # DeepSpeed converts weights to bf16, but not the buffers that scale tokens.
         x = self.embed(tokens.to(self.embed.weight.dtype))
         return self.dropout(x + self.positions(positions))
 
     def features(self, states: Tensor, images: Tensor | None = None) -> Tensor:
-        """Return what the model is told of states (..., d) and their images (..., s, s, 3), (...,
-        F).
-        """
+        """Return the features (..., F) of states (..., d) and their images (..., s, s, 3)."""
         if self.images is None:
             return self.scale(states)
-        assert images is not None, "this model sees states as images"
+        assert images is not None, "this model requires images of states"
         heading = states[..., 2]
-        # The position is in the dataset for tests; it must not get in here.
+        # The position is in the dataset for tests; it must not be an input.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
         parts = [self.images(images), looks]
         return torch.cat([part.to(self.dtype) for part in parts], dim=-1)
 
     def query_tokens(self, queries: Queries) -> Tensor:
-        """Return the query states and, of vectors, which component is asked for, (B, K, width)."""
+        """Return the tokens of queries, (B, K, width); with vectors they have a component flag."""
         features = self.features(queries.states, queries.images)
         return self._questions(features, queries.prefixes.shape[2])
 
     def asked_after(self, prefixes: Tensor) -> Tensor:
-        """Return the prefix of each question, from those (B, Q, P) of the queries, (B, K)."""
+        """Return the prefix of each question, (B, K), from prefixes (B, Q, P) of the queries."""
         return prefixes.flatten(1).repeat_interleave(self.inputs.components or 1, dim=1)
 
     def context_tokens(self, context: Context) -> Tensor:
-        """Return a context's transitions, (B, t, width)."""
+        """Return the tokens of a context's transitions, (B, t, width)."""
         return self._transitions(context, self.features(context.states, context.images))
 
     def _questions(self, features: Tensor, n_prefixes: int) -> Tensor:
@@ -261,8 +259,14 @@ class Transformer(nn.Module):
         rewards: Tensor,
         ends: Tensor | None = None,
     ) -> Tensor:
-        """Return state (B, t, F), one-hot action, next state unless None, reward (B, t), and ends
-        (B, t) unless None, (B, t, width).
+        """Return the tokens of transitions, (B, t, width).
+
+        Args:
+            features: (B, t, F) of states.
+            actions: (B, t), or (B, t, a) vectors.
+            next_features: (B, t, F) of next states; None: not part of the token.
+            rewards: (B, t).
+            ends: (B, t); None: not part of the token.
         """
         dtype = features.dtype
         if self.inputs.components is None:
@@ -277,10 +281,10 @@ class Transformer(nn.Module):
         return torch.cat(parts, dim=2)
 
     def scale(self, states: Tensor) -> Tensor:
-        """(..., d) coordinates -> about [-2, 2]."""
+        """Scale coordinates (..., d) to about [-2, 2]."""
         return (states.to(self.dtype) - self.state_center) * self.state_scale
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of tokens."""
+        """Dtype of tokens."""
         return self.state_center.dtype

@@ -1,4 +1,4 @@
-"""A trained model on disk: its state_dict, and the signature of the training that made it."""
+"""A trained model on disk: its state_dict, and the signature of its training."""
 
 import io
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ WEIGHTS = "weights.pt"
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> str:
-    """Write a model's weights, by name, in float32, in one step; returns the file's checksum.
+    """Write a model's weights as float32 in one step, and return the file's checksum.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written.
+        UserError: the disk is full, or the folder cannot be written.
     """
     state = {name: weight.detach().float().cpu() for name, weight in weights.items()}
     buffer = io.BytesIO()
@@ -29,13 +29,12 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], signature: str) -> s
 
 
 def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) -> None:
-    """Load the weights that the training of this signature has written into `model`.
+    """Load the weights of the training with this signature into `model`.
 
-    torch does not notice a flipped bit in a tensor: hence the checksum.
+    The checksum detects flipped bits, which torch does not.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or of a training that is another or has
-            diverged.
+        CheckpointError: the file is missing, damaged, or of another or a diverged training.
     """
     remedy = f"remove {path.parent} and train again"
     try:
@@ -59,6 +58,6 @@ def load_weights(path: Path, model: nn.Module, signature: str, checksum: str) ->
         raise CheckpointError(f"{path} does not fit the model; {remedy}") from error
     if not all_finite(model.parameters()):
         raise CheckpointError(
-            f"{path} holds weights that are not finite: its training has diverged; remove "
+            f"{path} has weights that are not finite, because its training diverged: remove "
             f"{path.parent}, {DivergedError.REMEDY}"
         )

@@ -1,1 +1,1 @@
-"""Algorithm 4's training: examples, the DeepSpeed engine, checkpoints and metrics."""
+"""Pretraining (Algorithm 4): examples, the DeepSpeed engine, checkpoints and metrics."""

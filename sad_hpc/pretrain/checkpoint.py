@@ -1,6 +1,6 @@
-"""Checkpoints of a training run: saved by all ranks together, listed only when complete.
+"""Checkpoints of a training, which all ranks save together and rank 0 lists when complete.
 
-state/step-00001234/      what DeepSpeed writes (model, optimizer, position)
+state/step-00001234/      DeepSpeed's files (model, optimizer, position)
 state/checkpoints.json    the complete ones, newest first, with a checksum of each file
 """
 
@@ -28,12 +28,12 @@ from sad_hpc.storage.files import read_json, synced_bytes, typed, write_error, w
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 KEPT = 2
-"""Complete checkpoints that stay on disk."""
+"""Number of complete checkpoints that stay on disk."""
 
 
 @contextmanager
 def _no_code_in_pickles() -> Iterator[None]:
-    """DeepSpeed loads whole pickles; within this block torch refuses what is not known as data."""
+    """Make DeepSpeed load data only, instead of any pickled code, in this context."""
     os.environ[WEIGHTS_ONLY] = "1"
     try:
         with torch.serialization.safe_globals(checkpoint_types()):
@@ -51,12 +51,12 @@ class _Entry:
     world_size: int
     precision: str
     files: dict[str, str]
-    """Checksums by name."""
+    """Checksums of files by name."""
 
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a training goes on."""
+    """The position in a training at which it resumes."""
 
     step: Annotated[int, Field(ge=0)]
     loss_sum: float
@@ -74,7 +74,7 @@ class Checkpoints:
         """Save model, optimizer and position; every rank must call it at the same step.
 
         Raises:
-            UserError: the disk is full or the folder cannot be written; older checkpoints stay.
+            UserError: the disk is full, or the folder cannot be written; older checkpoints stay.
         """
         tag = f"step-{position['step']:08d}"
         temporary = f"tmp-{tag}"
@@ -89,13 +89,13 @@ class Checkpoints:
             raise self._explained(error, tag, engine) from error
 
     def load(self, engine: Any) -> dict[str, Any] | None:
-        """Restore the newest checkpoint that is whole; returns its position, or None.
+        """Restore the newest intact checkpoint, and return its position or None.
 
         Every rank must call it.
 
         Raises:
-            CheckpointError: see `newest`; loading it would run code; or it is of a training that
-                has diverged.
+            CheckpointError: see `newest`; or the checkpoint has code or weights that are not
+                finite.
         """
         kind = engine.zero_optimization_stage(), precision_of(engine)
         tag = on_first_rank(lambda: self.newest(*kind))
@@ -107,8 +107,8 @@ class Checkpoints:
             position = typed(_Position, client_state["position"])
         except UnpicklingError:
             raise CheckpointError(
-                f"{self._state / tag} holds more than tensors and numbers, which no training of "
-                f"ours has written: remove {self._state}"
+                f"{self._state / tag} has objects other than tensors and numbers, so sad-hpc did "
+                f"not write it: remove {self._state}"
             ) from None
         except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, AssertionError):
             position = None
@@ -118,17 +118,17 @@ class Checkpoints:
             )
         if not all_finite(engine.module.parameters()):
             raise CheckpointError(
-                f"{self._state / tag} holds weights that are not finite: its training has "
-                f"diverged; remove {self._state}, {DivergedError.REMEDY}"
+                f"{self._state / tag} has weights that are not finite, because its training "
+                f"diverged: remove {self._state}, {DivergedError.REMEDY}"
             )
         return asdict(position)
 
     def newest(self, zero_stage: int, precision: str) -> str | None:
-        """The tag of the newest checkpoint that is whole, or None.
+        """Return the tag of the newest intact checkpoint, or None.
 
         Raises:
-            CheckpointError: it belongs to another model, was saved in another precision, or by
-                another number of ranks with a ZeRO stage that cannot change it.
+            CheckpointError: it is of another model or precision, or of another number of ranks
+                with a ZeRO stage above 0.
         """
         for entry in self._listed():
             if not self._is_whole(entry):
@@ -140,32 +140,34 @@ class Checkpoints:
                 )
             if entry["precision"] != precision:
                 raise CheckpointError(
-                    f"{self._state / entry['tag']} was saved in {entry['precision']}, this job "
-                    f"trains in {precision}: pretrain.precision=auto is bf16 on GPUs and fp32 on "
-                    f"CPUs; go on where it began, or begin anew: remove {self._state}"
+                    f"{self._state / entry['tag']} was saved in {entry['precision']}, but this job "
+                    f"trains in {precision} (pretrain.precision=auto is bf16 on GPUs and fp32 on "
+                    f"CPUs): use the same precision, or remove {self._state}"
                 )
             if entry["world_size"] != self._world_size and zero_stage > 0:
                 raise CheckpointError(
-                    f"{self._state / entry['tag']} was saved by {entry['world_size']} ranks, this "
-                    f"job has {self._world_size}: start as many, or train with "
+                    f"{self._state / entry['tag']} was saved by {entry['world_size']} ranks, but "
+                    f"this job has {self._world_size}: start the same number, or train with "
                     "pretrain.zero_stage=0, which resumes on any number"
                 )
             return entry["tag"]
         return None
 
     def _explained(self, error: Exception, tag: str, engine: Any) -> Exception:
-        """torch reports what a disk refuses as RuntimeErrors of its own: the disk itself is asked.
-        Other errors are left as they are."""
+        """Convert torch's RuntimeError about a full disk to a UserError; return other errors.
+
+        A trial allocation shows whether the disk has enough space.
+        """
         # Weights and Adam's two moments, in single precision.
         needed = 12 * sum(parameter.numel() for parameter in engine.module.parameters())
         shutil.rmtree(self._state / f"tmp-{tag}", ignore_errors=True)
         refusal = error if isinstance(error, OSError) else self._refusal(needed)
-        if refusal is None and "enforce fail" in str(error):  # there was less space a moment ago
+        if refusal is None and "enforce fail" in str(error):  # the disk was full a moment ago
             refusal = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return error if refusal is None else write_error(self._state / tag, refusal, needed)
 
     def _refusal(self, needed: int) -> OSError | None:
-        """What the disk says to somebody who wants so many bytes of it; None if they are there."""
+        """Try to allocate bytes on the disk, and return the error or None."""
         try:
             self._state.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._state) as probe:
@@ -175,7 +177,7 @@ class Checkpoints:
         return None
 
     def _publish(self, temporary: str, tag: str, precision: str) -> None:
-        """Rename a complete checkpoint, lists it, and removes all that are no longer listed."""
+        """Rename a complete checkpoint, list it, and remove checkpoints that are not listed."""
         shutil.rmtree(self._state / tag, ignore_errors=True)
         (self._state / temporary).rename(self._state / tag)
         entry = {
@@ -197,7 +199,7 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _listed(self) -> list[dict[str, Any]]:
-        """The index's entries, newest first; what is no entry is left out."""
+        """Return the index's valid entries, newest first."""
         index = typed(list[dict[str, Any]], read_json(self._index)) or []
         return [entry for entry in index if typed(_Entry, entry) is not None]
 

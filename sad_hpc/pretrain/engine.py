@@ -1,4 +1,4 @@
-"""The DeepSpeed engine and the process group under it: gloo on CPUs, nccl on GPUs, by detection."""
+"""The DeepSpeed engine and its process group: gloo on CPUs, nccl on GPUs."""
 
 import logging
 import os
@@ -24,9 +24,8 @@ from sad_hpc.pretrain.learner import Learner
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long ranks wait for a late one, which may wait for a disk or for its job's earlier start.
-Closed connections or Slurm reveal a dead rank at once; a rank that is cut off is found by its
-silence."""
+"""Longest time that ranks wait for another one, which can wait for a disk or an earlier start.
+Closed connections and Slurm reveal a dead rank immediately; probes find a disconnected rank."""
 
 
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
@@ -45,18 +44,18 @@ def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> d
 
 
 def join_process_group(process: Process) -> None:
-    """Connect the ranks: nccl and a GPU a rank where there are GPUs, else gloo.
+    """Connect the ranks with nccl and one GPU a rank if there are GPUs, or else with gloo.
 
     Raises:
-        UserError: Slurm gave the job GPUs that torch cannot use, or fewer than ranks; or the ranks
-            cannot meet.
-        Preempted: a signal came before they had met.
+        UserError: torch cannot use the job's GPUs, there are fewer GPUs than ranks, or the ranks
+            cannot connect.
+        Preempted: a signal arrived before the ranks had connected.
     """
     on_gpu = torch.cuda.is_available()
     if has_slurm_gpus() and not on_gpu:
         raise UserError(
-            f"Slurm gave this job GPUs, but torch sees none on {socket.gethostname()}: its driver "
-            "may be out of order, or torch built for CPUs; CUDA_VISIBLE_DEVICES= trains on CPUs"
+            f"Slurm gave this job GPUs, but torch finds none on {socket.gethostname()}: check its "
+            "driver and torch's build, or set CUDA_VISIBLE_DEVICES= to train on CPUs"
         )
     if not on_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -69,12 +68,12 @@ def join_process_group(process: Process) -> None:
         if process.local_rank >= torch.cuda.device_count():
             raise UserError(
                 f"local rank {process.local_rank} has no GPU: {torch.cuda.device_count()} are "
-                "visible; start one rank a GPU, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+                "visible; start one rank for each GPU, or hide GPUs with CUDA_VISIBLE_DEVICES="
             )
         torch.cuda.set_device(process.local_rank)
     if not dist.is_initialized():
         _make_process_group("nccl" if on_gpu else "gloo", process)
-        # Takes the group that is there.
+        # It uses the existing group.
         deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
 
 
@@ -90,8 +89,8 @@ def _make_process_group(backend: str, process: Process) -> None:
         )
     except (dist.DistError, RuntimeError) as error:
         raise UserError(
-            f"the ranks have met, but cannot connect to each other ({' '.join(str(error).split())})"
-            ": see GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which name the network to use"
+            f"the ranks cannot connect to each other ({' '.join(str(error).split())}): set "
+            "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network to use"
         ) from error
     probe_connections()
     set_group_timeout(PATIENCE)
@@ -100,14 +99,14 @@ def _make_process_group(backend: str, process: Process) -> None:
 def on_first_rank(work: Callable[[], T]) -> T:
     """Run `work` on rank 0, and return its result or raise its error on every rank.
 
-    A shared disk may show nodes different files for a while, so rank 0 decides for all.
+    A shared disk can show nodes different files for a while, so rank 0 decides for all.
     """
     answer: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:
             answer[0] = work()
         except Exception as error:
-            # Only what surely can be pickled travels.
+            # Broadcast only errors that can be pickled.
             answer[1] = RuntimeError(repr(error))
             if isinstance(error, UserError | Preempted):
                 answer[1] = error
@@ -120,7 +119,7 @@ def on_first_rank(work: Callable[[], T]) -> T:
 
 
 def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> Any:
-    """A DeepSpeed engine on this rank's device, with torch's own AdamW."""
+    """Make a DeepSpeed engine on this rank's device, with torch's AdamW."""
     import deepspeed
 
     on_gpu = torch.cuda.is_available()
@@ -132,9 +131,9 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
         optimizer=optimizer,
         config=deepspeed_config(config, process.world_size, on_gpu),
     )
-    probe_connections()  # of the group that DeepSpeed has made, too
+    probe_connections()  # also for the group that DeepSpeed has made
     if config.zero_stage == 0 and process.world_size == 1:
-        disable_allreduce(engine)  # gloo's thread would sum one rank's gradients
+        disable_allreduce(engine)  # with one rank, gloo's thread would only cost time
     return engine
 
 

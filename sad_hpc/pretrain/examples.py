@@ -1,4 +1,4 @@
-"""Training examples of a method: compact tensors, read once, and the order of their use."""
+"""Training examples of a method as compact tensors, and the order of their use."""
 
 import numpy as np
 import torch
@@ -20,28 +20,27 @@ CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
 
 
 def context_parts(family: TaskFamily) -> tuple[str, ...]:
-    """Datasets of a context that a model of this family is shown."""
+    """Return the names of a context's datasets that are inputs of the model."""
     images = ("images",) if family.image_size is not None else ()
     return (*CONTEXT_PARTS, *images, *(("ends",) if family.has_ends else ()))
 
 
 class Examples:
-    """All of a method's examples on the device, in the dataset's dtypes (one-hot comes later).
+    """All examples of a method on the device, in the dataset's dtypes.
 
     The last `holdout` training tasks are kept out of training.
 
     Args:
-        method: says how examples are made of the columns.
-        columns: context parts (n, T, ...), ends (n, T) where there are any; query_states (n, K, d)
-            and labels (n, K) where the method has labels of its own; weights (n, T) where it
-            weighs them; images (n, T, s, s, 3) and query_images (n, K, s, s, 3) where states are
-            seen as images.
-        holdout: tasks kept out of training.
-        stateless: whether there is one state only, as in bandits.
-        repeated: probability that a context is trained on with repetitions, and how much these may
-            favour rewarded transitions; see `repetitions`.
-        ideal: answers to the held-out questions, where they are known.
-        bins: of each component of an action, where actions are vectors.
+        method: method that defines questions and labels.
+        columns: context parts (n, T, ...); optional ends (n, T); query_states (n, K, d) and labels
+            (n, K) of methods with labels; weights (n, T) of methods with weights; images
+            (n, T, s, s, 3) and query_images (n, K, s, s, 3) of families with images.
+        holdout: number of tasks kept out of training.
+        stateless: whether there is only one state, as in bandits.
+        repeated: probability of a resampled context, and the largest weight of its rewarded
+            transitions; see `repetitions`.
+        ideal: Bayes-optimal answers to the held-out questions, if known.
+        bins: bins of each action component if actions are vectors.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Examples:
             returns = return_to_go(arrays["rewards"], dit.discount, arrays.get("ends"))
             arrays["weights"] = dit.weight * importance(returns)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
-        # By what law the tasks come that others have logged is not known.
+        # The distribution of imported tasks is unknown.
         if source.labels is not None and experiment.data.imported_contexts is None:
             last = {key: array[-holdout:] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)
@@ -105,24 +104,26 @@ class Examples:
 
     @property
     def device(self) -> torch.device:
-        """Where the examples are."""
+        """Device of the examples."""
         return self._context.actions.device
 
     @property
     def tokens(self) -> int:
-        """Transitions and queries of an example that pass through the model.
+        """Number of transitions and queries of an example that pass through the model.
 
-        Of vectors each component is asked for by a query of its own.
+        If actions are vectors, each component has a query.
         """
         actions, transitions = self._context.actions, self._questions.horizon
         components = actions.shape[2] if actions.ndim == 3 else 1
         return transitions + components * (self._questions.tokens - transitions)
 
     def batch(self, rows: Tensor, drawn: Tensor, places: Tensor | None = None) -> Batch:
-        """The examples with these row numbers (B,), and what was drawn for each of them (B, D).
+        """Return the examples of some rows.
 
-        `places` (B, T) says which of its transitions a context holds at each place; None: all, in
-        their order.
+        Args:
+            rows: (B,) row numbers.
+            drawn: (B, D) random numbers of the examples; see `draws`.
+            places: (B, T) indices of the transitions of resampled contexts; None: all in order.
         """
         context = self._context_of(rows)
         if places is not None:
@@ -131,10 +132,9 @@ class Examples:
         return answerable(self._questions.batch(context, rows, drawn), self._bins)
 
     def held_out(self, rows: Tensor) -> Batch:
-        """Held-out examples (B,), which are asked the same in every epoch.
+        """Return held-out examples (B,) with the same questions in every epoch.
 
-        Instead of random numbers each example has n successive ones: every number comes equally
-        often.
+        Successive numbers replace random ones, so that each is equally frequent.
         """
         count, choices = self._holdout_questions.draws
         drawn = (rows.unsqueeze(1) + torch.arange(count, device=self.device)) % choices
@@ -145,20 +145,18 @@ class Examples:
         return self._context.map(lambda part: part[rows])
 
     def order(self, seed: int, epoch: int) -> Tensor:
-        """(n_train,) a permutation that depends on seed and epoch, not on the number of ranks."""
+        """Return a permutation (n_train,) that is a function of seed and epoch."""
         permutation = np.random.default_rng([seed, epoch]).permutation(self.n_train)
         return torch.from_numpy(permutation).to(self.device)
 
     def draws(self, seed: int, step: int, size: int) -> Tensor:
-        """(size, D) what is drawn for a step's whole batch, whatever the number of ranks."""
+        """Draw the random numbers (size, D) of a step's whole batch, for any number of ranks."""
         count, choices = self._questions.draws
         drawn = np.random.default_rng([seed, step]).integers(choices, size=(size, count))
         return torch.from_numpy(drawn).to(self.device)
 
     def places(self, seed: int, step: int, rows: Tensor) -> Tensor | None:
-        """Return the repetitions of a step's whole batch, whose row numbers (n,) are these, (n, T);
-        see `repetitions`.
-        """
+        """Return `repetitions` (n, T) for the rows (n,) of a step's whole batch."""
         share, favour = self._repeated
         if share == 0:
             return None
@@ -167,16 +165,16 @@ class Examples:
         return None if drawn is None else torch.from_numpy(drawn).to(self.device)
 
     def holdout(self, rank: int, world_size: int) -> Tensor:
-        """Rows of this rank's share of the held-out tasks."""
+        """Return the rows of this rank's share of the held-out tasks."""
         rows = torch.arange(self.n_train, self.n_train + self.n_holdout, device=self.device)
         return rows[rank::world_size]
 
 
 def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
-    """DIT's weights but for lambda, of returns-to-go (n, T).
+    """Return DIT's weights without the factor lambda, (n, T), from returns-to-go (n, T).
 
-    Where rewards are costs, which the paper's never are, they are counted from the worst return: a
-    negative weight would train a model to leave out what the data show.
+    If the mean return is negative, the minimum is subtracted, because a negative weight would
+    penalize actions of the data.  The paper has no such tasks.
     """
     return returns - returns.min() if returns.mean() < 0 else returns
 
@@ -184,9 +182,9 @@ def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
 def return_to_go(
     rewards: NDArray[np.generic], discount: float, ends: NDArray[np.uint8] | None = None
 ) -> NDArray[np.float32]:
-    """Return sum over t' >= t of discount^(t' - t) x reward_t', for rewards (n, T), (n, T).
+    """Return the discounted return-to-go of each step, (n, T), for rewards (n, T).
 
-    The sum goes as far as the episode does: to the next of the ends (n, T), if there are any.
+    It is the sum over t' >= t of discount^(t' - t) x reward_t', up to the next of `ends` (n, T).
     """
     result = rewards.astype(np.float32)
     for t in range(result.shape[1] - 2, -1, -1):

@@ -1,4 +1,4 @@
-"""Training tasks that are kept out of training: what the model answers to them, and the ideal."""
+"""Loss and accuracy on held-out training tasks, and comparison with the Bayes-optimal learner."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from sad_hpc.pretrain.learner import action_loss
 from sad_hpc.pretrain.questions import Batch
 
 ROWS = 256
-"""Tasks in one forward pass."""
+"""Number of tasks in one forward pass."""
 
 
 class Holdout:
     """A rank's share of the held-out tasks.
 
     Args:
-        examples: with the held-out ones.
-        rank: of this process.
+        examples: examples that include the held-out ones.
+        rank: rank of this process.
         world_size: number of ranks.
     """
 
@@ -29,18 +29,17 @@ class Holdout:
 
     @torch.no_grad()
     def measure(self, engine: Any) -> dict[str, float]:
-        """Means over all ranks' held-out tasks; every rank must call it.
+        """Compute means over all ranks' held-out tasks; every rank must call it.
 
         Returns:
-            `holdout_loss` in nats (weights are divided out) and `holdout_accuracy` of labels; where
-            the ideal answers are known `excess_loss`, by how much the loss is above theirs, and
-            `told_accuracy`, the share of optimal actions among the answers to contexts that leave
-            a single task.
+            `holdout_loss` in nats, normalized by weights, and `holdout_accuracy` of labels.  If the
+            Bayes-optimal answers are known, also `excess_loss`, and `told_accuracy`: the share of
+            optimal actions for contexts that are consistent with a single task.
         """
         engine.eval()
         sums = torch.zeros(6, dtype=torch.float64, device=engine.device)
         for rows in self._rows.split(ROWS):
-            if len(rows):  # there may be fewer held-out tasks than ranks
+            if len(rows):  # there can be fewer held-out tasks than ranks
                 batch = self._examples.held_out(rows)
                 logits = engine.module.logits(batch)
                 sums[:3] += _sums(batch, logits)
@@ -60,12 +59,12 @@ class Holdout:
         return found
 
     def _own(self, rows: Tensor) -> Any:
-        """Numbers of rows among the held-out ones."""
+        """Return the numbers of rows among the held-out ones."""
         return (rows - self._examples.n_train).cpu().numpy()
 
 
 def _sums(batch: Batch, logits: Tensor) -> Tensor:
-    """(3,) over tasks: loss, weight and accuracy."""
+    """Return sums over tasks of loss, weight and accuracy, (3,)."""
     tasks = len(logits)
     right = (logits.argmax(dim=-1) == batch.labels)[:, batch.judged].double().mean(1).sum()
     weight = float(tasks) if batch.weights is None else batch.weights.mean(1).sum().item()
@@ -74,9 +73,7 @@ def _sums(batch: Batch, logits: Tensor) -> Tensor:
 
 
 def _sums_beside(ideal: IdealAnswers, own: Any, batch: Batch, logits: Tensor) -> Tensor:
-    """Return the ideal answers' loss over tasks, answers that are told, and how many are optimal,
-    (3,).
-    """
+    """Return the Bayes-optimal loss, and counts of `told` and of optimal told answers, (3,)."""
     probabilities = torch.from_numpy(ideal.probabilities[own]).to(logits.device)
     loss = action_loss(probabilities.log(), batch.labels).item() * len(logits)
     told = torch.from_numpy(ideal.told[own]).to(logits.device)

@@ -18,27 +18,27 @@ from sad_hpc.pretrain.questions import Batch
 class Learner(nn.Module):
     """The transformer of Algorithm 4 with a single parameter.
 
-    DeepSpeed and the optimizer do something for each parameter.  For the 43 small ones of the
-    paper's model that takes 2.2 ms of a step on one core, for a flat one 0.9 ms.
+    DeepSpeed and the optimizer have a cost for each parameter.  A flat parameter more than halves
+    their time for the paper's small model.
 
     Args:
-        model: with the weights to begin with; its parameters are the learner's from now on.
+        model: transformer with the initial weights; the learner takes over its parameters.
     """
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self._shapes = {name: weight.shape for name, weight in model.named_parameters()}
         self.flat = nn.Parameter(torch.cat([w.detach().flatten() for w in model.parameters()]))
-        """(P,) all weights, one after the other as in `Transformer.named_parameters`."""
+        """(P,): all weights, in the order of `Transformer.named_parameters`."""
         for name in self._shapes:
             module, _, own = name.rpartition(".")
             model.get_submodule(module).register_parameter(own, None)
-        # In a tuple it is no submodule: DeepSpeed walks through all of them, several times a step.
+        # A tuple hides the module from DeepSpeed, which visits all submodules in every step.
         self._hidden = (model,)
         self._kernel: Kernel | None = None
-        """Forward, loss and backward in one; None: torch does the work."""
+        """Fused forward, loss and backward pass; None: torch is used."""
         self._graphs: Callable[[Batch], Tensor] | None = None
-        """Torch's work as CUDA graphs; None: as one launch after the other."""
+        """Torch's forward and loss as CUDA graphs; None: without graphs."""
         self._dropout_keys = np.zeros(2, np.int64)
 
     @property
@@ -47,12 +47,12 @@ class Learner(nn.Module):
         return self._hidden[0]
 
     def train(self, mode: bool = True) -> "Learner":
-        """See nn.Module."""
+        """Implement `nn.Module.train`."""
         self._shell.train(mode)
         return super().train(mode)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """The shell's buffers go where DeepSpeed puts this module, in the same precision."""
+        """Move the model's buffers to the device and precision of this module."""
         self._shell._apply(fn, recurse)
         return super()._apply(fn, recurse)
 
@@ -65,11 +65,9 @@ class Learner(nn.Module):
         return reason
 
     def use_graphs(self) -> str | None:
-        """Torch's compiler puts a step on a GPU into CUDA graphs from now on, where it can; else
-        the answer says why not.
+        """Use CUDA graphs on a GPU from now on, or return why torch cannot make them.
 
-        A step of so small a model is hundreds of kernels, most of which take longer to launch than
-        to run.
+        Most kernels of a small model take longer to launch than to run.
         """
         reason = graphs_obstacle(self.flat.device)
         if reason is None:
@@ -77,7 +75,7 @@ class Learner(nn.Module):
         return reason
 
     def forward(self, batch: Batch) -> Tensor:
-        """The loss of a batch, see `action_loss`."""
+        """Return the loss of a batch; see `action_loss`."""
         kernel, labels, weights = self._kernel, batch.labels, batch.weights
         if kernel is None:
             return (self._graphs or self._torch_loss)(batch)
@@ -103,21 +101,21 @@ class Learner(nn.Module):
     def _through(self, through: Through, batch: Batch) -> Tensor:
         """Return `through` of a batch's tokens; making them needs the image encoder's weights."""
         inputs = (batch.context, batch.queries, through)
-        if self._shell.images is None:  # a functional call would take longer than the optimizer
+        if self._shell.images is None:  # a functional call is slower than the optimizer
             tokens: Tensor = self._shell(*inputs)
             return tokens
         result: Tensor = functional_call(self._shell, self.named_weights(), inputs)
         return result
 
     def begin_step(self, seed: int, step: int, rank: int) -> None:
-        """Make the dropout of this rank's next pass a function of these three numbers."""
+        """Seed the dropout of this rank's next pass with these three numbers."""
         words = np.random.SeedSequence([seed, step, rank]).generate_state(4)
-        if self._kernel is None:  # it takes as long as the optimizer, where no GPU is in use
+        if self._kernel is None:  # on a CPU it takes as long as the optimizer
             torch.manual_seed(int(words[0]) << 32 | int(words[1]))
         self._dropout_keys = words[2:].astype(np.int64)
 
     def named_weights(self) -> dict[str, Tensor]:
-        """The weights as views of the flat parameter, under the names of a Transformer's."""
+        """Return the weights by their names in `Transformer`, as views of the flat parameter."""
         # One split, whose gradient is one concatenation.
         parts = self.flat.split([shape.numel() for shape in self._shapes.values()])
         return {
@@ -127,7 +125,7 @@ class Learner(nn.Module):
 
 
 def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Mean over all questions of weight x negative log-likelihood of the label, in nats.
+    """Return the mean over questions of weight x negative log-likelihood of the label, in nats.
 
     Args:
         logits: (B, K, A).
@@ -142,11 +140,11 @@ def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -
 
 
 def graphs_obstacle(device: torch.device) -> str | None:
-    """Return why torch cannot make CUDA graphs there, or None; they need Triton and a compiler."""
+    """Return why torch cannot make CUDA graphs on a device, or None if it can."""
     if device.type != "cuda":
         return f"the device is {device.type}"
     try:
         torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(8, device=device))
-    except Exception as error:  # whatever its parts raise
+    except Exception as error:  # its parts raise errors of any kind
         return f"torch.compile fails: {' '.join(str(error).split())[:200]}"
     return None

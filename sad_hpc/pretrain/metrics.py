@@ -1,4 +1,4 @@
-"""The metrics of a training run: JSON lines, trackers, and a line in the log."""
+"""Metrics of a training: JSON lines, trackers and log lines."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from sad_hpc.storage.stage_folder import METRICS
 
 
 class MetricsLog:
-    """`metrics.jsonl`, one line an epoch; a resumed run drops what it redoes.
+    """Writer of `metrics.jsonl`, one line an epoch; a resumed run drops later lines.
 
     Args:
-        folder: of the training.
-        step: at which it begins, or goes on.
-        trackers: names of those that draw curves.
+        folder: folder of the training.
+        step: step at which the training starts or resumes.
+        trackers: names of trackers.
     """
 
     def __init__(self, folder: Path, step: int, trackers: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ class MetricsLog:
             self.last = kept[-1]
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Add a line, and a point to each tracker's curves.
+        """Add a line, and send the metrics to each tracker.
 
         Tokens are the transitions and queries that pass through the model in training.
         """
@@ -43,13 +43,13 @@ class MetricsLog:
             with self._path.open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(metrics) + "\n")
                 handle.flush()
-                os.fsync(handle.fileno())  # a checkpoint follows, which is synced
+                os.fsync(handle.fileno())  # before the next checkpoint, which is synced
         except OSError as error:
             raise write_error(self._path, error) from error
         curves = {name: value for name, value in metrics.items() if name not in ("epoch", "step")}
         self._trackers.write(curves, int(metrics["step"]))
         above = metrics.get("excess_loss")
-        excess = "" if above is None else f" ({above:.4f} above the ideal)"
+        excess = "" if above is None else f" ({above:.4f} above Bayes-optimal)"
         print(
             f"epoch {metrics['epoch']}: train loss {metrics['train_loss']:.4f}, held-out loss "
             f"{metrics['holdout_loss']:.4f}{excess}, label accuracy "
@@ -59,12 +59,12 @@ class MetricsLog:
         )
 
     def close(self) -> None:
-        """End the trackers; what is written stays."""
+        """Close the trackers."""
         self._trackers.close()
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of an earlier start; what is no line of numbers is left out."""
+    """Return the valid lines of an earlier start."""
     if not path.exists():
         return []
     found = []

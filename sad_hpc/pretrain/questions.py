@@ -1,16 +1,16 @@
-"""What a training asks behind its contexts, by method and by kind of family.
+"""Questions of a training, by method and kind of family.
 
-| class         | of                     | queries x prefixes       | label                       |
+| class         | used for               | queries x prefixes       | label                       |
 |---------------|------------------------|--------------------------|-----------------------------|
 | `EveryPrefix` | one query a task       | 1 x (0..T)               | the query's                 |
-|               | ... and all of bandits |                          | ... or one of K, drawn      |
+|               | bandits                | 1 x (0..T)               | one of K, drawn             |
 | `Packed`      | K > 1 queries a task   | K x (one, drawn in 0..T) | the query's                 |
-| `OwnActions`  | AD                     | T x (t)                  | a_t, after what came before |
-| `OwnPulls`    | ... of bandits         | 1 x (0..T)               | the same, and none after T  |
+| `OwnActions`  | AD                     | T x (t)                  | a_t                         |
+| `OwnPulls`    | AD on bandits          | 1 x (0..T)               | a_t; none after T           |
 | `AnyPrefix`   | DIT                    | T x (one, drawn in 0..T) | a_t                         |
 
-Bandits have one state: nothing but a context's own tokens is needed to answer after each prefix.
-DIT's questions of bandits are `EveryPrefix`, with the T pulls as labels.
+Bandits have one state, so a context's own tokens answer after each prefix.  DIT on bandits uses
+`EveryPrefix` with the T pulls as labels.
 """
 
 from abc import ABC, abstractmethod
@@ -39,20 +39,20 @@ class Batch:
     labels: Tensor
     """(B, K) in the dataset's dtype, or (B, K, a) vectors; int64 numbers once `answerable`"""
     weights: Tensor | None
-    """(B, K) float32: of each answer in the loss; None: all are 1."""
+    """(B, K) float32: weight of each answer in the loss; None: all are 1."""
     judged: slice
-    """Of the K questions, those whose answers count for label accuracy."""
+    """The questions, among K, whose answers count for label accuracy."""
 
 
 class Questions(ABC):
-    """A way of asking behind contexts of T transitions.
+    """The questions of examples with contexts of T transitions.
 
     Args:
         columns: of a dataset, see `Examples`.
     """
 
     draws: tuple[int, int] = (0, 1)
-    """(D, n): how many random numbers an example needs, each uniform in 0..n-1."""
+    """(D, n): number of random numbers of an example, each uniform in 0..n-1."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -61,38 +61,38 @@ class Questions(ABC):
     @property
     @abstractmethod
     def tokens(self) -> int:
-        """Transitions and queries of an example that pass through the model."""
+        """Number of transitions and queries of an example that pass through the model."""
 
     @abstractmethod
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """The questions behind the contexts of some rows.
+        """Return the questions of some rows.
 
         Args:
-            context: (B, T), of these rows.
-            rows: (B,) of the columns.
-            drawn: (B, D), see `draws`.
+            context: (B, T), the rows' contexts.
+            rows: (B,) row numbers.
+            drawn: (B, D) random numbers; see `draws`.
         """
 
     def every_prefix(self, rows: Tensor) -> Tensor:
-        """Return 0 to T, (B, 1, T + 1)."""
+        """Return the prefixes 0 to T of each row, (B, 1, T + 1)."""
         return torch.arange(self.horizon + 1, device=rows.device).expand(len(rows), 1, -1)
 
     def weights(self, rows: Tensor) -> Tensor | None:
-        """(B, K) of the labels of some rows; None: all are 1."""
+        """Return the weights (B, K) of the labels of some rows; None: all are 1."""
         weights = self.columns.get("weights")
         return None if weights is None else weights[rows]
 
 
 class EveryPrefix(Questions):
-    """The paper's objective: the task's first query, asked after every prefix of the context.
+    """The paper's objective: the task's first query after every prefix of the context.
 
-    The empty one counts too: it is what an online episode starts from.  Where the labels of K
-    queries of the only state are used, each prefix has one of them, drawn.  Label accuracy is that
-    after the whole context.
+    Prefixes include the empty one, the context of the first online episode.  If there is only one
+    state, each prefix has a random one of the K labels.  Label accuracy is measured after the whole
+    context.
 
     Args:
-        columns: of a dataset, see `Examples`.
-        stateless: whether there is one state only.
+        columns: columns of a dataset; see `Examples`.
+        stateless: whether there is only one state.
     """
 
     def __init__(self, columns: Columns, stateless: bool) -> None:
@@ -102,11 +102,11 @@ class EveryPrefix(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + (1 if self._stateless else self.horizon + 1)
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         images = self.columns["query_images"][rows, :1] if context.images is not None else None
         states = self.columns["query_states"][rows, :1]
         labels = self.columns["labels"][rows.unsqueeze(1), drawn]
@@ -121,7 +121,7 @@ class EveryPrefix(Questions):
 
 
 class Packed(Questions):
-    """K queries a task, each after one prefix of its own, uniform in 0..T."""
+    """K queries a task, each after one prefix drawn uniformly from 0..T."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
@@ -129,11 +129,11 @@ class Packed(Questions):
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + self.draws[0]
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions; queries come in the order of their prefixes, which kernels prefer."""
+        """Implement `Questions.batch`; queries are sorted by prefix, which is faster in kernels."""
         prefixes, order = drawn.sort(dim=1)
         which = rows.unsqueeze(1), order
         images = self.columns["query_images"][which] if context.images is not None else None
@@ -142,30 +142,30 @@ class Packed(Questions):
 
 
 class OwnActions(Questions):
-    """AD: every state s_t of the context, after the transitions before it; a_t."""
+    """AD: every state s_t of the context after the transitions before it, with label a_t."""
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return 2 * self.horizon
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         prefixes = self.prefixes(rows, drawn).unsqueeze(2)
         # The context's own states and images, not copies: the model encodes these once.
         queries = Queries(context.states, prefixes, context.images)
         return Batch(context, queries, context.actions, self.weights(rows), slice(None))
 
     def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
-        """Return after how many transitions each s_t is asked, (B, T)."""
+        """Return the number of transitions before the question of each s_t, (B, T)."""
         return self.every_prefix(rows)[:, 0, :-1]
 
 
 class AnyPrefix(OwnActions):
-    """DIT: every state s_t of the context, after a prefix drawn for it, uniform in 0..T; a_t.
+    """DIT: every state s_t of the context after a prefix drawn uniformly from 0..T, with label a_t.
 
-    DIT keeps DPT's structure: what is asked does not depend on the prefix after which it is asked.
-    One longer than t shows the answer, and what came of it.
+    As in DPT, the query does not depend on the prefix.  A prefix longer than t has the labelled
+    transition.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -173,23 +173,23 @@ class AnyPrefix(OwnActions):
         self.draws = self.horizon, self.horizon + 1
 
     def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
-        """See OwnActions."""
+        """Implement `OwnActions.prefixes`."""
         return drawn
 
 
 class OwnPulls(Questions):
-    """`OwnActions` of bandits: the answer after the whole context, which nothing follows, counts 0.
+    """`OwnActions` for bandits: the answer after the whole context has no label and weight 0.
 
-    The other weights are larger by (T + 1) / T: the mean over T + 1 answers is the mean over T.
+    The other weights are (T + 1) / T, so that the mean over T + 1 answers is the mean over T.
     """
 
     @property
     def tokens(self) -> int:
-        """See Questions."""
+        """Implement `Questions.tokens`."""
         return self.horizon + 1
 
     def batch(self, context: Context, rows: Tensor, drawn: Tensor) -> Batch:
-        """See Questions."""
+        """Implement `Questions.batch`."""
         weights = torch.full(context.actions.shape, (self.horizon + 1) / self.horizon)
         return Batch(
             context,
@@ -201,9 +201,10 @@ class OwnPulls(Questions):
 
 
 def answerable(batch: Batch, bins: int) -> Batch:
-    """With labels that a model's answers can be compared with: (B, K) int64.
+    """Convert the labels of a batch to class numbers, (B, K) int64.
 
-    Of vectors each component is a question of its own, and its label a bin: K is a times as large.
+    If actions are vectors, each component is a question with a bin as label, and K grows by a
+    factor of a.
     """
     if batch.labels.ndim == 2:
         return replace(batch, labels=batch.labels.long())
@@ -220,7 +221,7 @@ def answerable(batch: Batch, bins: int) -> Batch:
 
 
 def training_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
-    """What a method's training asks."""
+    """Return the questions of a method's training."""
     if method.labels is None:
         return _own_questions(method, columns, stateless)
     if stateless or columns["labels"].shape[1] == 1:
@@ -229,10 +230,10 @@ def training_questions(method: Method, columns: Columns, stateless: bool) -> Que
 
 
 def holdout_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
-    """What held-out tasks are asked: the paper's objective, however many queries a task has.
+    """Return the questions of held-out tasks: the paper's objective for any number of queries.
 
-    Losses and accuracies of one query a task and of many can be compared in this way, and both
-    objectives have the same expectation: a query's prefix is uniform in 0..T.
+    Losses and accuracies are then comparable between one query a task and many.  Both objectives
+    have the same expectation, because a query's prefix is uniform in 0..T.
     """
     if method.labels is None:
         return _own_questions(method, columns, stateless)
@@ -240,7 +241,7 @@ def holdout_questions(method: Method, columns: Columns, stateless: bool) -> Ques
 
 
 def _own_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
-    """Whose queries and labels are the context's own states and actions."""
+    """Return questions whose queries and labels are the context's own states and actions."""
     if not method.by_return:
         return OwnPulls(columns) if stateless else OwnActions(columns)
     if not stateless:

@@ -17,21 +17,21 @@ MOST_STEPS, MOST_SECONDS = 8, 2.0
 
 @dataclass(frozen=True)
 class Decision:
-    """The same on every rank."""
+    """A decision that is the same on every rank."""
 
     save: bool
     stop: bool
     requeue: bool
-    """Whether the job is to be queued again when it has stopped."""
+    """Whether Slurm must requeue the job after it stops."""
     diverged: bool
-    """Whether some rank has numbers that are not finite: nothing is saved then."""
+    """Whether a rank has numbers that are not finite; no checkpoint is saved then."""
 
 
 class RankConsensus:
-    """One rank's side of the common decisions.
+    """One rank's part in the common decisions.
 
     Args:
-        device: where the ranks' messages are.
+        device: device of the ranks' messages.
         is_first: whether this rank's clock decides when a checkpoint is due.
         checkpoint_minutes: time between checkpoints.
     """
@@ -54,9 +54,9 @@ class RankConsensus:
         """Return the ranks' decision after a step; a collective call.
 
         Args:
-            step: the same on all of them.
-            save: a checkpoint is made in any case.
-            diverged: this rank's numbers are not finite.
+            step: current step, the same on all ranks.
+            save: whether to save a checkpoint in any case.
+            diverged: whether this rank's numbers are not finite.
         """
         now = time.monotonic()
         late = self._is_first and now - self._saved > self._checkpoint_seconds

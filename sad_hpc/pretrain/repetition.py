@@ -1,11 +1,10 @@
-"""Contexts with repetitions: what a training does to a share of its contexts.
+"""Resampled contexts, which replace a share of the training contexts.
 
-A context of Algorithm 1 holds about one reward in a hundred transitions, and seldom the same
-transition twice.  An agent that has found the goal stays on it: its last episode is one rewarded
-transition many times over.  Models that have never seen such contexts answer them badly, although
-they say the same: repeating a transition tells nothing new of a task whose steps are certain. So
-some contexts are drawn anew from themselves, with replacement, by uneven weights, which may favour
-their rewarded transitions.
+A context of Algorithm 1 has few rewards and few repeated transitions.  An agent that has found the
+goal stays on it, so its last episode repeats one rewarded transition.  A model without such
+contexts in training answers them poorly, although repetitions have no new information in a
+deterministic task.  A resampled context draws its transitions from the original one with
+replacement, by uneven weights that can favor rewarded transitions.
 """
 
 import numpy as np
@@ -14,25 +13,25 @@ from numpy.typing import NDArray
 from sad_hpc.kernels.random import uneven_shares
 
 SHAPES = (0.02, 2.0)
-"""Of the gamma distribution of a context's weights, log-uniform: from a few transitions that fill
-the context to nearly all of them about equally often."""
+"""Range of the log-uniform shape of the gamma distribution of weights.  Small shapes repeat few
+transitions; large ones have nearly equal weights."""
 
 
 def repetitions(
     seed: int, step: int, rewarded: NDArray[np.bool_], share: float, favour: float = 1.0
 ) -> NDArray[np.int64] | None:
-    """Return which of its transitions each context of a step's batch holds at each place, (n, T).
+    """Draw the indices of the transitions of a batch's contexts, (n, T); None if `share` is 0.
 
-    A function of seed, step and the whole batch, whatever the number of ranks.  None if no context
-    ever has repetitions (`share` 0); those that have none are 0..T-1 as they are.
+    The result is a function of seed, step and the whole batch, for any number of ranks.  Contexts
+    that are not resampled have the indices 0..T-1.
 
     Args:
-        seed: of the training.
-        step: of the optimizer.
-        rewarded: (n, T), of the contexts of the whole batch.
-        share: probability that a context has repetitions.
-        favour: the weights of a context's rewarded transitions are multiplied by a factor of its
-            own, log-uniform from 1 to this.
+        seed: seed of the training.
+        step: step of the optimizer.
+        rewarded: (n, T), whether transitions of the whole batch are rewarded.
+        share: probability that a context is resampled.
+        favour: largest factor of the weights of rewarded transitions; each context's factor is
+            log-uniform from 1 to it.
     """
     if share == 0:
         return None
@@ -50,9 +49,7 @@ def repetitions(
 
 
 def _drawn(weights: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return T draws with replacement from 0..T-1 a row, by its weights (n, T), which sum to 1, (n,
-    T).
-    """
+    """Draw T indices (n, T) from 0..T-1 in each row with replacement, by weights that sum to 1."""
     count, horizon = weights.shape
     cumulative = weights.cumsum(axis=1)
     # One search for all rows: row i's cumulative weights lie in (i, i + 1].

@@ -22,21 +22,21 @@ from sad_hpc.tasks.base import make_family
 
 
 def pretrain(run: Run, method: str, seed: int) -> None:
-    """Train the model of one (method, seed), or what is left of it; every rank calls this.
+    """Train the model of one (method, seed), or resume its training; every rank calls this.
 
     Raises:
         DatasetError: the dataset is missing, incomplete, damaged, or of another config.
-        CheckpointError: a checkpoint of another model is in the way.
-        ConfigError: the global batch does not divide over the ranks, or the models of this
-            experiment are another's.
-        DivergedError: losses, gradients or weights are no longer finite.
-        UserError: another rank has died, or cannot be reached any more.
-        Preempted: a signal stopped it; a checkpoint is saved.
+        CheckpointError: the folder has a checkpoint of another model.
+        ConfigError: the global batch does not divide over the ranks, or the experiment uses models
+            of another one.
+        DivergedError: losses, gradients or weights are not finite.
+        UserError: another rank has died or cannot be reached.
+        Preempted: a signal stopped the training; a checkpoint is saved.
     """
     if run.experiment.pretrained is not None:
         raise ConfigError(
-            f"{run.experiment.name} trains no models: it evaluates those of "
-            f"{run.experiment.source.name}; train that experiment's config"
+            f"{run.experiment.name} does not train models: it evaluates those of "
+            f"{run.experiment.source.name}. Train that experiment's config"
         )
     folder = run.checkpoint(method, seed)
     process = torch_process()
@@ -69,9 +69,9 @@ def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:
 
 
 def _choose_way(learner: Learner, config: PretrainConfig) -> None:
-    """CUDA graphs on a GPU, else the compiled kernel, where they can and may; else plain torch.
+    """Choose CUDA graphs on a GPU or the compiled kernel on a CPU, or else plain torch; log it.
 
-    The log says which.  The first rank compiles the kernel, and the others load what it has made.
+    The first rank compiles the kernel, and the others load it from the cache.
     """
     on_gpu = learner.flat.device.type == "cuda"
     if config.kernel == "torch":

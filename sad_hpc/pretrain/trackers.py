@@ -1,8 +1,8 @@
-"""Where curves of a training go besides `metrics.jsonl`: TensorBoard, Weights & Biases, MLflow.
+"""Trackers of a training's curves: TensorBoard, Weights & Biases, MLflow.
 
-A tracker never ends a training: one that is missing, fails, or has a server that does not answer
-within seconds is left out with a line in the log, and the training goes on.  Nothing leaves the
-machine unless the user's own environment says so (`WANDB_MODE=online`, `MLFLOW_TRACKING_URI`).
+A tracker never stops a training.  A tracker that is missing, fails, or has a server without a quick
+answer is removed with a line in the log.  Data leave the machine only if the user's environment has
+`WANDB_MODE=online` or `MLFLOW_TRACKING_URI`.
 """
 
 import os
@@ -21,22 +21,22 @@ PATIENCE = {
     "wandb": {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"},
     "mlflow": {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"},
 }
-"""How long libraries wait for a server (seconds) and how often they try again, as environment
-variables that the user may set; their own defaults hold a training for minutes or without end."""
+"""Environment variables with timeouts (seconds) and retries of the libraries, unless the user sets
+them.  The libraries' own defaults block a training for minutes or without a limit."""
 
 
 class Tracker(Protocol):
-    """Draws curves of one training."""
+    """A tracker of one training's curves."""
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
         """Add a point to each curve."""
 
     def close(self) -> None:
-        """Say that no more will come."""
+        """Close the run."""
 
 
 class TensorBoard:
-    """Event files in `tensorboard/` of the training's folder."""
+    """Tracker with event files in `tensorboard/` of the training's folder."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -44,20 +44,20 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._writer.close()
 
 
 class WeightsAndBiases:
-    """A run of the experiment's project, offline in `wandb/` unless WANDB_MODE says otherwise.
+    """Tracker with a run in the experiment's project, offline in `wandb/` unless WANDB_MODE is set.
 
-    `wandb sync FOLDER` sends it.  A training that goes on after an interruption is the same run.
+    `wandb sync FOLDER` uploads it.  A resumed training continues the same run.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -75,18 +75,18 @@ class WeightsAndBiases:
         )
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._run.finish()
 
 
 class MLflow:
-    """A run of the experiment, in `mlflow/` of the folder, or where MLFLOW_TRACKING_URI says.
+    """Tracker with a run of the experiment, in `mlflow/` of the folder or at MLFLOW_TRACKING_URI.
 
-    A training that goes on after an interruption is the same run, found by its name.
+    A resumed training continues the same run, which is found by its name.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -95,14 +95,14 @@ class MLflow:
 
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if address is None:
-            # A store of files for each training: many at once would wait for one database.
+            # A file store for each training, because parallel ones would wait for one database.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             address = (folder / "mlflow").absolute().as_uri()
         self._client = MlflowClient(tracking_uri=address)
         self._run = self._begun(folder)
 
     def _begun(self, folder: Path) -> str:
-        """The id of the training's run."""
+        """Return the id of the training's run, and create it if necessary."""
         import pandas as pd
 
         name = _experiment(folder)
@@ -118,7 +118,7 @@ class MLflow:
         return identity
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
-        """See Tracker."""
+        """Implement `Tracker.write`."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -126,7 +126,7 @@ class MLflow:
         self._client.log_batch(self._run, metrics=points)  # one request, so at most one wait
 
     def close(self) -> None:
-        """See Tracker."""
+        """Implement `Tracker.close`."""
         self._client.set_terminated(self._run)
 
 
@@ -138,12 +138,12 @@ KINDS: dict[str, Callable[[Path, int], Tracker]] = {
 
 
 class Trackers:
-    """Those that a config asks for, as far as they work.
+    """The working trackers of a config.
 
     Args:
-        names: of KINDS.
-        folder: of the training, `runs/<experiment>/checkpoints/<training>`.
-        step: the training's; curves of an earlier start end there.
+        names: names of trackers in KINDS.
+        folder: folder of the training, `runs/<experiment>/checkpoints/<training>`.
+        step: current step of the training; curves of an earlier start end there.
     """
 
     def __init__(self, names: Sequence[str], folder: Path, step: int) -> None:
@@ -151,7 +151,7 @@ class Trackers:
         for name in names:
             try:
                 self._trackers[name] = KINDS[name](folder, step)
-            except Exception as error:  # whatever a library raises
+            except Exception as error:  # libraries raise errors of any kind
                 _say_left_out(name, error)
 
     def write(self, metrics: Mapping[str, float], step: int) -> None:
@@ -164,7 +164,7 @@ class Trackers:
                 _say_left_out(name, error)
 
     def close(self) -> None:
-        """Say that no more will come."""
+        """Close the run."""
         for tracker in self._trackers.values():
             with suppress(Exception):
                 tracker.close()
@@ -184,4 +184,4 @@ def _say_left_out(name: str, error: Exception) -> None:
     why = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ModuleNotFoundError) and name in INSTALL:
         why += f"; {INSTALL[name]}"
-    print(f"no {name} from here on: {why}", file=sys.stderr, flush=True)
+    print(f"{name} is disabled from here on: {why}", file=sys.stderr, flush=True)

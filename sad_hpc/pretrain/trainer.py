@@ -1,7 +1,7 @@
-"""The loop of a training: steps, epochs, checkpoints and metrics, of one rank among equals.
+"""The training loop of one rank: steps, epochs, checkpoints and metrics.
 
-Every random choice is a function of (seed, epoch, step, rank), so that nothing but the position
-needs to be remembered, and an interrupted run ends at the same weights as an undisturbed one.
+Every random choice is a function of (seed, epoch, step, rank).  A checkpoint therefore needs only
+the position, and an interrupted run has the same final weights as an uninterrupted one.
 """
 
 import math
@@ -41,13 +41,13 @@ def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Ten
     """Take one optimizer step on this rank's share of a batch.
 
     Args:
-        engine: of DeepSpeed.
-        batch: to learn from.
-        rate: of learning.
+        engine: DeepSpeed engine.
+        batch: this rank's examples.
+        rate: learning rate.
         limit: largest norm of the gradient; 0: no clipping.
 
     Returns:
-        its loss, and the norm of all ranks' mean gradient before it was clipped.
+        the loss, and the norm of all ranks' mean gradient before clipping.
     """
     loss = engine(batch)
     engine.backward(loss)
@@ -61,12 +61,12 @@ class Trainer:
     """One rank of a training.
 
     Args:
-        config: how to train.
-        engine: of DeepSpeed, with the model and its optimizer.
-        examples: to learn from.
-        folder: of weights, checkpoints and metrics.
-        signature: of the training.
-        seed: of all that is random.
+        config: settings of the training.
+        engine: DeepSpeed engine with model and optimizer.
+        examples: training and held-out examples.
+        folder: folder of weights, checkpoints and metrics.
+        signature: signature of the training.
+        seed: seed of the training.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class Trainer:
             self._save_or_stop(decision)
 
     def _agree(self, save: bool = False) -> Decision:
-        """Return the ranks' common decision; with `save` they save in any case.
+        """Return the ranks' common decision; `save` forces a checkpoint.
 
         Raises:
-            DivergedError: on all ranks alike.
+            DivergedError: numbers of a rank are not finite; raised on all ranks.
         """
         finite = self._recent.are_finite() and all_finite(self._engine.module.parameters())
         decision = self._consensus.reach(self._step, save, diverged=not finite)
@@ -150,16 +150,16 @@ class Trainer:
             raise DivergedError(
                 f"{self._folder.path.name} has diverged: at step {self._step} and a learning rate "
                 f"of {rate:g} its loss, gradients or weights are not finite (last finite loss: "
-                f"{self._recent.last_loss:.4g}); no later checkpoint is kept: "
+                f"{self._recent.last_loss:.4g}). No later checkpoint is kept: "
                 f"{DivergedError.REMEDY}"
             )
         return decision
 
     def _save_or_stop(self, decision: Decision) -> None:
-        """Save or stop as the ranks have decided.
+        """Save a checkpoint or stop, according to the ranks' decision.
 
         Raises:
-            Preempted: a signal has reached one of them before the last step.
+            Preempted: a rank received a signal before the last step.
         """
         if decision.save:
             self._save()
@@ -175,7 +175,7 @@ class Trainer:
         own_places = None if places is None else places[mine]
         examples = self._examples.batch(rows[mine], drawn[mine], own_places)
         self._engine.module.begin_step(self._seed, self._step, self._rank)
-        # A function of the step alone: a resumed run needs no scheduler's state.
+        # A function of the step only, so a resumed run needs no scheduler state.
         rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
         loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping)
         self._loss_sum += loss

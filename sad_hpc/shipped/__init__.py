@@ -1,1 +1,1 @@
-"""The configs and Slurm scripts that come with the package: links to the repository's folders."""
+"""The configs and Slurm scripts of the package: links to the repository's folders."""

@@ -1,4 +1,4 @@
-"""configs/ and slurm/, in a repository and in an installed package, and copies of them."""
+"""Paths and copies of configs/ and slurm/, in a repository or an installed package."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ CONFIGS, SLURM = ((SHIPPED / name).resolve() for name in ("configs", "slurm"))
 
 
 def copy_shipped(folder: Path) -> list[Path]:
-    """Copy configs/ and slurm/ into a folder.
+    """Copy configs/ and slurm/ to a folder.
 
-    Files that have the same content already stay.
+    Existing files of the same content are kept.
 
     Returns:
         the files that were written.
 
     Raises:
-        UserError: the folder has another file in the place of one, or cannot be written; nothing
-            that was there is changed.
+        UserError: a file of the same name has other content, or the folder cannot be written; no
+            existing file is changed.
     """
     contents = {
         folder / source.name / path.relative_to(source): path.read_bytes()
@@ -32,8 +32,8 @@ def copy_shipped(folder: Path) -> list[Path]:
         others = [p for p in contents if p not in missing and p.read_bytes() != contents[p]]
         if others:
             raise UserError(
-                f"{others[0]} has other content{_and_more(others)}: name another folder, "
-                "`sad-hpc init FOLDER`, or move it away"
+                f"{others[0]} has other content{_and_more(others)}: choose another folder "
+                "(`sad-hpc init FOLDER`), or move it away"
             )
         for path in missing:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,10 +24,10 @@ from sad_hpc.storage import plain_json
 T = TypeVar("T")
 
 LATE_SECONDS = 60.0
-"""How long a network file system may take to show a file of another node."""
+"""Longest delay after which a network file system shows a file of another node."""
 
 STALE_READS = 10
-"""How often to retry when a file is replaced while it is read."""
+"""Number of retries when a file is replaced while it is read."""
 
 Moment = Annotated[float, Field(ge=0, le=1e12)]
 """Seconds since the epoch, in a file that may be damaged."""

@@ -25,7 +25,7 @@ LOCK, SOFT_LOCK = ".lock", ".in-use"
 HOLDER, HEARTBEAT = ".holder.json", "progress.json"
 
 REQUEUED_SECONDS = 120.0
-"""How long a requeued job waits for the next heartbeat of its earlier start."""
+"""Longest wait of a requeued job for the next heartbeat of its earlier start."""
 
 
 @dataclass(frozen=True)

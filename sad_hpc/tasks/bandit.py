@@ -67,7 +67,7 @@ class BanditFamily(TaskFamily):
         return train if split == "train" else total - train
 
     def check_data(self, data: DataConfig) -> None:
-        """See TaskFamily."""
+        """Implement `TaskFamily.check_data`."""
         super().check_data(data)
         if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
             raise ConfigError(
@@ -76,7 +76,7 @@ class BanditFamily(TaskFamily):
             )
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float32]:
-        """See TaskFamily; the means of both kinds of bandit are uniform on [0, 1]."""
+        """Implement `TaskFamily.stored_tasks`; the means of both kinds are in [0, 1]."""
         possible = (parameters >= 0) & (parameters <= 1)
         if parameters.shape[1] != self.n_actions or not possible.all():
             raise self.no_task(parameters[possible.all(axis=1).argmin()])
@@ -100,7 +100,7 @@ class BanditFamily(TaskFamily):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """See TaskFamily."""
+        """Implement `TaskFamily.are_optimal`."""
         chosen = np.take_along_axis(parameters, actions.astype(np.int64), axis=1)
         return chosen == parameters.max(axis=1, keepdims=True)
 

@@ -111,7 +111,7 @@ class TabularMDPs(FiniteMDPs):
 
     @property
     def outcomes(self) -> Outcomes:
-        """See FiniteMDPs; J = 1."""
+        """Implement `FiniteMDPs.outcomes`; J = 1."""
         shape = (*self.rewards.shape, 1)
         return Outcomes(
             np.broadcast_to(1.0, shape),
@@ -122,13 +122,13 @@ class TabularMDPs(FiniteMDPs):
 
     @property
     def occupied(self) -> NDArray[np.bool_]:
-        """See FiniteMDPs; True for every state."""
+        """Implement `FiniteMDPs.occupied`; True for every state."""
         return np.broadcast_to(np.True_, self.rewards.shape[:2])
 
     def action_values(
         self, values: NDArray[np.float64], discount: float = 1.0
     ) -> NDArray[np.float64]:
-        """See FiniteMDPs."""
+        """Implement `FiniteMDPs.action_values`."""
         task = np.arange(len(values))[:, None, None]
         expected: NDArray[np.float64] = self.rewards + discount * values[task, self.next_states]
         return expected
@@ -144,12 +144,12 @@ class StochasticMDPs(FiniteMDPs):
 
     @property
     def outcomes(self) -> Outcomes:
-        """See FiniteMDPs."""
+        """Implement `FiniteMDPs.outcomes`."""
         return self.may
 
     @functools.cached_property
     def occupied(self) -> NDArray[np.bool_]:
-        """See FiniteMDPs; True for states that can be reached from a start."""
+        """Implement `FiniteMDPs.occupied`; True for states that can be reached from a start."""
         found: NDArray[np.bool_] = self.starts > 0
         goes_on = (self.may.chances > 0) & ~self.may.ends
         while True:

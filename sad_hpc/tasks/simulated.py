@@ -77,7 +77,7 @@ class SimulatedFamily(TaskFamily):
         """Return simulators of tasks with parameters (n, p), each at the start of an episode."""
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See TaskFamily; this checks only that parameters are finite and as many as drawn ones."""
+        """Implement `TaskFamily.stored_tasks` with a check of number and finiteness only."""
         width = self.draw_tasks("train", 1, np.random.default_rng(0)).shape[1]
         possible = np.isfinite(parameters).all(axis=1) & (parameters.shape[1] == width)
         if not possible.all():
@@ -85,7 +85,7 @@ class SimulatedFamily(TaskFamily):
         return parameters
 
     def n_tasks(self, split: str, total: int) -> int:
-        """See TaskFamily."""
+        """Implement `TaskFamily.n_tasks`."""
         train = round(total * (1 - self.test_share))
         return train if split == "train" else total - train
 

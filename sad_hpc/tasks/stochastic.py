@@ -34,11 +34,11 @@ class StochasticFamily(TabularFamily):
         """Return the outcomes by state and action, and the start probabilities (s,), of a task."""
 
     def mdps(self, parameters: NDArray[Any]) -> StochasticMDPs:
-        """See TabularFamily."""
+        """Implement `TabularFamily.mdps`."""
         return _tables(self, parameters.tobytes(), parameters.shape, parameters.dtype.str)
 
     def starts(self, mdps: FiniteMDPs) -> Starts:
-        """See TabularFamily."""
+        """Implement `TabularFamily.starts`."""
         assert isinstance(mdps, StochasticMDPs)
         return mdps.starts
 

@@ -65,7 +65,7 @@ class TabularFamily(TaskFamily):
         return distinct[self.distinct_numbers(len(distinct), first, count)]
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.int16]:
-        """See TaskFamily."""
+        """Implement `TaskFamily.stored_tasks`."""
         every = self.distinct["train"]
         number_of = {tuple(row): number for number, row in enumerate(every.tolist())}
         numbers = np.array([number_of.get(tuple(row), -1) for row in parameters.tolist()])
@@ -88,7 +88,7 @@ class TabularFamily(TaskFamily):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """See TaskFamily.
+        """Implement `TaskFamily.are_optimal`.
 
         Raises:
             KeyError: a query state is not a state of this family.

@@ -1,7 +1,7 @@
-"""Q under the random policy and Q of the optimal one, compared.
+"""Comparison of the random policy's Q with the optimal Q.
 
-Assumption 2 says that in every state both have the same best actions.  Labels need less: that every
-best action under the random policy is an optimal one.  Both are checked state by state.
+Assumption 2 states that both have the same best actions in every state.  Correct labels need less:
+every best action under the random policy must be optimal.
 """
 
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ from sad_hpc.tasks.q_tables import QTables
 
 
 def kappa(tables: QTables) -> NDArray[np.float64]:
-    """Return Q of the best action less that of the best among the others, (M, S).
+    """Return the gap in Q between the best action and the best of the worse actions, (M, S).
 
-    Actions that are equally good count as one: with two of them the paper's kappa would be 0, and
-    either is a right answer.  Where all are equally good it is infinite.
+    Equally good actions count as one, because each is a correct label.  The gap is infinite if all
+    actions are equally good.
 
     Raises:
-        ConfigError: a gap is too small to be told from a tie.
+        ConfigError: a gap cannot be distinguished from a tie.
     """
     worse = np.where(tables.best_actions(), -np.inf, tables.values)
     gaps: NDArray[np.float64] = tables.values.max(axis=-1) - worse.max(axis=-1)
     if gaps.min() < 10 * tables.margin:
         raise ConfigError(
-            f"two actions differ by {gaps.min():.1g} only, which cannot be told from a tie; "
-            "choose a larger discount"
+            f"two actions differ by only {gaps.min():.1g}, which cannot be distinguished from a "
+            "tie: choose a larger discount"
         )
     return gaps
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the best actions under the random policy compare with the optimal ones, (M, S)."""
+    """Comparison of the random policy's best actions with the optimal actions, (M, S)."""
 
     misled: NDArray[np.bool_]
-    """A best action under the random policy is not optimal: labels are wrong in the limit."""
+    """Whether a best action under the random policy is not optimal, so that labels are misled."""
     unequal: NDArray[np.bool_]
-    """The two sets of best actions differ: Assumption 2 fails to the letter."""
+    """Whether the two sets of best actions differ, which violates Assumption 2."""
 
 
 def agreement(random: QTables, optimal: QTables) -> Agreement:
@@ -50,7 +50,7 @@ def agreement(random: QTables, optimal: QTables) -> Agreement:
 
 
 def line_world(left: float, right: float) -> TabularMDPs:
-    """The paper's example: five states in a row, and the actions left and right.
+    """Return the paper's example: five states in a row, and the actions left and right.
 
     Args:
         left: reward of a step that ends in the first state.

@@ -1,8 +1,9 @@
-"""N and N_ep by random data alone.
+"""The choice of N and N_ep from random data.
 
-The consensus of two independent labels is the sum over actions of p^2, which is at most the share
-of the most frequent label: where that one is right (Assumption 2, and rollouts long enough),
-labels are right at least as often.  The cheapest rule with the consensus asked for is taken.
+The expected consensus of two independent labels is the sum over actions of p^2, which is at most
+the share of the most frequent label.  If the most frequent label is optimal (Assumption 2 and long
+enough rollouts), label accuracy is at least the consensus.  The choice is the cheapest rule with
+the required consensus.
 """
 
 from collections.abc import Sequence
@@ -16,17 +17,17 @@ from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.theory.repeats import Repeats, repeat_labels
 
 QUERY_STATES = 4000
-"""Labelled twice for each rule: the consensus is known to 1.5 %, at 95 %."""
+"""Number of query states with two labels for each rule; it sets the error of the consensus."""
 
 HALVINGS = 4
-"""N is the context's horizon, halved up to so many times; of bandits also doubled up to thrice."""
+"""Largest number of halvings of T that give N; for bandits T is also doubled up to three times."""
 
 EPISODES = tuple(4**power for power in range(7))
-"""N_ep of episodic tasks; a bandit's label has one rollout."""
+"""Values of N_ep for episodic tasks; a bandit's label has one rollout."""
 
 
 def choose(candidates: Sequence[Repeats], asked: float) -> Repeats:
-    """The cheapest that reaches it; else the one that comes nearest."""
+    """Return the cheapest candidate with the consensus `asked`, or else the nearest one."""
     enough = [one for one in candidates if one.consensus >= asked]
     if enough:
         return min(enough, key=lambda one: one.transitions)
@@ -36,23 +37,23 @@ def choose(candidates: Sequence[Repeats], asked: float) -> Repeats:
 def candidates(
     family: TaskFamily, data: DataConfig, asked: float, episodes: Sequence[int] = EPISODES
 ) -> list[Repeats]:
-    """Rules for a family: for each N more and more rollouts, until they are enough or too many.
+    """Try rules for a family: for each N, an increasing N_ep until it suffices or costs too much.
 
     Args:
-        family: of the tasks.
-        data: everything else about labels.
-        asked: the consensus that is asked for, in (0, 1).
-        episodes: the N_ep to try, ascending; bandits have one rollout.
+        family: family of the tasks.
+        data: all other settings of labels.
+        asked: required consensus, in (0, 1).
+        episodes: values of N_ep to try, ascending; bandits have one rollout.
 
     Raises:
-        ConfigError: `asked` is outside of (0, 1), or right labels differ at random.
+        ConfigError: `asked` is outside of (0, 1), or optimal labels differ at random.
     """
     if not 0 < asked < 1:
-        raise ConfigError(f"a consensus of {asked:g} is none: it must lie between 0 and 1")
+        raise ConfigError(f"consensus={asked:g} must be between 0 and 1")
     if data.score == "fastest" and data.tie_break == "random":
         raise ConfigError(
-            "labels of data.score=fastest with data.tie_break=random may differ and both be right: "
-            "their consensus has no meaning.  Use data.tie_break=lowest, or choose N by hand"
+            "two labels of data.score=fastest with data.tie_break=random can differ and both be "
+            "optimal, so their consensus has no meaning: use data.tie_break=lowest"
         )
     tried: list[Repeats] = []
     cheapest = np.inf

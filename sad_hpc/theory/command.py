@@ -1,4 +1,4 @@
-"""`sad-hpc theory`: the theorems as calculators, and what they say of a config."""
+"""`sad-hpc theory`: calculators for the theorems, and their statements about a config."""
 
 import argparse
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sad_hpc.theory.trust import Trust
 
 DELTA = 0.05
-"""For which `config` says what a theorem asks for."""
+"""The delta for which `config` prints the requirements of a theorem."""
 
 EXAMPLES = """examples:
   sad-hpc theory bandit --bound 0.3 --gap 0.1 --delta 0.05
@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 
 
 def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and what it can do."""
+    """Add the command and its subcommands."""
     text = "Theorems 1 and 2 and Assumption 2, for numbers or for a config."
     parser = commands.add_parser(
         "theory",
@@ -47,27 +47,27 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         part.set_defaults(run=run)
         return part
 
-    part = add("bandit", _bandit, "Theorem 1: N for a trustworthiness, or the other way round.")
-    text = "B: |rewards| are at most this; of Gaussian ones, their standard deviation"
+    part = add("bandit", _bandit, "Theorem 1: N for a trustworthiness, or the inverse.")
+    text = "B: upper bound of |reward|; the standard deviation for Gaussian rewards"
     part.add_argument("--bound", type=float, required=True, help=text)
-    part.add_argument("--gap", type=float, required=True, help="best mean less second best")
+    part.add_argument("--gap", type=float, required=True, help="best mean minus second best")
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
-    given.add_argument("--pulls", type=int, help="N, of every arm")
+    given.add_argument("--pulls", type=int, help="N, pulls of every arm")
 
-    part = add("mdp", _mdp, "Theorem 2: N_ep for a trustworthiness, or the other way round.")
-    part.add_argument("--bound", type=float, required=True, help="B: |rewards| are at most this")
-    part.add_argument("--kappa", type=float, required=True, help="least gap of Q over the states")
+    part = add("mdp", _mdp, "Theorem 2: N_ep for a trustworthiness, or the inverse.")
+    part.add_argument("--bound", type=float, required=True, help="B: upper bound of |reward|")
+    part.add_argument("--kappa", type=float, required=True, help="smallest gap of Q over states")
     part.add_argument("--gamma", type=float, required=True, help="discount")
-    text = "N: a rollout has the rewards of t = 0 .. N, a config's trust_horizon is N + 1"
+    text = "N: a rollout has the rewards of t = 0 .. N; trust_horizon in a config is N + 1"
     part.add_argument("--horizon", type=int, required=True, help=text)
     given = part.add_mutually_exclusive_group(required=True)
     given.add_argument("--delta", type=float, help="1 - trustworthiness")
-    given.add_argument("--episodes", type=int, help="N_ep, of every action")
+    given.add_argument("--episodes", type=int, help="N_ep, rollouts of every action")
 
-    part = add("config", _config, "What a theorem promises for a config's labels, and what is so.")
+    part = add("config", _config, "A theorem's level for a config's labels, and their accuracy.")
     _add_config(part)
-    part = add("labels", _labels, "Label accuracy against N and N_ep: a figure.")
+    part = add("labels", _labels, "A figure of label accuracy against N and N_ep.")
     _add_config(part)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and figures.")
@@ -75,9 +75,9 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part = add("assumption", _assumption, "States of a family in which Assumption 2 fails.")
     _add_config(part)
     part.add_argument("--gamma", type=float, help="discount; the config's by default")
-    part = add("horizon", _horizon, "N and N_ep by random data alone: two overrides to paste.")
+    part = add("horizon", _horizon, "N and N_ep from random data, as two overrides to paste.")
     _add_config(part)
-    text = "share of query states in which two labels shall agree (default: %(default)s)"
+    text = "required share of query states whose two labels agree (default: %(default)s)"
     part.add_argument("--agreement", type=float, default=0.85, metavar="SHARE", help=text)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
 
@@ -136,14 +136,14 @@ def _config(options: argparse.Namespace) -> int:
     else:
         _print_theorem_2(data, found)
     print(
-        f"measured: {found.measured:.1%} of {found.labels:,} labels are right, in the query "
-        f"states that the algorithm accepts; {found.transitions:,.0f} transitions each"
+        f"measured: {found.measured:.1%} of {found.labels:,} labels are optimal, in accepted query "
+        f"states; {found.transitions:,.0f} transitions each"
     )
     return 0
 
 
 def _print_theorem_1(family: "BanditFamily", found: "Trust") -> None:
-    """The gaps of a family's tasks, exactly, and what N pulls of every arm promise there."""
+    """Print quantiles of the family's gaps, and the level of Theorem 1."""
     from sad_hpc.theory.bounds import BanditBound
     from sad_hpc.theory.trust import gap_quantile, reward_bound
 
@@ -151,9 +151,9 @@ def _print_theorem_1(family: "BanditFamily", found: "Trust") -> None:
         problem = BanditBound(reward_bound(family), gap_quantile(family, share))
         print(
             f"gap: {share:.0%} of the tasks have {problem.gap:.3g} or less, for which "
-            f"1 - delta = {1 - DELTA:.0%} takes N = {math.ceil(problem.trust_horizon(DELTA)):,}"
+            f"1 - delta = {1 - DELTA:.0%} needs N = {math.ceil(problem.trust_horizon(DELTA)):,}"
         )
-    print(f"Theorem 1, on average over the tasks: {found.promised:.1%} are right, or more")
+    print(f"Theorem 1, averaged over tasks: at least {found.promised:.1%} are optimal")
 
 
 def _print_theorem_2(data: "DataConfig", found: "Trust") -> None:
@@ -161,16 +161,16 @@ def _print_theorem_2(data: "DataConfig", found: "Trust") -> None:
 
     bound, horizon = found.bound, theorem_horizon(data)
     if bound is not None:
-        print(f"kappa = {bound.kappa:.3g}, the least of all training tasks' states "
+        print(f"kappa = {bound.kappa:.3g}, the minimum over states of training tasks "
               f"(gamma = {data.discount:g})")  # fmt: skip
     if bound is None or found.promised is None:
-        print(f"Theorem 2: nothing; {found.silence}")
+        print(f"Theorem 2 does not apply: {found.silence}")
         return
     print(
-        f"G_1 = {bound.g_1(horizon):.3g}: 1 - delta = {1 - DELTA:.0%} takes "
+        f"G_1 = {bound.g_1(horizon):.3g}: 1 - delta = {1 - DELTA:.0%} needs "
         f"N_ep = {math.ceil(bound.episodes(DELTA, horizon)):,}"
     )
-    print(f"Theorem 2: in any state {found.promised:.1%} are right, or more")
+    print(f"Theorem 2: at least {found.promised:.1%} are optimal in any state")
 
 
 def _paper(options: argparse.Namespace) -> int:
@@ -201,10 +201,10 @@ def _assumption(options: argparse.Namespace) -> int:
     misled, unequal = len(found.misled), found.unequal
     print(f"{found.checked:,} states of all tasks, gamma = {gamma:g}")
     print("the random policy's best actions are")
-    print(f"not all optimal in {misled:,}: endless rollouts {'' if misled else 'never '}mislead")
+    print(f"not all optimal in {misled:,}: long rollouts {'' if misled else 'do not '}mislead")
     print(
-        f"not exactly the optimal ones in {unequal:,}: "
-        f"Assumption 2 {'fails' if unequal else 'holds'} to the letter"
+        f"not exactly the optimal actions in {unequal:,}: "
+        f"Assumption 2 {'fails' if unequal else 'holds'}"
     )
     return 1 if found.misled else 0
 
@@ -230,11 +230,11 @@ def _horizon(options: argparse.Namespace) -> int:
         for rule in table.itertuples()
     ]
     print(plain_table(header, rows), end="")
-    print("consensus chooses; whether labels are optimal is only shown")
+    print("the choice uses the consensus only, not the column of optimal labels")
     print(f"the trials took {table['trial_transitions'].sum():,.0f} transitions in all")
     print(f"table: {write_horizon(experiment.name, table, options.results)}")
     (chosen,) = table[table["chosen"]].itertuples()
     if chosen.consensus < options.agreement:
-        print(f"no rule reaches a consensus of {options.agreement:g}; the nearest:")
+        print(f"no rule reaches a consensus of {options.agreement:g}; nearest rule:")
     print(f"data.trust_horizon={chosen.N} data.episodes_per_action={chosen.N_ep}")
     return 0

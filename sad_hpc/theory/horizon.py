@@ -1,4 +1,4 @@
-"""Rules for N and N_ep that are tried for a config, and beside them what the choice cannot know."""
+"""Table of the rules for N and N_ep that are tried for a config."""
 
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from sad_hpc.theory.choose import candidates, choose
 
 
 def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
-    """One row a rule, in the order of the trials: `N`, `N_ep`, the `consensus` of two labels of a
-    query state, the shares of query states with a label (`labelled`) and with an optimal one
-    (`optimal`), the `transitions` that a label takes, those that the trial took
-    (`trial_transitions`), and whether it is `chosen` for the consensus `asked`.  N and N_ep of the
-    experiment itself do not matter.
+    """Try rules for an experiment, and return one row for each in the order of the trials.
+
+    Columns: `N`, `N_ep`, the `consensus` of two labels, the share of query states with a label
+    (`labelled`) and with an optimal label (`optimal`), the `transitions` of a label and of the
+    trial (`trial_transitions`), and whether the rule is `chosen`.  The choice does not use
+    `optimal`, nor N and N_ep of the experiment.
 
     Raises:
         ConfigError: see `candidates`.
@@ -43,10 +44,10 @@ def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
 
 
 def write_horizon(name: str, table: pd.DataFrame, results: Path) -> Path:
-    """Write `theory/horizon_<name>.csv` in a results folder, its origin beside it (`.json`).
+    """Write `theory/horizon_<name>.csv` in a results folder, with its provenance as `.json`.
 
     Returns:
-        the table's file.
+        the path of the table.
     """
     path = results / "theory" / f"horizon_{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Label accuracy against N and N_ep, and how far states are from a goal.
+"""Figures of label accuracy against N and N_ep, and of the steps from states to a goal.
 
-The paper's figure of label accuracy.  Like there, it is that of the labels which there are; beside
-it stands the share of query states that have one: a short trust horizon is right, and silent.
+As in the paper, the accuracy is over query states with a label.  A second panel shows the share of
+query states with a label, which is small for short trust horizons.
 """
 
 from pathlib import Path
@@ -28,11 +28,11 @@ from sad_hpc.theory.repeats import repeat_labels
 
 QUERY_STATES = 20_000
 HORIZONS = 12
-"""So many values of N, from 1 (a bandit's: 5) to the context's horizon (a bandit's: 4 times it)."""
+"""Number of values of N, from 1 to T; for bandits from 5 to 4 T."""
 EPISODES = (1, 16, 256)
-"""N_ep of episodic tasks."""
+"""Values of N_ep for episodic tasks."""
 RULES = (*(("mean", count) for count in EPISODES), *(("fastest", count) for count in EPISODES[1:]))
-"""Score and N_ep, of episodic tasks; with N_ep = 1 the two scores are the same."""
+"""Pairs of score and N_ep for episodic tasks; with N_ep = 1 the two scores are equal."""
 STYLES = {"mean": "-", "fastest": "--"}
 PANELS = {
     "right": "label accuracy",
@@ -42,9 +42,13 @@ PANELS = {
 
 
 def write_labels(experiment: Experiment[Any], results: Path) -> Path:
-    """Make `labels_<experiment>.{csv,png}` in the folder `theory` of a results folder, their
-    origin beside them (`.json`), and for rooms with goals `steps_<experiment>.png`; returns the
-    first figure."""
+    """Write `theory/labels_<experiment>.{csv,png}` in a results folder, with provenance as `.json`.
+
+    For rooms with goals, also write `steps_<experiment>.png`.
+
+    Returns:
+        the path of the first figure.
+    """
     family, folder = make_family(experiment.task), results / "theory"
     folder.mkdir(parents=True, exist_ok=True)
     table = label_curves(experiment)
@@ -58,7 +62,7 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
 
 
 def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
-    """One row a rule: score, N, N_ep, PANELS' shares, and the transitions that a label takes."""
+    """Return a row for each rule: score, N, N_ep, the shares of PANELS, transitions of a label."""
     family = make_family(experiment.task)
     bandit = isinstance(family, BanditFamily)
     first, last = (5, 4 * family.config.horizon) if bandit else (1, family.config.horizon)
@@ -75,9 +79,7 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
 
 
 def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the least number of steps from each state to one that is paid to be in, of one task,
-    (S,).
-    """
+    """Return the least number of steps from each state to a rewarded state of one task, (S,)."""
     mdps = family.mdps(parameters[None])
     assert isinstance(mdps, TabularMDPs)
     following, paid = mdps.next_states[0].astype(np.int64), mdps.rewards[0] > 0
@@ -109,7 +111,7 @@ def _draw_shares(axes: Axes, table: pd.DataFrame, column: str) -> None:
 
 
 def _goals(family: TaskFamily) -> list[NDArray[Any]]:
-    """The corner opposite the start, and the middle, of families whose tasks are goals."""
+    """Return the corner opposite the start and the middle, if the family's tasks are goals."""
     if not isinstance(family, TabularFamily) or family.coordinates.shape[1] != 2:
         return []
     last = family.coordinates.max(axis=0).astype(np.int16)
@@ -118,7 +120,7 @@ def _goals(family: TaskFamily) -> list[NDArray[Any]]:
 
 
 def _draw_rooms(path: Path, family: TaskFamily, goals: list[NDArray[Any]]) -> None:
-    """The least number of steps to each goal, in every cell."""
+    """Draw the least number of steps from every cell to each goal."""
     with drawing(path, (4.0 * len(goals), 4.0)) as figure:
         for axes, goal in zip(figure.subplots(1, len(goals), squeeze=False)[0], goals, strict=True):
             assert isinstance(family, TabularFamily)

@@ -1,7 +1,7 @@
 """The paper's line worlds: Proposition 1 and the three cases of two rewards, as tables and figures.
 
-Five states in a row, actions left and right; Assumption 2 holds if the random policy's Q has the
-same best actions as the optimal one.
+A world has five states in a row and the actions left and right.  Assumption 2 holds if the random
+policy's Q has the same best actions as the optimal Q.
 """
 
 from collections.abc import Sequence
@@ -51,11 +51,11 @@ Their origin is in `labels_*.json` and `horizon_*.json`.
 
 @dataclass(frozen=True)
 class LineWorld:
-    """A world of the paper, and its Q-tables."""
+    """A line world of the paper, and its Q-tables."""
 
     name: str
     right: float
-    """Reward of a step that ends in the last state; in the first it is 1."""
+    """Reward of a step that ends in the last state; that of the first state is 1."""
     discount: float
 
     @property
@@ -83,7 +83,7 @@ CASES = (
 
 
 def write_line_worlds(results: Path) -> Path:
-    """Make the folder `theory` of a results folder, and returns it."""
+    """Write the folder `theory` of a results folder, and return it."""
     folder = results / "theory"
     folder.mkdir(parents=True, exist_ok=True)
     _draw_proposition(folder / "q_tables.png")
@@ -109,7 +109,7 @@ def _verdict(world: LineWorld) -> list[str]:
 
 
 def _letters(tables: QTables) -> str:
-    """The best action in each state, such as `left left left right right`."""
+    """Format the best actions of all states, as in `left left left right right`."""
     best = tables.best_actions()[0]
     return " ".join("/".join(np.array(ACTIONS)[row]) for row in best)
 
@@ -139,7 +139,7 @@ def _draw_cases(path: Path) -> None:
 
 
 def _draw_world(panels: Sequence[Axes], world: LineWorld) -> None:
-    """Both Q-tables of a world."""
+    """Draw both Q-tables of a world."""
     for axes, name, tables in zip(
         panels, ("Q, uniform policy", "Q, optimal"), (world.random, world.optimal), strict=True
     ):
@@ -149,7 +149,7 @@ def _draw_world(panels: Sequence[Axes], world: LineWorld) -> None:
 def _draw_table(
     axes: Axes, title: str, values: NDArray[np.floating], best: NDArray[np.bool_] | None = None
 ) -> None:
-    """(5, 2) numbers on a coloured grid; a star marks the best actions."""
+    """Draw (5, 2) numbers on a colored grid; a star marks the best actions."""
     axes.imshow(values, cmap="Blues", aspect="auto", vmax=values.max() * 1.6)
     for (state, action), value in np.ndenumerate(values):
         star = " ★" if best is not None and best[state, action] else ""

@@ -1,8 +1,8 @@
-"""Labels drawn twice for the same query states: how far they can be trusted, by random data alone.
+"""Two independent labels of each query state, whose agreement measures their reliability.
 
-Two labels that are drawn independently agree where rollouts tell the actions apart, and only by
-chance where they do not.  Query states are drawn uniformly and kept whether a rollout found a
-reward or not, so that a rule which says nothing about most states is seen to do so.
+Two independent labels agree if rollouts distinguish the actions, and otherwise only by chance.
+Query states are drawn uniformly and kept even if no rollout has a reward, so the share of states
+without a label is visible.
 """
 
 import functools
@@ -26,43 +26,43 @@ from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.tabular import TabularFamily
 
 SPLIT = 2
-"""Number of the random streams' split: neither training's nor test's."""
+"""Split number of the random streams, distinct from those of training and test."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Two independent labels of each of n query states; `labelled` says which are known."""
+    """Two independent labels of each of n query states; `labelled` masks missing ones."""
 
     data: DataConfig
-    """N, N_ep and everything else by which they were made."""
+    """Settings of the labels, including N and N_ep."""
     parameters: NDArray[Any]
-    """(n, p), of the tasks."""
+    """(n, p): parameters of the tasks."""
     query_states: NDArray[Any]
     """(n, d)"""
     first: NDArray[Any]
-    """(n,)"""
+    """(n,): first labels."""
     second: NDArray[Any]
-    """(n,)"""
+    """(n,): second labels."""
     transitions: float
-    """Spent on one label, on average."""
+    """Mean number of transitions of a label."""
 
     @property
     def consensus(self) -> float:
-        """The share of query states in which both are there and agree."""
+        """Share of query states with two equal labels."""
         return float(((self.first == self.second) & labelled(self.first)).mean())
 
     @property
     def spent(self) -> float:
-        """Transitions of all of these labels."""
+        """Number of transitions of all labels."""
         return 2 * len(self.first) * self.transitions
 
     @property
     def coverage(self) -> float:
-        """The share of query states that have a label."""
+        """Share of query states with a label."""
         return float(labelled(self.first).mean())
 
     def right(self, family: TaskFamily) -> float:
-        """The share of query states whose label is optimal: for reports, no choice knows of it."""
+        """Return the share of query states with an optimal label, for reports only."""
         known = labelled(self.first)
         labels = self.query_states[known, None], self.first[known, None]
         return float(family.are_optimal(self.parameters[known], *labels).sum() / len(known))
@@ -70,12 +70,12 @@ class Repeats:
 
 @functools.singledispatch
 def repeat_labels(family: TaskFamily, data: DataConfig, count: int) -> Repeats:
-    """`count` query states of training tasks, drawn uniformly, each labelled twice.
+    """Draw `count` query states of training tasks uniformly, and label each twice.
 
     Raises:
-        TypeError: there is no such family.
+        TypeError: the family is not supported.
     """
-    raise TypeError(f"no labels of {type(family).__name__}")
+    raise TypeError(f"repeated labels are not supported for {type(family).__name__}")
 
 
 @repeat_labels.register

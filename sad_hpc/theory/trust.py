@@ -1,4 +1,4 @@
-"""What the theorems promise for a config, and beside it how often its labels are right."""
+"""The theorems' levels for a config, and the measured accuracy of its labels."""
 
 import itertools
 from dataclasses import dataclass
@@ -25,27 +25,27 @@ SIMULATED_TASKS = 20_000
 
 @dataclass(frozen=True)
 class Trust:
-    """Of one choice of N and N_ep."""
+    """A theorem's level and the measured label accuracy of one choice of N and N_ep."""
 
     promised: float | None
-    """The theorem's 1 - delta; None: it promises nothing."""
+    """The theorem's 1 - delta; None: the theorem does not apply."""
     silence: str
-    """Why it promises nothing."""
+    """Reason why the theorem does not apply."""
     bound: MDPBound | None
-    """Theorem 2 for the config's MDPs, where it has a kappa."""
+    """Theorem 2 for the config's MDPs; None without a kappa."""
     labels: int
-    """How many were simulated."""
+    """Number of simulated labels."""
     measured: float
-    """Share of them that are optimal actions in their query states."""
+    """Share of optimal labels."""
     transitions: float
-    """Environment transitions that a label takes."""
+    """Mean number of environment transitions of a label."""
 
 
 def trust(experiment: Experiment[Any]) -> Trust:
-    """The theorem's level for an experiment's labels, and their accuracy in simulation.
+    """Return the theorem's level for an experiment's labels, and their accuracy in simulation.
 
-    Theorem 2 is about the mean return of N steps, by which Algorithm 3 chooses; where rewards are
-    sparse, Algorithm 5 stops a rollout at its first reward, and the level is a guide.
+    Theorem 2 is about the mean return of N steps, the score of Algorithm 3.  For Algorithm 5, which
+    stops a rollout at its first reward, the level is a guide and not a bound.
 
     Raises:
         ConfigError: the family is neither a bandit nor tabular.
@@ -54,7 +54,7 @@ def trust(experiment: Experiment[Any]) -> Trust:
     promised, silence, bound = _promise(family, data)
     tasks = next(n for n in itertools.count(SIMULATED_TASKS, SIMULATED_TASKS)
                  if family.n_tasks("train", n) >= SIMULATED_TASKS)  # fmt: skip
-    # One label a task: labels of one task have its difficulty in common.
+    # One label for each task, because labels of the same task are not independent.
     block_of_all = {"tasks": tasks, "block_tasks": SIMULATED_TASKS, "queries_per_task": 1}
     block = make_block(family, data.model_copy(update=block_of_all), "train", 0)
     right = family.are_optimal(
@@ -67,25 +67,25 @@ def trust(experiment: Experiment[Any]) -> Trust:
 
 
 def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, MDPBound | None]:
-    """A theorem's 1 - delta, or None and the reason; and Theorem 2."""
+    """Return a theorem's 1 - delta, or None and the reason, and Theorem 2's bound."""
     if isinstance(family, BanditFamily):
         return expected_trustworthiness(family, data.trust_horizon), "", None
     if data.score == "fastest":
-        return None, "it is about means of rollouts, not about the best of them", None
+        return None, "it is for data.score=mean, not for the fastest rollout", None
     mdps, random, optimal = _q_tables(_tabular(family), data, "train", data.discount)
     if agreement(random, optimal).misled.any():
         return None, "the random policy's best actions are not all optimal (Assumption 2)", None
     bound, horizon = mdp_bound(mdps, random), theorem_horizon(data)
     if horizon < bound.least_horizon:
         least = bound.least_horizon - horizon + data.trust_horizon
-        return None, f"it asks for an N of {least:,} or more", bound
+        return None, f"it needs N = {least:,} or more", bound
     return bound.trustworthiness(data.episodes_per_action, horizon), "", bound
 
 
 def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
-    """Theorem 1's level, on average over the family's tasks.
+    """Return Theorem 1's level, averaged over the family's tasks.
 
-    See `gap_quantile` for the law of their gaps.
+    See `gap_quantile` for the distribution of their gaps.
     """
     bound, arms = reward_bound(family), family.n_actions
 
@@ -97,24 +97,26 @@ def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
 
 
 def gap_quantile(family: BanditFamily, share: float) -> float:
-    """The gap that a share of a family's tasks do not exceed.
+    """Return a quantile of the gap over a family's tasks.
 
-    The gap between the two best of A means from U[0, 1] exceeds g with chance (1 - g)^A.
+    The gap between the two best of A means from U[0, 1] exceeds g with probability (1 - g)^A.
     """
     return float(1 - (1 - share) ** (1 / family.n_actions))
 
 
 def reward_bound(family: BanditFamily) -> float:
-    """Theorem 1's B: 1 for rewards of 0 and 1; Gaussian ones have no bound, but Hoeffding's
-    inequality holds with their standard deviation."""
+    """Return B of Theorem 1: 1 for rewards of 0 and 1, or the standard deviation of Gaussian ones.
+
+    Gaussian rewards are unbounded, but Hoeffding's inequality holds with their standard deviation.
+    """
     return family.sigma or 1.0
 
 
 def mdp_bound(mdps: FiniteMDPs, random: QTables) -> MDPBound:
-    """Theorem 2 for MDPs and Q under the random policy: kappa is the least over all states of all.
+    """Return Theorem 2 for MDPs and the random policy's Q; kappa is the minimum over all states.
 
     Raises:
-        ConfigError: kappa is too small to be computed.
+        ConfigError: kappa is too small to compute.
     """
     return MDPBound(
         float(np.abs(mdps.outcomes.rewards).max()), float(kappa(random).min()), random.discount
@@ -122,19 +124,20 @@ def mdp_bound(mdps: FiniteMDPs, random: QTables) -> MDPBound:
 
 
 def theorem_horizon(data: DataConfig) -> int:
-    """The theorem's N of a config's: its rollouts have rewards at t = 0..N, ours N rewards."""
+    """Convert a config's N, a number of rewards, to the theorem's, with rewards at t = 0..N."""
     return data.trust_horizon - 1
 
 
 @dataclass(frozen=True)
 class Assumption2:
-    """What became of the states of all distinct tasks of both splits."""
+    """Result of Assumption 2's check in the states of all distinct tasks of both splits."""
 
     checked: int
+    """Number of states."""
     unequal: int
-    """Those in which the two sets of best actions differ."""
+    """Number of states in which the two sets of best actions differ."""
     misled: list[tuple[str, list[int], list[int]]]
-    """Those in which a best action under the random policy is not optimal: split, the task's
+    """States in which a best action under the random policy is not optimal: split, the task's
     parameters, the state's coordinates."""
 
 
@@ -158,7 +161,7 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
 def _tabular(family: TaskFamily) -> TabularFamily:
     if not isinstance(family, TabularFamily):
         raise ConfigError(
-            f"{family.name} has no finite table of states and actions to iterate over"
+            f"{family.name} has no table of states and actions: use a tabular family"
         )
     return family
 
@@ -166,7 +169,7 @@ def _tabular(family: TaskFamily) -> TabularFamily:
 def _q_tables(
     family: TabularFamily, data: DataConfig, split: str, discount: float
 ) -> tuple[FiniteMDPs, QTables, QTables]:
-    """A split's distinct MDPs, and their Q under the behavior policy and the optimal one."""
+    """Return a split's distinct MDPs, their Q under the behavior policy, and their optimal Q."""
     mdps = family.mdps(family.distinct_tasks(split))
     policy = policy_shares(data.behavior_policy, family.n_actions)
     random = policy_q(mdps, policy, discount, FINE_THRESHOLD)

@@ -1,4 +1,4 @@
-"""Runs with invented result files, whose means are known."""
+"""Runs with synthetic result files, whose means are known."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Online returns by what the context shows."""
+"""Diagnosis: online returns by the rewards in the context."""
 
 from pathlib import Path
 

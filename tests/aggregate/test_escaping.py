@@ -1,4 +1,4 @@
-"""Every format of text shows what it is given, and runs nothing of it."""
+"""Escaping in Markdown, HTML, LaTeX and CSV: text is shown unchanged and never executed."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Room in pictures of many rows, their styles, and what is shown of a training."""
+"""Figures: choice of lines, styles of rows, and training curves."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Results folders are whole: of one run, and with nothing missing, whoever else is at work."""
+"""Replacement of results folders: complete, from one run, also with concurrent processes."""
 
 import os
 import shutil

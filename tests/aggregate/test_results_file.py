@@ -1,4 +1,4 @@
-"""results.h5: all values of an experiment, each array once, and nothing that leads elsewhere."""
+"""results.h5: all values of an experiment, each array stored once, without external links."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -153,7 +153,7 @@ def test_nothing_at_all_is_an_error_even_if_gaps_are_allowed(tmp_path):
 def test_result_in_the_wrong_folder_is_refused(run, tmp_path):
     with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
         file.attrs["method"] = "DPT"
-    with pytest.raises(UserError, match="is of DPT seed 0, not of SAD seed 0"):
+    with pytest.raises(UserError, match="belongs to DPT seed 0, not to SAD seed 0"):
         aggregate(run, tmp_path / "results")
 
 
@@ -161,7 +161,7 @@ def test_result_of_another_training_is_refused(run, tmp_path):
     signature = run.experiment.evaluate_signature("SAD", 0)
     with h5py.File(run.evaluation("SAD", 0).path / "result.h5", "a") as file:
         file.attrs["signature"] = "0123456789ab"
-    with pytest.raises(UserError, match=f"of signature 0123456789ab, not of signature {signature}"):
+    with pytest.raises(UserError, match=f"to signature 0123456789ab, not to signature {signature}"):
         aggregate(run, tmp_path / "results")
     assert not (tmp_path / "results").exists()
 

@@ -1,4 +1,4 @@
-"""Results folders that a stranger has made: one line, and nothing of the reader's on the page."""
+"""Untrusted results folders: an error in one line, and no files of the reader on the page."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A real Slurm for the tests in this folder, started once a session by slurm/dev_cluster.sh."""
+"""A real Slurm for the tests in this folder, started once per session by slurm/dev_cluster.sh."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A small pipeline on the dev cluster, with stages long enough to be hit in the middle."""
+"""A small pipeline on the dev cluster, with stages long enough to be interrupted."""
 
 import subprocess
 import sys

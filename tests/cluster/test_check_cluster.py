@@ -1,4 +1,4 @@
-"""slurm/check.sh on a real Slurm: all is well, and each of five things broken on purpose."""
+"""slurm/check.sh on a real Slurm: a healthy cluster, and five injected faults."""
 
 import subprocess
 import sys
@@ -52,12 +52,12 @@ exec unshare --mount sh -c 'mount -t tmpfs none {runs} && exec {sys.executable} 
         "cluster.mpi=none", "cluster.sbatch={no-requeue: true}",
     )  # fmt: skip
     assert code == 1
-    for name, way_out in {
+    for name, remedy in {
         "MPI": "set cluster.mpi",
         "DeepSpeed": "GLOO_SOCKET_IFNAME",
         "shared files": "choose a --runs folder that all nodes share",
         "GL": "install libegl1",
         "requeue": "set JobRequeue=1",
     }.items():
-        assert lines[name].startswith("miss") and way_out in lines[name], lines[name]
+        assert lines[name].startswith("miss") and remedy in lines[name], lines[name]
     assert lines["accounting"].startswith("ok")

@@ -1,4 +1,4 @@
-"""Processes that are killed and nodes that are lost, on a real Slurm: nothing is lost with them."""
+"""Killed processes and lost nodes on a real Slurm: no work is lost."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""A training that Slurm kills for memory, on a real Slurm: it comes again with twice as much."""
+"""A training that Slurm kills for memory, on a real Slurm: it is resubmitted with twice as much."""
 
 from pathlib import Path
 

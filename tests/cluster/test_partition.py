@@ -1,4 +1,4 @@
-"""A network that is cut between Slurm's controller and a node that works."""
+"""A network failure between Slurm's controller and a busy node."""
 
 import socket
 import subprocess

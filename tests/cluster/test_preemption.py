@@ -1,4 +1,4 @@
-"""Jobs that are told to stop, on a real Slurm: they queue themselves again and lose nothing."""
+"""Preempted and timed-out jobs on a real Slurm: they requeue themselves and lose no work."""
 
 import subprocess
 from pathlib import Path

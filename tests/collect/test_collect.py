@@ -178,9 +178,9 @@ def ctrl_c_is_heard() -> Iterator[None]:
     ("ranks", "number", "first", "said"),
     [
         (1, signal.SIGINT, 0, "interrupted"),
-        (1, signal.SIGTERM, 0, "set a smaller data.block_tasks"),
-        (2, signal.SIGUSR2, 0, "set a smaller data.block_tasks"),
-        (2, signal.SIGUSR2, 1, "set a smaller data.block_tasks"),
+        (1, signal.SIGTERM, 0, "lower data.block_tasks"),
+        (2, signal.SIGUSR2, 0, "lower data.block_tasks"),
+        (2, signal.SIGUSR2, 1, "lower data.block_tasks"),
     ],
 )
 def test_a_block_of_years_is_left_soon_by_all_ranks(

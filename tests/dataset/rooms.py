@@ -1,4 +1,4 @@
-"""Logged episodes of small rooms: what somebody else may have, as a Minari dataset."""
+"""Logged episodes of small rooms, as a Minari dataset."""
 
 import warnings
 from pathlib import Path

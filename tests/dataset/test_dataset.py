@@ -206,7 +206,7 @@ def test_three_labels_take_three_times_the_transitions(tiny_run: Run, run_of_thr
     ("name", "change", "words"),
     [
         ("actions", lambda a: np.where(LAST, 9, a), "holds numbers outside of"),
-        ("query_states", lambda a: np.where(LAST[..., None], 7, a), "holds states or actions"),
+        ("query_states", lambda a: np.where(LAST[..., None], 7, a), "actions that are not valid"),
         ("actions", lambda a: np.where(LAST, (a + 1) % 5, a), "not optimal"),
         ("actions", lambda a: a[:, :2], "actions has shape (100, 2) instead of (100, 3)"),
         ("query_states", lambda a: a[:, 0], "states has shape (100, 2) instead of (100, 3, 2)"),

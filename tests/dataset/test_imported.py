@@ -1,4 +1,4 @@
-"""Imported contexts: what others have logged is trained on as it is, with labels of its tasks."""
+"""Imported contexts: training uses them unchanged, with labels of their tasks."""
 
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ def test_contexts_that_are_missing_damaged_or_of_other_blocks_are_named(tmp_path
         collect(with_data(run, tmp_path, imported_contexts=contexts, block_tasks=3))
     # A folder that was renamed to what another config asks for.
     (run.contexts / contexts).rename(run.contexts / "minari-0123456789ab")
-    with pytest.raises(UserError, match="other contexts than it says"):
+    with pytest.raises(UserError, match="is damaged: its digest differs"):
         collect(with_data(run, tmp_path, imported_contexts="minari-0123456789ab"))
     (run.contexts / "minari-0123456789ab").rename(run.contexts / contexts)
     shard = run.contexts / contexts / "shard-00001.h5"

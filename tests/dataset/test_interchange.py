@@ -1,4 +1,4 @@
-"""Minari datasets: whoever loads one has every transition of the split, and knows its task."""
+"""Minari datasets: a reader gets every transition of the split and its task."""
 
 import sys
 from pathlib import Path
@@ -178,10 +178,10 @@ def test_what_is_in_the_way_is_named(
     assert main(export) == 0
     assert "load_dataset('tiny-train-v0')" in capsys.readouterr().out
     assert main(export) == 1
-    assert "tiny-train-v0 is there already" in capsys.readouterr().err
+    assert "tiny-train-v0 already exists" in capsys.readouterr().err
     assert [path.name for path in shared.iterdir()] == ["tiny-train-v0"]
     assert main([*export, "--seed", "0"]) == 1
-    assert "--minari has no --seed" in capsys.readouterr().err
+    assert "--minari does not accept --seed" in capsys.readouterr().err
     assert main([*export[:2], "--weights", str(shared), "--split", "test"]) == 1
     assert "--weights needs --row and --seed" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "minari", None)
@@ -221,5 +221,5 @@ def test_an_export_that_fails_leaves_nothing(
 
 def test_images_are_refused() -> None:
     experiment = load_experiment(ROOT / "configs/miniworld.yaml")
-    with pytest.raises(UserError, match="no Minari dataset of miniworld: no image is stored"):
+    with pytest.raises(UserError, match="miniworld cannot be exported: a dataset has no image"):
         observation_space(make_family(experiment.task))

@@ -1,4 +1,4 @@
-"""Columns of every family follow its layout, and others do not."""
+"""Columns of a dataset: every family follows its layout, and other columns are refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is wrong with logged episodes is said in a line, before anything is written."""
+"""Faults of logged episodes: an error in one line, before anything is written."""
 
 import json
 import math
@@ -38,12 +38,12 @@ BAD_EPISODES: dict[str, Change] = {
     "task 50 has 5 transitions, but task.horizon=9": lambda episodes: episodes[:-1],
     "parameters \\(3, 0\\) are not of a training": lambda e: [*e, (60, (3, 0), e[0][2])],
     "parameters \\(2\\) are not of a training": lambda e: [(t, (2,), s) for t, _, s in e],
-    "it has no tasks, or some with more": lambda e: [*e, (60, (3,), e[0][2])],
+    "it has no tasks, or tasks with different": lambda e: [*e, (60, (3,), e[0][2])],
     "task 50 has other parameters in episode 11": lambda e: [*e[:-1], (50, e[0][1], e[-1][2])],
-    "has 5 tasks, but data.tasks=9 are 6": lambda e: [each for each in e if each[0]],
-    "episode 12 has no task_index": lambda e: [*e, (1.5, e[0][1], e[0][2])],
-    "do not fit: histories breaks the dynamics": lambda e: changed(e, rewards=np.ones(5)),
-    "rewards of episode 11 are none of darkroom_3x3": lambda e: changed(e, rewards=np.full(5, 0.5)),
+    "has 5 tasks, but data.tasks=9 needs 6": lambda e: [each for each in e if each[0]],
+    "episode 12 lacks task_index": lambda e: [*e, (1.5, e[0][1], e[0][2])],
+    "do not fit: episodes breaks the dynamics": lambda e: changed(e, rewards=np.ones(5)),
+    "rewards of episode 11 are not valid in dark": lambda e: changed(e, rewards=np.full(5, 0.5)),
     "tasks 40 to 50 do not fit: episodes are not in time": lambda e: changed(e, **elsewhere(e)),
 }  # fmt: skip
 
@@ -73,13 +73,13 @@ def test_what_is_wrong_with_episodes_is_named(words: str, tmp_path: Path) -> Non
 BAD_DATASETS: dict[str, dict[str, Any]] = {
     "has no sad_hpc.config.task": {"origin": None},
     "no sad_hpc.config.task, which": {"origin": {"config": 3}},
-    "are for test": {"origin": {"config": {"task": ROOM}, "split": "test"}},
+    "are test tasks": {"origin": {"config": {"task": ROOM}, "split": "test"}},
     "task.size: 4 -> 3": {"origin": {"config": {"task": ROOM | {"size": 4}}}},
     "task.family: 'bandits' -> 'darkroom'": {"origin": {"config": {"task": {"family": "bandits"}}}},
     "unknown key 'colour'": {"origin": {"config": {"task": ROOM | {"colour": 1}}}},
     "action_space is Discrete\\(6\\)": {"action_space": spaces.Discrete(6)},
-    "episode 0 has no task_index": {"names": ("task", "task_parameters")},
-    "or no task_parameters": {"names": ("task_index", "goal")},
+    "episode 0 lacks task_index": {"names": ("task", "task_parameters")},
+    "or task_parameters": {"names": ("task_index", "goal")},
 }
 
 

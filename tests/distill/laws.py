@@ -1,4 +1,4 @@
-"""Exact laws of what the kernels sample, by dynamic programming."""
+"""Exact distributions of the kernels' samples, by dynamic programming."""
 
 import numpy as np
 from numpy.typing import NDArray

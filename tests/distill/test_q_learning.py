@@ -1,4 +1,4 @@
-"""Learning histories: the compiled learner against the algorithm as it is written down."""
+"""Q-learning histories: the compiled learner against a plain implementation."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""K labels a task: the paper's where K = 1, and otherwise independent draws by the same laws."""
+"""K labels per task: the paper's for K = 1, and independent draws otherwise."""
 
 import functools
 from typing import Any

@@ -1,6 +1,9 @@
-"""The ideal learner reaches what a simulation of its own, with plain loops, gave for the paper's
-two rooms: 42.6 and 84.4 online, 43.6 and 89.6 with a memory of everything, 43.7 and 89.7 offline
-where the context shows the goal, 27.9 and 56.3 over all contexts."""
+"""Returns of the Bayes-optimal learner, compared with a simulation in plain loops.
+
+For the paper's two rooms the simulation gave 42.6 and 84.4 online, 43.6 and 89.6 with a memory of
+all episodes, 43.7 and 89.7 offline if the context shows the goal, and 27.9 and 56.3 over all
+contexts.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Playing simulated tasks: episodes that end early, and a model's answers behind its contexts."""
+"""Evaluation on simulated tasks: episodes that end early, and the model's answers."""
 
 import numpy as np
 import pytest

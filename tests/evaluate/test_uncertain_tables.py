@@ -1,4 +1,4 @@
-"""Evaluation on lakes: uncertain steps, and episodes that end."""
+"""Evaluation on slippery lakes: stochastic steps, and episodes that terminate."""
 
 import numpy as np
 import pytest

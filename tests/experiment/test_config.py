@@ -121,8 +121,8 @@ def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
     many = ["data.tasks=1000000000"]
     with pytest.raises(ConfigError, match="10,000,000 files") as error:
         load_experiment(TINY, many)
-    way_out = str(error.value).rpartition(" ")[2]
-    assert load_experiment(TINY, [*many, way_out]).data.block_tasks == 65536
+    remedy = str(error.value).rpartition(" ")[2]
+    assert load_experiment(TINY, [*many, remedy]).data.block_tasks == 65536
 
 
 def test_a_block_that_no_memory_holds_is_refused():

@@ -1,4 +1,4 @@
-"""Ideal answers: calibrated against the kernels' own labels, and better than any other answer."""
+"""Bayes-optimal answers: calibrated on the kernels' labels, and better than any other answer."""
 
 import numpy as np
 import pytest

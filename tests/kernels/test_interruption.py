@@ -1,4 +1,4 @@
-"""Blocks that would take years are left soon after the word, and whatever follows is unharmed."""
+"""Interruption of blocks that would take years: they stop soon and leave no side effects."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The bytes of datasets: who changes them must say so, or runs would mix two kinds of blocks."""
+"""Checksums of datasets: a change of the bytes requires a new revision."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""A run without data, stand-ins for the stages, and a Slurm made of shell scripts."""
+"""Fixtures: a run without data, stubs of the stages, and a Slurm made of shell scripts."""
 
 import os
 from collections.abc import Iterator

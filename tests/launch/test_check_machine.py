@@ -1,4 +1,4 @@
-"""doctor: what it asks for, and what it says about a miss."""
+"""`sad-hpc doctor`: its checks, and the fixes that it prints."""
 
 import errno
 import fcntl
@@ -157,4 +157,4 @@ rows: [SAD]
 pretrain: {epochs: 1}
 """)
     verdict, detail = check_machine._config(config)
-    assert verdict == "miss" and "data.return_threshold=" in detail and "null takes any" in detail
+    assert verdict == "miss" and "data.return_threshold=" in detail and "null accepts any" in detail

@@ -1,4 +1,4 @@
-"""Cluster settings: what is found, what is refused."""
+"""Cluster settings: lookup and validation."""
 
 from pathlib import Path
 

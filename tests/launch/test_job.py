@@ -1,4 +1,4 @@
-"""Jobs that a signal stops: which of them queue themselves again."""
+"""Jobs that a signal stops, and which of them requeue themselves."""
 
 import dataclasses
 import os

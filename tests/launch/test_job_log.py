@@ -1,4 +1,4 @@
-"""What a launcher tells of the log of a job that runs."""
+"""Reports of a running job that its launcher prints."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The whole graph on this machine, with stand-ins for the stages."""
+"""The whole graph on this machine, with stubs of the stages."""
 
 import itertools
 import signal

@@ -1,4 +1,4 @@
-"""What is submitted, in which order, and after what."""
+"""The plan of a launch: batches, their order and their dependencies."""
 
 from pathlib import Path
 

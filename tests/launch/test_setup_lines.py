@@ -1,4 +1,4 @@
-"""The user's own shell lines of a job, one of which fails."""
+"""The user's shell lines of a job, one of which fails."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""States from made-up folders, records and queues."""
+"""States of steps, from synthetic folders, records and queues."""
 
 import dataclasses
 import os

@@ -158,7 +158,7 @@ def test_no_job_is_cancelled_because_the_disk_does_not_answer(
     submit(run)
     queue_everything(run, slurm)
 
-    def fail(path: Path) -> bytes:
+    def fail(path: Path, largest: int | None = None) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("sad_hpc.launch.records.read_whole", fail)
@@ -233,7 +233,7 @@ def test_jobs_go_where_squeue_looks_for_them(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for option in ("cluster", "clusters"):
-        with pytest.raises(ConfigError, match=f"'{option}' has no meaning: .*set SLURM_CONF"):
+        with pytest.raises(ConfigError, match=f"'{option}' is not supported: .*set SLURM_CONF"):
             submit(run, f"sbatch.{option}=other")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
     monkeypatch.setenv("SBATCH_CLUSTERS", "other")

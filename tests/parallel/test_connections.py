@@ -1,4 +1,4 @@
-"""What is said when a connection to another rank ends."""
+"""Errors for a lost connection to another rank."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A network that is cut between two ranks of a training, on two machines of its own."""
+"""A network failure between two ranks of a training on two machines."""
 
 import os
 import signal

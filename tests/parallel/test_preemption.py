@@ -1,4 +1,4 @@
-"""Stages that a signal stops: they save, and started again end as if nothing had been."""
+"""Stages that a signal stops: they save, and a new start gives the same result."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""MPI's start: what its ranks announce to the launcher."""
+"""Rank and world size from each launcher, and the start of MPI."""
 
 import os
 import random

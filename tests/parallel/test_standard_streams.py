@@ -1,4 +1,4 @@
-"""Which program gets the standard output of a command."""
+"""Standard output of commands, libraries and child processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Processes that end while a thread of gloo wants to free its last collective call's tensor."""
+"""Exit codes of processes while a thread of gloo frees a tensor."""
 
 import atexit
 import subprocess

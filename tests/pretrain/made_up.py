@@ -1,4 +1,4 @@
-"""Examples of random columns, whose queries can be told apart."""
+"""Training examples of random columns with distinguishable queries."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole and fit nothing: one line on every rank."""
+"""Intact checkpoints of another model: an error in one line on every rank."""
 
 from pathlib import Path
 from typing import Any

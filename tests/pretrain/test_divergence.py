@@ -1,4 +1,4 @@
-"""Numbers that are not finite: no training ends with them, and nobody uses what has them."""
+"""Values that are not finite: training refuses to finish, and later stages refuse to use them."""
 
 import json
 import math
@@ -137,5 +137,5 @@ def test_models_and_metrics_that_are_not_finite_are_refused(
     assert run.checkpoint("SAD", 0).done is not None
     with pytest.raises(CheckpointError, match="weights that are not finite"):
         evaluate(run, "SAD", 0)
-    with pytest.raises(DivergedError, match=r"metrics.jsonl holds losses that are not finite"):
+    with pytest.raises(DivergedError, match=r"metrics.jsonl has losses that are not finite"):
         read_finite_epochs(run.checkpoint("SAD", 0).path)

@@ -1,4 +1,4 @@
-"""Where training may run: with the GPUs that Slurm gave, or on CPUs if none was asked for."""
+"""The device of a training: the GPUs that Slurm gave, or CPUs if none was requested."""
 
 import pickle
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match="Slurm gave this job GPUs, but torch sees none on"):
+    with pytest.raises(UserError, match="Slurm gave this job GPUs, but torch finds none on"):
         join_process_group(Process(0, 0, 1))
 
 

@@ -1,4 +1,4 @@
-"""Steps by CUDA graphs: the losses and gradients of torch, and dropout that a step decides."""
+"""Steps by CUDA graphs: losses, gradients and dropout equal those of torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Held-out tasks: what a training is measured by."""
+"""Held-out tasks: loss and label accuracy of a training."""
 
 from types import SimpleNamespace
 

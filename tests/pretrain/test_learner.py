@@ -1,4 +1,4 @@
-"""One flat parameter: the same model, the same gradients, and weights by name."""
+"""The flat parameter: the same model and gradients, and weights by name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is asked behind a context: laws of prefixes, labels and weights; what a query sees."""
+"""Queries after a context: distributions of prefixes, labels and weights, and attention masks."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Curves in TensorBoard, Weights & Biases and MLflow, by the libraries themselves."""
+"""Curves in TensorBoard, Weights & Biases and MLflow, read back by these libraries."""
 
 import json
 import os
@@ -83,7 +83,8 @@ def test_a_tracker_that_fails_ends_nothing(folder: Path, monkeypatch, capsys):
     log.write(line(10, 2.0))
     log.write(line(20, 1.5))
     log.close()
-    assert capsys.readouterr().err.splitlines() == ["no wandb from here on: the server is gone"]
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["wandb is disabled from here on: the server is gone"]
     board = EventAccumulator(str(folder / "tensorboard")).Reload()
     assert len(board.Scalars("holdout_loss")) == 2
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
@@ -94,7 +95,7 @@ def test_a_library_that_is_missing_is_named(name: str, folder: Path, monkeypatch
     monkeypatch.setitem(sys.modules, name, None)
     Trackers([name], folder, 0).write({"loss": 1.0}, 1)
     said = capsys.readouterr().err
-    assert said.startswith(f"no {name} from here on: ") and f"sad_hpc[{name}]" in said
+    assert said.startswith(f"{name} is disabled from here on: ") and f"sad_hpc[{name}]" in said
 
 
 BESIDE_A_SILENT_SERVER = """
@@ -128,7 +129,7 @@ def test_a_server_that_does_not_answer_holds_no_training(name: str, listens: boo
             timeout=5 * SOON,
         )
     assert ended.returncode == 0
-    assert f"no {name} from here on: " in ended.stderr
+    assert f"{name} is disabled from here on: " in ended.stderr
 
 
 @pytest.mark.parametrize("name", sorted(trackers.PATIENCE))

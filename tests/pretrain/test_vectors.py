@@ -1,4 +1,4 @@
-"""Continuous actions: each component is a question of its own, with its own label."""
+"""Continuous actions: each component is a separate query with its own label."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Any config: it survives being written and read, or is refused in one line."""
+"""Any config survives a round trip to a file, or is refused in one line."""
 
 import re
 import shlex

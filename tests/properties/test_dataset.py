@@ -1,4 +1,4 @@
-"""Any arrays: written and read they are the same; altered, they are found out."""
+"""Any arrays survive a round trip to a file; any change of the file is detected."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Any JSON in a run's folder: commands do their work, or say in a line what is wrong."""
+"""Any JSON in a run's folder: commands work, or report the fault in one line."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Any blocks, ranks and stops: each block is made once, each missing step submitted once."""
+"""Any blocks, ranks and stops: each block is made once, each missing step is submitted once."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A clock that jumps, as on a node whose clock is set: nothing that is waited for is missed."""
+"""Jumps of the system clock: no wait misses its event."""
 
 import os
 import subprocess

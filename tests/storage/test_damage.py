@@ -1,4 +1,4 @@
-"""Flipped bits and lost ends at random places of every kind of file: found, or without effect."""
+"""Flipped bits and truncation of every kind of file: detected, or without effect."""
 
 import shutil
 from collections.abc import Callable

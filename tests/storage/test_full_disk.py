@@ -1,4 +1,4 @@
-"""A full disk in every stage: one line that names the file, and what was written before stays."""
+"""A full disk in every stage: an error that names the file, and old files are kept."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Datasets of a stranger's file: numbers that lie in it, or an error."""
+"""Datasets of an untrusted file: numbers that lie in it, or an error."""
 
 import resource
 from collections.abc import Callable

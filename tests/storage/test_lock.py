@@ -1,4 +1,4 @@
-"""One writer a folder, seen by two processes."""
+"""One writer per folder, observed from two processes."""
 
 import errno
 import fcntl

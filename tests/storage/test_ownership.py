@@ -1,4 +1,4 @@
-"""Which folders are safe from other users."""
+"""Ownership checks: which folders are safe from other users."""
 
 import os
 import pwd

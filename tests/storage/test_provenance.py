@@ -1,4 +1,4 @@
-"""The code that made an output, wherever it is installed."""
+"""Provenance of the code, for every kind of installation."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A disk that turns read-only in the middle of a stage: one line, and nothing is lost."""
+"""A disk that turns read-only during a stage: an error in one line, and no loss."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A disk that many machines share: slow, and late to show what is new or was replaced."""
+"""A slow network disk that shows new and replaced files late."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Environments as users write them, with and without faults; importing this registers them."""
+"""User environments with and without faults; importing this module registers them."""
 
 import itertools
 import random

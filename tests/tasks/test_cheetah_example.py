@@ -1,4 +1,4 @@
-"""The example of HalfCheetah, against the environment that it is made of."""
+"""The HalfCheetah example, compared with its Gymnasium environment."""
 
 import importlib.util
 from pathlib import Path

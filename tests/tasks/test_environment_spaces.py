@@ -126,7 +126,7 @@ def test_environments_that_cannot_be_made_are_one_line_with_a_way_out(arguments,
 
 
 @pytest.mark.parametrize(
-    ("id", "module", "way_out"),
+    ("id", "module", "remedy"),
     [
         ("MiniGrid-Empty-5x5-v0", "minigrid", "pip install minigrid"),
         ("ALE/Pong-v5", "ale_py", "pip install ale-py"),
@@ -134,12 +134,12 @@ def test_environments_that_cannot_be_made_are_one_line_with_a_way_out(arguments,
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    monkeypatch, id, module, way_out
+    monkeypatch, id, module, remedy
 ):
     for name in [n for n in sys.modules if n.startswith("gymnasium.envs.mujoco")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=way_out):
+    with pytest.raises(ConfigError, match=remedy):
         make_environment(id)
 
 

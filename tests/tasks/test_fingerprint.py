@@ -1,4 +1,4 @@
-"""Environments of two processes that differ under one signature."""
+"""Environments that differ between two processes although their signature is the same."""
 
 import numpy as np
 import pytest

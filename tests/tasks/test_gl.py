@@ -1,4 +1,4 @@
-"""What is said where OpenGL or the package is missing: one error, with the way out."""
+"""Errors if OpenGL or the package is missing: one line with the fix."""
 
 import os
 import subprocess

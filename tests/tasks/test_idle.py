@@ -1,4 +1,4 @@
-"""Parameters that do nothing are found."""
+"""Detection of parameters without effect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Laws of parameters: their distributions, and that training and test share no task."""
+"""Distributions of parameters, and the disjoint training and test tasks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""More actions and states than a byte counts: no number wraps around, and small ones stay bytes."""
+"""More than 256 actions and states: no overflow, and small numbers stay bytes."""
 
 from pathlib import Path
 from typing import Any

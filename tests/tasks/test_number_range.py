@@ -1,4 +1,4 @@
-"""Rewards and observations that float32 can hold, and those that it cannot."""
+"""Rewards and observations inside and outside of the range of float32."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""An edited environment has another dataset."""
+"""A change of an environment's code changes the dataset's signature."""
 
 import importlib
 import sys

@@ -95,7 +95,7 @@ def test_a_gap_that_cannot_be_told_from_a_tie_is_refused():
     nearly_equal = TabularMDPs(
         np.zeros((1, 1, 2), np.uint16), np.array([[[1.0, 1 - 2e-5]]], np.float32)
     )
-    with pytest.raises(ConfigError, match="told from a tie"):
+    with pytest.raises(ConfigError, match="distinguished from a tie"):
         kappa(policy_q(nearly_equal, UNIFORM, 0.9, 1e-6))
 
 

@@ -1,4 +1,4 @@
-"""The table of rules that are tried for a config, and the overrides of the one that is chosen."""
+"""The table of rules for N and N_ep, and the overrides of the chosen rule."""
 
 from pathlib import Path
 

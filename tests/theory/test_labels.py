@@ -1,4 +1,4 @@
-"""The curves of labels against N, and steps to a goal."""
+"""Curves of label accuracy against N, and steps to a goal."""
 
 from pathlib import Path
 

@@ -81,7 +81,7 @@ def test_a_very_uneven_policy_breaks_assumption_2():
 
 
 def test_pictures_have_no_table():
-    with pytest.raises(ConfigError, match="no finite table"):
+    with pytest.raises(ConfigError, match="no table of states"):
         assumption_2(experiment("miniworld"), 0.9)
 
 
@@ -90,7 +90,7 @@ def test_the_command_answers_in_numbers(capsys: pytest.CaptureFixture[str]):
     assert "N = 96 pulls" in capsys.readouterr().out  # 32 log((1 + sqrt 0.9) / 0.1) = 95.03
     assert main(["theory", "assumption", str(CONFIGS / "darkroom.yaml")]) == 0
     said = capsys.readouterr().out
-    assert "2,401 states of all tasks" in said and "never mislead" in said
+    assert "2,401 states of all tasks" in said and "long rollouts do not mislead" in said
     assert main(["theory", "config", str(CONFIGS / "darkroom.yaml"), "data.trust_horizon=3"]) == 0
     assert "measured" in capsys.readouterr().out
     assert main(["theory", "config", str(CONFIGS / "gaussian_bandit.yaml")]) == 0
@@ -98,7 +98,7 @@ def test_the_command_answers_in_numbers(capsys: pytest.CaptureFixture[str]):
     small = ["task.size=3", "task.horizon=9", "task.train_goals=6", "data.discount=0.5"]
     promise = ["theory", "config", str(CONFIGS / "darkroom.yaml"), *small, "data.trust_horizon=20"]
     assert main(promise) == 0
-    assert "1 - delta = 95% takes N_ep = " in capsys.readouterr().out
+    assert "1 - delta = 95% needs N_ep = " in capsys.readouterr().out
     problem = ["--bound", "1", "--kappa", "0", "--gamma", "0.9", "--horizon", "9"]
     assert main(["theory", "mdp", *problem, "--delta", "0.1"]) == 1
-    assert "kappa=0 must be more than 0" in capsys.readouterr().err
+    assert "kappa=0 must be positive" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""Forward, loss and backward of a training step as one compiled kernel, for CPUs in float32."""
+"""A compiled kernel for forward, loss and backward pass of a training step, on CPUs in float32."""

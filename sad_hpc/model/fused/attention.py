@@ -1,9 +1,9 @@
-"""Attention of one head in the layout of `Transformer`.
+"""Attention of one head, with the sequences of `Transformer`.
 
-Row i of a sequence (T transitions, then K queries) sees the first limits[i] transitions; a query
-also sees itself.  Scores are made transposed, a row of a block for each key and a lane for each
-row, so that maxima and sums run over whole vectors.  They are in units of log 2, which is folded
-into the weights.
+Row i of a sequence (T transitions, then K queries) attends to the first limits[i] transitions; a
+query also attends to itself.  Scores are stored transposed, a row for each key and a lane for each
+row of the sequence, so that maxima and sums run over whole vectors.  They are in units of log 2,
+which is folded into the weights.
 """
 
 from typing import NamedTuple
@@ -25,52 +25,52 @@ from sad_hpc.model.fused.vectors import (
 )
 
 SIDE = 16
-"""Rows of a sequence whose scores are made together: the lanes of a vector."""
+"""Number of rows of a sequence in one block of scores: the lanes of a vector."""
 
 _HIDDEN = np.float32(-1e30)
 _ZERO = np.float32(0)
 
 
 class Head(NamedTuple):
-    """Sizes, and offsets of what a head reads and writes."""
+    """Sizes of a head, and offsets of its inputs and results."""
 
     transitions: int
     """T"""
     length: int
     """L = T + K"""
     first: int
-    """Rows before it are not needed."""
+    """First row whose result is needed."""
     width: int
     """D, a multiple of 16."""
     row: int
-    """Floats between rows of queries, keys and values."""
+    """Distance in floats between rows of queries, keys and values."""
     lanes: int
-    """L and what whole vectors need more; of all that follows but the first two."""
+    """L padded to whole vectors."""
     query: int
-    """The head's first query; its keys and values are a third and two thirds of a row later."""
+    """First query of the head; its keys and values are a third and two thirds of `row` later."""
     out: int
-    """Result (L, D), a third of `row` between its rows."""
+    """Result (L, D), with a third of `row` between its rows."""
     across: int
-    """Queries transposed (D, lanes)."""
+    """Transposed queries (D, lanes)."""
     limits: int
-    """(lanes,) as floats; 0 after L."""
+    """(lanes,) limits as floats; 0 after L."""
     highs: int
     """(lanes,) largest scores."""
     shares: int
     """(lanes,) 1 / sum of 2^(score - largest)."""
     own: int
-    """(lanes,) 2^(score - largest) of queries with themselves; 0 for transitions."""
+    """(lanes,) 2^(score - largest) of queries for themselves; 0 for transitions."""
     scores: int
-    """Room for T x SIDE."""
+    """Buffer for T x SIDE scores."""
     zero: int
     """Zeros."""
 
 
 @njit(**INNER)
 def transposed(m, rows, width, source, source_row, target, target_row):  # type: ignore[no-untyped-def]
-    """memory[target + j target_row + i] = memory[source + i source_row + j], all i < rows.
+    """Transpose: memory[target + j target_row + i] = memory[source + i source_row + j], i < rows.
 
-    Whole vectors: up to 15 rows more are read and written.
+    Whole vectors are processed, so up to 15 additional rows are read and written.
     """
     for j in range(0, width, 16):
         for i in range(0, rows, 16):
@@ -80,7 +80,7 @@ def transposed(m, rows, width, source, source_row, target, target_row):  # type:
 
 @njit(**INNER)
 def dot(m, a, b, width):  # type: ignore[no-untyped-def]
-    """The inner product of two rows."""
+    """Return the inner product of two rows."""
     result = splat(_ZERO)
     for j in range(0, width, 16):
         result = result + load(m, a + j) * load(m, b + j)
@@ -89,7 +89,7 @@ def dot(m, a, b, width):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def bounds(limits, first, last):  # type: ignore[no-untyped-def]
-    """The smallest and the largest limit of rows first .. last - 1."""
+    """Return the smallest and the largest limit of rows first .. last - 1."""
     low, top = limits[first], limits[first]
     for i in range(first + 1, last):
         low, top = min(low, limits[i]), max(top, limits[i])
@@ -98,12 +98,13 @@ def bounds(limits, first, last):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def attend(m, q, head, limits):  # type: ignore[no-untyped-def]
-    """What rows head.first .. head.length - 1 mix.
+    """Compute attention's results for rows head.first .. head.length - 1.
 
     Args:
-        m: address of the memory, q: the same as an array.
-        head: what is read and written.
-        limits: (L,) transitions that each row sees.
+        m: address of the memory.
+        q: the memory as an array.
+        head: sizes and offsets.
+        limits: (L,) number of transitions that each row attends to.
     """
     first, d, row, s, third = head.first, head.width, head.row, head.scores, head.row // 3
     key, value = head.query + third, head.query + 2 * third
@@ -128,7 +129,7 @@ def attend(m, q, head, limits):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def _softmax(m, head, lane, s, low, top):  # type: ignore[no-untyped-def]
-    """Scores of 16 rows -> 2^(score - largest); those of what they do not see -> 0."""
+    """Replace scores of 16 rows by 2^(score - largest), or by 0 beyond a row's limit."""
     limit, own = load(m, head.limits + lane), load(m, head.own + lane)
     best = own
     for j in range(low):
@@ -153,7 +154,7 @@ def _softmax(m, head, lane, s, low, top):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def _mix(m, q, head, i, value, others):  # type: ignore[no-untyped-def]
-    """Row i of the result: what it mixes of `others`, if of any, and a query's own value."""
+    """Finish row i of the result: add a query's own value, and normalize."""
     share, own, row = q[head.shares + i], q[head.own + i], head.out + i * (head.row // 3)
     for j in range(0, head.width, 16):
         mixed = splat(_ZERO)

@@ -1,4 +1,4 @@
-"""Backward pass of attention; it recomputes the scores, which would not fit into the cache."""
+"""Backward pass of attention, which recomputes scores because they exceed the cache."""
 
 from typing import NamedTuple
 
@@ -10,25 +10,25 @@ from sad_hpc.model.fused.products import INNER, product
 from sad_hpc.model.fused.vectors import exp2, load, select_above, store
 
 KEYS = 128
-"""Of a block of scores, which stays in the first cache."""
+"""Number of keys in a block of scores, which fits into the first-level cache."""
 
 _ZERO = np.float32(0)
 
 
 class Slopes(NamedTuple):
-    """Offsets of the gradients of a head; what has rows and lanes is as in `Head`."""
+    """Offsets of a head's gradients, with rows and lanes as in `Head`."""
 
     out: int
-    """Of the result (L, D)."""
+    """Gradients of the result (L, D)."""
     query: int
-    """Of queries, keys and values; zeros at first.  Those of queries and keys lack a factor log 2,
-    which is in the weights."""
+    """Gradients of queries, keys and values, initially zeros.  Those of queries and keys lack a
+    factor log 2, which is in the weights."""
     across: int
-    """Room for gradients of the result, transposed (D, lanes)."""
+    """Buffer for transposed gradients of the result (D, lanes)."""
     deltas: int
     """(lanes,) inner products of the result and its gradient."""
     scores: int
-    """Room for KEYS x SIDE."""
+    """Buffer for KEYS x SIDE gradients of scores."""
 
 
 @njit(**INNER)
@@ -66,7 +66,7 @@ def _block_back(m, head, slopes, i, rows, k, keys, low):  # type: ignore[no-unty
 
 @njit(**INNER)
 def _scores_back(m, head, slopes, i, k, keys, low):  # type: ignore[no-untyped-def]
-    """Score -> probabilities, and the gradients of those -> gradients of scores."""
+    """Replace scores by probabilities, and gradients of probabilities by those of scores."""
     limit, delta = load(m, head.limits + i), load(m, slopes.deltas + i)
     best, share = load(m, head.highs + i), load(m, head.shares + i)
     s, ds = head.scores, slopes.scores

@@ -33,8 +33,8 @@ def obstacle(model: Transformer, device: torch.device, dtype: torch.dtype) -> st
         return f"the precision is {str(dtype).removeprefix('torch.')}"
     if shape.embedding % 16 or shape.head_width % 8:
         return (
-            f"embedding {shape.embedding} is no multiple of 16, or head width "
-            f"{shape.head_width} none of 8"
+            f"embedding {shape.embedding} is not a multiple of 16, or head width "
+            f"{shape.head_width} not a multiple of 8"
         )
     if shape.layers > MOST_LAYERS or shape.n_actions > MOST_ACTIONS:
         return f"more than {MOST_LAYERS} layers or {MOST_ACTIONS} actions"
@@ -50,7 +50,7 @@ def _attention(model: Transformer) -> Attention:
 
 
 def shape_of(model: Transformer) -> Shape:
-    """The sizes of a model."""
+    """Return the sizes of a model."""
     attention, inputs = _attention(model), model.inputs
     return Shape(
         layers=len(model.blocks),
@@ -65,11 +65,11 @@ def shape_of(model: Transformer) -> Shape:
 
 
 class Kernel:
-    """Losses and answers of one model, whose weights are given as one flat tensor.
+    """The kernel for losses and answers of one model with a flat tensor of weights.
 
     Args:
-        model: says the sizes.
-        sizes: of its parameters, by name, in the order of the flat tensor.
+        model: model with the sizes.
+        sizes: sizes of its parameters by name, in the order of the flat tensor.
     """
 
     def __init__(self, model: Transformer, sizes: dict[str, int]) -> None:
@@ -90,18 +90,18 @@ class Kernel:
         weights: Tensor | None,
         keys: NDArray[np.int64] | None,
     ) -> Tensor:
-        """Mean over all questions of weight x negative log-likelihood of the label, in nats.
+        """Return the mean over questions of weight x negative log-likelihood of the label, in nats.
 
-        Its gradients are made at once.
+        The gradients are computed in the same pass.
 
         Args:
             flat: (P,) weights.
             tokens: (B, t, width) transitions.
             query_tokens: (B, K, width).
-            prefixes: (B, K); 0 to t where transitions answer.
+            prefixes: (B, K); for stateless families 0 to t.
             labels: (B, K) int64.
             weights: (B, K), or None for ones.
-            keys: (2,) decide what is dropped; None: nothing is.
+            keys: (2,) random key of dropout; None: no dropout.
         """
         loss: Tensor = _Loss.apply(
             self, flat, tokens, query_tokens, prefixes, labels, weights, keys
@@ -111,7 +111,7 @@ class Kernel:
     def answer(
         self, flat: Tensor, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor
     ) -> Tensor:
-        """Return the logits, without dropout and without a gradient, (B, K, A); see `loss`."""
+        """Return the logits (B, K, A), without dropout and gradient; see `loss`."""
         batch, t = tokens.shape[:2]
         self._check(prefixes, t)
         asked, after = self._asked(query_tokens, prefixes)
@@ -137,12 +137,12 @@ class Kernel:
         keys: NDArray[np.int64] | None,
         with_tokens: bool,
     ) -> tuple[float, Tensor, Tensor | None, Tensor | None]:
-        """A loss, and its gradients with respect to weights, tokens and queries; see `loss`."""
+        """Return a loss and its gradients with respect to weights, tokens and queries."""
         self._check(prefixes, tokens.shape[1])
         if not 0 <= int(labels.min()) <= int(labels.max()) < self._shape.n_actions:
-            raise ValueError("a label is no action")
+            raise ValueError("a label is not an action")
         if self._shape.stateless and labels.shape[1] != tokens.shape[1] + 1:
-            raise ValueError("where transitions answer, every prefix has one label")
+            raise ValueError("a stateless family needs one label for every prefix")
         asked, after = self._asked(query_tokens, prefixes)
         layout, memory = self._memory(tokens.shape[1], asked.shape[1])
         slopes = np.zeros(len(flat), np.float32)
@@ -162,11 +162,11 @@ class Kernel:
         return loss, torch.from_numpy(slopes), torch.from_numpy(d_tokens), every
 
     def _check(self, prefixes: Tensor, transitions: int) -> None:
-        """Raise ValueError for lengths beyond the plan: compiled code does not check bounds."""
+        """Raise ValueError for lengths beyond the plan; compiled code does not check bounds."""
         if transitions > self._shape.horizon:
             raise ValueError(f"more than {self._shape.horizon} transitions")
         if not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= transitions:
-            raise ValueError(f"a prefix of {transitions} transitions is not among 0 to that many")
+            raise ValueError(f"a prefix is outside of 0 to {transitions} transitions")
 
     def _asked(
         self, query_tokens: Tensor, prefixes: Tensor
@@ -208,10 +208,10 @@ def is_compiled() -> bool:
 def compile_kernel() -> None:
     """Compile the kernel or load it from the cache; print a line before a compilation.
 
-    Of several trainings that start together, one compiles and the others wait.
+    If several trainings start together, one compiles and the others wait.
     """
     with ExitStack() as stack:
-        # Without a lock each compiles for itself.
+        # If the lock fails, each process compiles the kernel.
         with suppress(OSError, NotImplementedError, Timeout):
             folder = Path(config.CACHE_DIR)
             folder.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def _call_once() -> None:
     """Call every compiled function once, with the smallest model."""
     shape = Shape(1, 1, 16, 8, 2, 4, 1, stateless=False)
     layout = plan(shape, 1, 1)
-    where = np.arange(19, dtype=np.int64) * 1024  # more than any of its tensors has
+    where = np.arange(19, dtype=np.int64) * 1024  # larger than each of its tensors
     flat, memory = np.zeros(20 * 1024, np.float32), np.zeros(layout.size, np.float32)
     tokens, ones = np.zeros((1, 1, 4), np.float32), np.ones((1, 1), np.int64)
     inputs = (where, layout, tokens, tokens, ones)
@@ -238,7 +238,7 @@ def _call_once() -> None:
 
 
 def _zeros(size: int) -> NDArray[np.float32]:
-    """(size,) in large pages where Linux has them: a step is a tenth faster than in small ones."""
+    """Allocate zeros (size,), in large pages if Linux has them, which are faster."""
     block = mmap.mmap(-1, 4 * size + 2 * _PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):

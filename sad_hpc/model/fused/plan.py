@@ -1,4 +1,4 @@
-"""Where everything lies in the kernel's memory, for a model and the lengths of its sequences."""
+"""Layout of the kernel's memory, for a model and the lengths of its sequences."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,13 +43,13 @@ SAVED = [
 
 
 def up_to(size: int, multiple: int = 16) -> int:
-    """`size` rounded up to a multiple."""
+    """Round `size` up to a multiple."""
     return -(-size // multiple) * multiple
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model, as its weights have them."""
+    """Sizes of a model."""
 
     layers: int
     heads: int
@@ -140,41 +140,41 @@ class WorkOffsets(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Sizes, and offsets into the kernel's memory in floats; named tuples, which Numba can read."""
+    """Sizes and offsets (in floats) of the kernel's memory, as named tuples for Numba."""
 
     sizes: Sizes
     weights: WeightOffsets
     gradients: GradientOffsets
     work: WorkOffsets
     zero: int
-    """Offset of floats that stay 0."""
+    """Offset of floats that are always 0."""
     size: int
-    """Floats of the whole memory."""
+    """Number of floats of the whole memory."""
 
 
 class _Allocator:
-    """Hands out pieces, each at the start of a cache line."""
+    """Allocator of pieces of memory that start at cache lines."""
 
     def __init__(self) -> None:
         self.size = 0
 
     def take(self, size: int) -> int:
-        """The offset of `size` floats."""
+        """Allocate `size` floats, and return their offset."""
         self.size, offset = self.size + up_to(size), self.size
         return offset
 
     def take_all(self, sizes: dict[str, int]) -> dict[str, int]:
-        """The offsets of such pieces, by name."""
+        """Allocate pieces by name, and return their offsets."""
         return {name: self.take(size) for name, size in sizes.items()}
 
     def tables(self, layers: int, names: list[str], sizes: dict[str, int]) -> Table:
-        """Offsets of such pieces for each layer."""
+        """Allocate pieces for each layer, and return a table of their offsets."""
         rows = [[self.take(sizes[name]) for name in names] for _ in range(layers)]
         return np.array(rows, np.int64)
 
 
 def plan(shape: Shape, transitions: int, queries: int) -> Plan:
-    """The plan for T transitions and K queries a sequence."""
+    """Plan the memory for T transitions and K queries a sequence."""
     e, d = shape.embedding, up_to(shape.head_width)
     width, hidden, length = shape.heads * d, 4 * e, transitions + queries
     actions, token = up_to(shape.n_actions), up_to(shape.token_width)

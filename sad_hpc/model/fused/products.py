@@ -1,7 +1,6 @@
-"""Products of matrices of any size, tile by tile, with sums in registers.
+"""Matrix products of any size, computed in tiles with sums in registers.
 
-Strides are arguments, so that one compilation serves every model; measured, this costs nothing
-against constants.
+Strides are arguments, so that one compilation serves every model without a loss of speed.
 """
 
 from typing import Any
@@ -17,15 +16,15 @@ INNER: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-"""How functions are compiled that only kernels call."""
+"""Compilation options of functions that only kernels call."""
 
 
 @njit(**INNER)
 def product(m, rows, columns, depth, a, a_row, a_column, b, b_row, start, start_row, c, c_row):  # type: ignore[no-untyped-def]
-    """c[i, j] = start[i, j] + sum over k of a[i, k] b[k, j]; `columns` is a multiple of 16.
+    """Compute c[i, j] = start[i, j] + sum over k of a[i, k] b[k, j].
 
-    m is the memory's address, a, b, start and c are offsets in it; a[i, k] is at
-    a + i a_row + k a_column, the others by rows.
+    `columns` is a multiple of 16.  m is the address of the memory; a, b, start and c are offsets.
+    a[i, k] is at a + i a_row + k a_column; the other matrices are stored by rows.
     """
     j = 0
     if WIDE:

@@ -1,6 +1,6 @@
-"""What a transformer does to each row by itself: norms, GELU, dropout, sums over rows.
+"""Operations on rows: layer norms, GELU, dropout, sums over rows.
 
-A layer norm here has no scale and no shift: they are folded into the weights behind it.
+A layer norm has no scale and shift here, because they are folded into the following weights.
 """
 
 import math
@@ -32,7 +32,7 @@ _LARGE = np.float32(100)
 
 @njit(**INNER)
 def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]
-    """Rows of mean 0 and variance 1, and the scales that make them so."""
+    """Normalize rows to mean 0 and variance 1, and store the scales."""
     share = _ONE / np.float32(width)
     for t in range(rows):
         at, to = x + t * width, out + t * width
@@ -52,7 +52,7 @@ def norm(m, q, rows, width, x, out, scales):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-untyped-def]
-    """Add the gradient of a norm's input to that at `d_x`."""
+    """Add the gradient of a norm's input to `d_x`."""
     share = _ONE / np.float32(width)
     for t in range(rows):
         row = t * width
@@ -69,12 +69,12 @@ def norm_back(m, q, rows, width, d_out, out, scales, d_x):  # type: ignore[no-un
 
 @njit(**INNER)
 def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]
-    """GPT-2's GELU (by tanh) of `size` numbers in place, and its derivatives."""
+    """Compute GPT-2's GELU (by tanh) of `size` numbers in place, and its derivatives."""
     for i in range(0, size, 16):
         u = load(m, x + i)
         square = u * u
         power = u * ((square * _CUBIC + _LINEAR) * -_PER_LOG_2)
-        # Smaller than 2^100, so that its reciprocal is a number.
+        # At most 2^100, so that the reciprocal is not 0.
         share = reciprocal(exp2(smaller(power, splat(_LARGE))) + _ONE)
         result = u * share
         store(m, x + i, result)
@@ -84,20 +84,20 @@ def gelu(m, size, x, slope):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out):  # type: ignore[no-untyped-def]
-    """out = base + factor x dropped(x), for rows first .. first + rows - 1 of `width` numbers.
+    """Compute out = base + factor x dropout(x) for some rows.
 
     Args:
         m: address of the memory.
-        first: of the rows, for the random numbers.
-        rows: how many.
+        first: number of the first row, for the random numbers.
+        rows: number of rows.
         width: E.
-        place: number of all rows in front of this layer's, for the random numbers.
-        keys: two words, of seed, step, rank and sequence.
-        threshold: of 2^16: how many are dropped.
-        x: what is dropped from.
-        base: what is added to; -1: nothing.
-        factor: of what is kept.
-        out: result; may be x.
+        place: number of rows before this layer's, for the random numbers.
+        keys: two words derived from seed, step, rank and sequence.
+        threshold: dropout probability in units of 2^-16.
+        x: offset of the input.
+        base: offset of the summand; -1: none.
+        factor: factor of kept numbers.
+        out: offset of the result; it can be x.
     """
     pairs = (width + 31) // 32
     for t in range(rows):
@@ -124,7 +124,7 @@ def dropout(m, first, rows, width, place, keys, threshold, x, base, factor, out)
 
 @njit(**INNER)
 def add_rows(m, rows, width, x, out):  # type: ignore[no-untyped-def]
-    """out[j] += the sum of x[i, j] over rows."""
+    """Add sums over rows: out[j] += sum over i of x[i, j]."""
     for j in range(0, width, 16):
         mass, other = load(m, out + j), splat(_ZERO)
         t = 0
@@ -139,6 +139,6 @@ def add_rows(m, rows, width, x, out):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def times(m, size, x, factors):  # type: ignore[no-untyped-def]
-    """x[i] *= factors[i], for `size` numbers."""
+    """Multiply `size` numbers in place: x[i] *= factors[i]."""
     for i in range(0, size, 16):
         store(m, x + i, load(m, x + i) * load(m, factors + i))

@@ -1,7 +1,7 @@
-"""One sequence through the model: forward, loss, backward.  Its activations stay in the cache.
+"""Forward pass, loss and backward pass of one sequence, whose activations stay in the cache.
 
-Rows are T transitions, then K queries.  Where only queries answer, the last block makes nothing of
-transitions but keys and values.
+Rows are T transitions, then K queries.  If only queries answer, the last block computes only keys
+and values of transitions.
 """
 
 import math
@@ -20,14 +20,14 @@ _ZERO, _ONE, _PER_LOG_2 = np.float32(0), np.float32(1), np.float32(1 / math.log(
 
 @njit(**INNER)
 def _first_answer(plan, layer):  # type: ignore[no-untyped-def]
-    """The first row that this block has to bring to its end."""
+    """Return the first row whose output of this layer is needed."""
     sizes = plan.sizes
     return sizes.transitions if layer + 1 == sizes.layers and not sizes.stateless else 0
 
 
 @njit(**INNER)
 def _head(plan, layer, h):  # type: ignore[no-untyped-def]
-    """Where head h of a layer reads and writes."""
+    """Return the sizes and offsets of head h of a layer."""
     sizes, work = plan.sizes, plan.work
     qkv, across, highs, shares, own, mixed = work.saved[layer, 2:8]
     d, lanes = sizes.d_pad, h * sizes.lanes
@@ -46,15 +46,16 @@ def _clear(m, first, size):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]
-    """Tokens -> logits, for rows from `_first_answer` of the last layer on.
+    """Compute the logits of rows from `_first_answer` of the last layer on.
 
     Args:
-        m: address of the memory, q: the same as an array.
-        plan: of it.
-        limits: (L,) transitions that each row sees.
-        keys: of the sequence's random numbers.
-        threshold: of 2^16: how many are dropped.
-        keep: 2^16 / (2^16 - threshold); folded into the weights but for the first dropout.
+        m: address of the memory.
+        q: the memory as an array.
+        plan: layout of the memory.
+        limits: (L,) number of transitions that each row attends to.
+        keys: keys of the sequence's random numbers.
+        threshold: dropout probability in units of 2^-16.
+        keep: 2^16 / (2^16 - threshold), folded into the weights except at the first dropout.
     """
     sizes, weights, work = plan.sizes, plan.weights, plan.work
     e, d, t, length = sizes.e, sizes.d_pad, sizes.transitions, sizes.length
@@ -101,9 +102,9 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
 
 @njit(**INNER)
 def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]
-    """Sum of share x weight x negative log-likelihood of labels; logits become their gradients.
+    """Return the sum of share x weight x negative log-likelihood, and replace logits by gradients.
 
-    Labels and weights are in the order of answers: where transitions answer, the query comes first.
+    Labels and weights are in the order of answers; for stateless families the query is first.
     """
     sizes, work = plan.sizes, plan.work
     result, pad = 0.0, sizes.actions_pad
@@ -130,11 +131,11 @@ def loss(m, q, plan, labels, weights, share):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: ignore[no-untyped-def]
-    """Add the gradients of one sequence to the plan's; see `forward`.
+    """Add the gradients of one sequence to the gradients in memory; see `forward`.
 
     Args:
-        m, q, plan, limits, keys, threshold, keep: as there.
-        with_tokens: make the gradients of tokens, too.
+        m, q, plan, limits, keys, threshold, keep: see `forward`.
+        with_tokens: whether to compute the gradients of tokens, too.
     """
     sizes, weights, gradients, work = plan.sizes, plan.weights, plan.gradients, plan.work
     e, d, length = sizes.e, sizes.d_pad, sizes.length

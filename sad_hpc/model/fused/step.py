@@ -1,9 +1,9 @@
-"""A batch through the kernel: the loss with all gradients, or the answers alone."""
+"""Batches in the kernel: the loss with all gradients, or the answers only."""
 
 import numpy as np
 from numba import njit
 
-from sad_hpc.kernels import compilation  # noqa: F401 (first: it says where compiled code is kept)
+from sad_hpc.kernels import compilation  # noqa: F401 (first: it sets the cache folder)
 from sad_hpc.model.fused.products import INNER
 from sad_hpc.model.fused.sequence import backward, forward, loss
 from sad_hpc.model.fused.weights import fold_weights, unfold_gradients
@@ -26,22 +26,22 @@ def train_batch(  # type: ignore[no-untyped-def]
     d_tokens,
     d_query_tokens,
 ):
-    """The mean loss of a batch; adds its gradients to o, and writes those of tokens.
+    """Return the mean loss of a batch, add its gradients to o, and write those of tokens.
 
     Args:
-        p, o: parameters and their gradients, flat.
-        where: offsets in p, see `fold_weights`.
-        plan: of the memory, for T and K.
+        p, o: flat parameters and their gradients.
+        where: offsets in p; see `fold_weights`.
+        plan: layout of the memory, for T and K.
         tokens: (B, T, width) float32.
         query_tokens: (B, K, width) float32.
         prefixes: (B, K) int64.
-        labels: (B, R) int64; R = K, or T + 1 where transitions answer.
+        labels: (B, R) int64; R = K, or T + 1 for stateless families.
         weights: (B, R) float32.
-        dropout: share of what is dropped.
-        keys: two words, of seed, step and rank.
-        q: the memory, (plan.size,) float32, zeros at first.
-        d_tokens: like tokens, or empty: not wanted.
-        d_query_tokens: like query_tokens.
+        dropout: dropout probability.
+        keys: two words derived from seed, step and rank.
+        q: the memory, (plan.size,) float32, initially zeros.
+        d_tokens: result with the shape of tokens; empty: not computed.
+        d_query_tokens: result with the shape of query_tokens; empty: not computed.
     """
     sizes, gradients = plan.sizes, plan.gradients
     threshold = np.int64(np.round(dropout * 65536))
@@ -70,7 +70,7 @@ def train_batch(  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy", cache=True, nogil=True)
 def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]
-    """Write logits (B, R, A), without dropout; see `train_batch`."""
+    """Write the logits (B, R, A) of a batch, without dropout; see `train_batch`."""
     sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))

@@ -1,4 +1,4 @@
-"""Products of a few columns: tiles whose sums stay in registers, in LLVM's language."""
+"""Tiles of matrix products whose sums stay in registers, written in LLVM's language."""
 
 from typing import Any
 
@@ -22,16 +22,16 @@ from sad_hpc.model.fused.vectors import (
 TILES = {1: (6, 3, 2, 1), 2: (3, 2, 1), 3: (2, 1)}
 if WIDE:
     TILES = {1: (16, 8, 4, 2, 1), 2: (12, 8, 4, 2, 1), 3: (8, 4, 2, 1)}
-"""Rows of a tile, by its vectors: as many sums as registers hold, and what is left over."""
+"""Rows of a tile by its number of vectors: the most sums that fit into registers, then fewer."""
 
 
 @intrinsic(prefer_literal=True)
 def tiles(typing, m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_row, depth, width):  # type: ignore[no-untyped-def]
-    """All rows of a product of 16 `width` columns, for a literal width of 1 to 3:
+    """Compute all rows of a product with 16 `width` columns, for a literal width of 1 to 3:
 
     c[i, j] = start[i, j] + sum over k < depth of a[i, k] b[k, j],   i < rows, j < 16 width
 
-    with a[i, k] at a + i a_row + k a_column, the others by rows; depth >= 1.
+    a[i, k] is at a + i a_row + k a_column; the other matrices are stored by rows; depth >= 1.
     """
     n_vectors = width.literal_value
 
@@ -43,7 +43,7 @@ def tiles(typing, m, rows, a, a_row, a_column, b, b_row, start, start_row, c, c_
 
 
 def _function(module: Any, name: str, n_arguments: int) -> tuple[Any, bool]:
-    """LLVM's function of this name, and whether it is new: one for all calls, never inlined."""
+    """Return LLVM's function of this name, which is never inlined, and whether it is new."""
     if name in module.globals:
         return module.globals[name], False
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * n_arguments), name)
@@ -54,7 +54,7 @@ def _function(module: Any, name: str, n_arguments: int) -> tuple[Any, bool]:
 
 
 def _rows_function(module: Any, n_vectors: int) -> Any:
-    """Take the largest tile as long as there are rows for it, then the next."""
+    """Return a function that uses the largest tile while enough rows remain, then smaller ones."""
     function, is_new = _function(module, f"sad_hpc_rows_{n_vectors}", 12)
     if not is_new:
         return function
@@ -88,7 +88,7 @@ def _rows_function(module: Any, n_vectors: int) -> Any:
 
 
 def _tile_function(module: Any, n_rows: int, n_vectors: int) -> Any:
-    """A tile of that product: n_rows rows and 16 n_vectors columns, its sums in registers."""
+    """Return a function for a tile of n_rows rows and 16 n_vectors columns."""
     function, is_new = _function(module, f"sad_hpc_tile_{n_rows}_{n_vectors}", 11)
     if not is_new:
         return function

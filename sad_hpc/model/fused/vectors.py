@@ -1,9 +1,8 @@
-"""Vectors of 16 floats in Numba: a type, its operators, and what a kernel does with them.
+"""Vectors of 16 floats in Numba: a type, its operators, and operations of the kernel.
 
-Numba's own loops leave it to LLVM whether they become vector code; a product of matrices at half of
-a core's peak needs its sums in registers, which only explicit vectors say.  LLVM splits them on
-machines with shorter ones.  Memory is one block of floats: a kernel gets its address once, and
-names what lies in it by offsets.
+LLVM does not vectorize all of Numba's loops.  Fast matrix products need sums in registers, which
+only explicit vectors guarantee.  LLVM splits the vectors on machines with shorter ones.  Memory is
+one block of floats; the kernel has its address and uses offsets.
 """
 
 import operator
@@ -17,7 +16,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, overload, register_model
 
 LENGTH = 16
-"""Floats in a vector."""
+"""Number of floats in a vector."""
 
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR_OF_16, INTS_OF_16 = ir.VectorType(FLOAT, LENGTH), ir.VectorType(INT32, LENGTH)
@@ -28,11 +27,11 @@ _HOST = config.CPU_FEATURES is None and config.CPU_NAME is None
 _FEATURES = get_host_cpu_features() if _HOST else config.CPU_FEATURES or ""
 
 WIDE = "+avx512f" in _FEATURES.split(",")
-"""Whether Numba compiles for 32 registers of 16 floats; else 16 of 8."""
+"""Whether Numba compiles for 32 registers of 16 floats, instead of 16 registers of 8."""
 
 
 class VectorType(types.Type):
-    """Of 16 floats, or of 16 integers."""
+    """Numba type of 16 floats or 16 integers."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name)
@@ -57,7 +56,7 @@ def _integers(number: int) -> Any:
 
 
 def broadcast(builder: Any, scalar: Any, kind: Any = VECTOR_OF_16) -> Any:
-    """LLVM's value of a scalar in every lane."""
+    """Return LLVM's value of a scalar in every lane."""
     undefined = ir.Constant(kind, ir.Undefined)
     one = builder.insert_element(undefined, scalar, INT32(0))
     return builder.shuffle_vector(one, undefined, ir.Constant(INTS_OF_16, [0] * LENGTH))
@@ -73,7 +72,7 @@ def _call(builder: Any, name: str, *args: Any) -> Any:
 
 
 def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """LLVM's value of a b + c, rounded once."""
+    """Return LLVM's value of a b + c, rounded once."""
     return _call(builder, "llvm.fma.v16f32", a, b, c)
 
 
@@ -83,12 +82,12 @@ def _at(builder: Any, memory: Any, offset: Any) -> Any:
 
 
 def load_vector(builder: Any, memory: Any, offset: Any) -> Any:
-    """LLVM's value of the 16 floats from an offset on."""
+    """Return LLVM's value of the 16 floats at an offset."""
     return builder.load(_at(builder, memory, offset), align=4)
 
 
 def store_vector(builder: Any, memory: Any, offset: Any, vector: Any) -> None:
-    """Write 16 floats from an offset on."""
+    """Write 16 floats at an offset."""
     builder.store(vector, _at(builder, memory, offset), align=4)
 
 
@@ -101,7 +100,7 @@ def _smaller(builder: Any, a: Any, b: Any) -> Any:
 
 
 def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Halves that are combined, until one number is left."""
+    """Combine the halves of a vector repeatedly to one number."""
     length = LENGTH
     while length > 1:
         length //= 2
@@ -116,7 +115,7 @@ def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> An
 
 
 def _exp2(builder: Any, x: Any) -> Any:
-    """2^x: a polynomial (Cephes) times a power of 2; relative error about 2e-7."""
+    """Return 2^x by a polynomial (Cephes) times a power of 2, with a relative error of 2e-7."""
     whole = _call(builder, "llvm.nearbyint.v16f32", x)
     rest = builder.fsub(x, whole)
     result = _constant(1.535336188319500e-4)
@@ -125,7 +124,7 @@ def _exp2(builder: Any, x: Any) -> Any:
         6.931472028550421e-1, 1,
     ):  # fmt: skip
         result = multiply_add(builder, result, rest, _constant(coefficient))
-    if WIDE:  # one instruction, and 0 or infinity where the power is too small or too large
+    if WIDE:  # a single instruction, with 0 or infinity for powers out of range
         name = "llvm.x86.avx512.mask.scalef.ps.512"
         return _call(builder, name, result, whole, result, _EVERY_LANE, INT32(4))
     whole = _larger(builder, _smaller(builder, whole, _constant(127)), _constant(-125))
@@ -135,7 +134,7 @@ def _exp2(builder: Any, x: Any) -> Any:
 
 
 def _reciprocal(builder: Any, x: Any) -> Any:
-    """1 / x of a finite number, by an estimate and a step of Newton's where there is one."""
+    """Return 1 / x of a finite number, with WIDE by an estimate and a Newton step."""
     if not WIDE:
         return builder.fdiv(_constant(1), x)
     estimate = _call(builder, "llvm.x86.avx512.rcp14.ps.512", x, x, _EVERY_LANE)
@@ -144,7 +143,7 @@ def _reciprocal(builder: Any, x: Any) -> Any:
 
 
 def _mixed(builder: Any, x: Any) -> Any:
-    """A bijection of 32 bits in which every bit depends on all (lowbias32)."""
+    """Apply a bijection of 32 bits in which every bit depends on all bits (lowbias32)."""
     x = builder.mul(builder.xor(x, builder.lshr(x, _integers(16))), _integers(0x7FEB352D))
     x = builder.mul(builder.xor(x, builder.lshr(x, _integers(15))), _integers(0x846CA68B))
     return builder.xor(x, builder.lshr(x, _integers(16)))
@@ -162,13 +161,13 @@ def _kept(builder: Any, vector: Any, bits: Any, threshold: Any) -> Any:
 
 
 def _operation(result: Any, kinds: tuple[Any, ...], build: Callable[..., Any]) -> Any:
-    """An intrinsic of these types, made by a function of LLVM's builder and the arguments."""
+    """Make an intrinsic of these types from a function of LLVM's builder and the arguments."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = build(builder, *args)
         return context.get_dummy_value() if result is types.void else value
 
-    # Numba counts an intrinsic's parameters by its signature.
+    # Numba derives the number of an intrinsic's parameters from its signature.
     names = ", ".join(f"x{number}" for number in range(len(kinds)))
     scope: dict[str, Any] = {"signature": result(*kinds), "generate": generate}
     exec(f"def operation(typing, {names}):\n    return signature, generate", scope)
@@ -180,7 +179,7 @@ load = _operation(VECTOR, (I64, I64), load_vector)
 store = _operation(types.void, (I64, I64, VECTOR), store_vector)
 """(memory, offset, vector)"""
 splat = _operation(VECTOR, (F32,), broadcast)
-"""A number in every lane."""
+"""(number): a vector with the number in every lane."""
 larger = _operation(VECTOR, (VECTOR, VECTOR), _larger)
 smaller = _operation(VECTOR, (VECTOR, VECTOR), _smaller)
 exp2 = _operation(VECTOR, (VECTOR,), _exp2)
@@ -188,11 +187,11 @@ reciprocal = _operation(VECTOR, (VECTOR,), _reciprocal)
 total = _operation(
     F32, (VECTOR,), lambda builder, x: _reduce(builder, x, lambda a, b: builder.fadd(a, b))
 )
-"""The sum of the lanes."""
+"""(vector): the sum of the lanes."""
 highest = _operation(
     F32, (VECTOR,), lambda builder, x: _reduce(builder, x, lambda a, b: _larger(builder, a, b))
 )
-"""The largest lane."""
+"""(vector): the largest lane."""
 select_above = _operation(
     VECTOR,
     (VECTOR, F32, VECTOR, F32),
@@ -204,7 +203,7 @@ select_above = _operation(
 )
 """(limits, number, vector, other): the vector in lanes whose limit is above the number."""
 random_bits = _operation(INTS, (I64, I64, I64), _hash)
-"""(counter, key, other key) -> 16 x 32 bits, a function of these alone."""
+"""(counter, key, other key) -> 16 x 32 random bits, a function of the arguments only."""
 keep_low = _operation(
     VECTOR,
     (VECTOR, INTS, I64),
@@ -220,7 +219,7 @@ keep_high = _operation(
         builder, x, builder.lshr(bits, _integers(16)), threshold
     ),
 )
-"""The same by the upper 16 bits."""
+"""(vector, random bits, threshold): 0 in lanes whose upper 16 bits are below the threshold."""
 
 
 def _arithmetic(symbol: Any, method: str) -> None:
@@ -248,7 +247,7 @@ _arithmetic(operator.truediv, "fdiv")
 
 @intrinsic
 def transpose16(typing, memory, source, source_row, target, target_row):  # type: ignore[no-untyped-def]
-    """16 x 16 floats: memory[target + j target_row + i] = memory[source + i source_row + j]."""
+    """Transpose 16 x 16 floats; see `attention.transposed`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         memory, source, source_row, target, target_row = args

@@ -1,8 +1,8 @@
-"""Weights as the kernel wants them, made once a step, and the way back for gradients.
+"""Conversion of weights to the kernel's layout, once a step, and of gradients back.
 
-The kernel has each matrix as it is and transposed.  Folded in are what would cost a pass over the
-rows: a norm's scale and shift, the scale of attention's scores, and dropout's factor.  Heads are
-padded to whole vectors with weights of 0.
+The kernel has each matrix and its transpose.  A norm's scale and shift, the scale of attention's
+scores, and dropout's factor are folded into the matrices, which saves passes over the rows.  Heads
+are padded to whole vectors with weights of 0.
 """
 
 import math
@@ -14,12 +14,12 @@ from sad_hpc.model.fused.products import INNER
 
 _ONE, _LOG_2 = np.float32(1), np.float32(math.log(2))
 LAYER_TENSORS = 12
-"""Weights and biases of: norm, queries keys values, projection, norm, up, down."""
+"""Number of tensors of a layer: weights and biases of norm, qkv, projection, norm, up, down."""
 
 
 @njit(**INNER)
 def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to_row, to_bias):  # type: ignore[no-untyped-def]
-    """Row n (E,) of a weight behind a norm -> a row, a column, and its bias."""
+    """Fold row n (E,) of a weight after a norm: write a row, a column, and its bias."""
     mass = p[bias]
     for e in range(width):
         value = p[weight + e]
@@ -32,7 +32,7 @@ def _fold(q, p, n, width, scale, shift, weight, bias, factor, back, to, to_t, to
 
 @njit(**INNER)
 def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  # type: ignore[no-untyped-def]
-    """Add the gradients that `_fold`'s row n has."""
+    """Add the gradients of row n of `_fold`."""
     slope = q[g_bias + n] * factor
     o[bias] += slope
     for e in range(width):
@@ -44,8 +44,10 @@ def _unfold(q, p, o, n, width, scale, shift, weight, bias, factor, g, g_bias):  
 
 @njit(**INNER)
 def _factors(part, width):  # type: ignore[no-untyped-def]
-    """What queries (part 0), keys (1) and values (2) of a head are multiplied by, and on the way
-    back: scores are divided by sqrt(width) log 2, and their gradients lack the log 2."""
+    """Return the factors of queries (part 0), keys (1) or values (2), and of their gradients.
+
+    Scores are divided by sqrt(width) log 2; their gradients lack the log 2.
+    """
     root = _ONE / np.float32(math.sqrt(width))
     if part == 0:
         return root / _LOG_2, root
@@ -56,19 +58,19 @@ def _factors(part, width):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def _places(head, j, width, padded):  # type: ignore[no-untyped-def]
-    """Row j of a head, of all queries', then keys', then values': here, and in the model."""
+    """Return the number of row j of a head, among padded heads and in the model."""
     return head * padded + j, head * width + j
 
 
 @njit(**INNER)
 def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]
-    """Fill the plan's weights from the flat parameter.
+    """Write the folded weights of the flat parameter into the memory.
 
     Args:
         q: the memory.
-        p: all of the model's parameters.
+        p: all parameters of the model.
         where: offsets in p of embed (2), positions, the layers' (12 each), norm (2), head (2).
-        plan: where to.
+        plan: layout of the memory.
         keep: 1 / (1 - dropout).
     """
     sizes, weights = plan.sizes, plan.weights
@@ -125,7 +127,7 @@ def fold_weights(q, p, where, plan, keep):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def unfold_gradients(q, p, o, where, plan, keep):  # type: ignore[no-untyped-def]
-    """Add the gradients of the flat parameter to o; see `fold_weights`."""
+    """Add the gradients with respect to the flat parameter to o; see `fold_weights`."""
     sizes, gradients = plan.sizes, plan.gradients
     e, d, heads = sizes.e, sizes.d, sizes.heads
     for i in range(e):

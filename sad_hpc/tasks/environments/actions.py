@@ -29,11 +29,11 @@ class Choices(Actions):
         self.count, self._start = int(space.n), space.start
 
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """See Actions."""
+        """Implement `Actions.drawn`."""
         return generator.integers(self.count, size=count)
 
     def taken(self, action: np.integer[Any]) -> np.int64:
-        """See Actions."""
+        """Implement `Actions.taken`."""
         return np.int64(self._start + action)
 
 
@@ -54,11 +54,11 @@ class Vectors(Actions):
         self._half = (space.high.astype(np.float64) - space.low) / 2
 
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """See Actions."""
+        """Implement `Actions.drawn`."""
         return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
 
     def taken(self, action: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """See Actions."""
+        """Implement `Actions.taken`."""
         moved = self._low + (action.reshape(self._low.shape) + 1.0) * self._half
         return np.clip(moved, self._low, self._high).astype(self._low.dtype)
 

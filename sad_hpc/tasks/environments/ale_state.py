@@ -19,7 +19,7 @@ class AleState(EngineSimulator):
 
     @classmethod
     def fits(cls, environment: Environment) -> bool:
-        """See Simulator."""
+        """Implement `Simulator.fits`."""
         ale_py: Any = sys.modules.get("ale_py")
         return ale_py is not None and isinstance(_console(environment), ale_py.ALEInterface)
 

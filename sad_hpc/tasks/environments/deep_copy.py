@@ -23,7 +23,7 @@ class DeepCopied(Simulator):
         return True
 
     def copied(self, seed: int | None = None) -> Self:
-        """See Simulator."""
+        """Implement `Simulator.copied`."""
         memo: dict[int, Any] = {id(part): part for part in constants(self.environment)}
         twin = type(self)(copy.deepcopy(self.environment, memo))
         if seed is not None:

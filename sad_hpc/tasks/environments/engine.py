@@ -47,14 +47,14 @@ class EngineSimulator(Simulator):
         return state
 
     def reset(self, seed: int) -> Any:
-        """See Simulator."""
+        """Implement `Simulator.reset`."""
         self._make_room()
         observation = super().reset(seed)
         self._engine.holds = self
         return observation
 
     def step(self, action: Any) -> Step:
-        """See Simulator."""
+        """Implement `Simulator.step`."""
         if self._engine.holds is not self:
             self._make_room()
             self._restore(self._state)
@@ -68,7 +68,7 @@ class EngineSimulator(Simulator):
             self._engine.holds = None
 
     def copied(self, seed: int | None = None) -> Self:
-        """See Simulator."""
+        """Implement `Simulator.copied`."""
         if self._engine.holds is self:
             self._state = self._save()
         shared = [*constants(self.environment), *self._parts()]

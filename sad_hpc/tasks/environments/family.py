@@ -80,12 +80,12 @@ class Gymnasium(SimulatedFamily):
 
     @property
     def reward_scale(self) -> float:
-        """See TaskFamily."""
+        """Implement `TaskFamily.reward_scale`."""
         return super().reward_scale if self.sparse_reward else self._reward_scale
 
     @property
     def description(self) -> str:
-        """See TaskFamily."""
+        """Implement `TaskFamily.description`."""
         actions = f"{self.n_actions} actions"
         if self.components is not None:
             actions = f"actions of {self.components} numbers"
@@ -95,7 +95,7 @@ class Gymnasium(SimulatedFamily):
         )
 
     def check_data(self, data: DataConfig) -> None:
-        """See TaskFamily."""
+        """Implement `TaskFamily.check_data`."""
         super().check_data(data)
         if self.components is not None and data.behavior_policy != "uniform":
             raise ConfigError(
@@ -106,11 +106,11 @@ class Gymnasium(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """See SimulatedFamily."""
+        """Implement `SimulatedFamily.draw_tasks`."""
         return self.config.laws.draw(split, count, generator)
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See TaskFamily."""
+        """Implement `TaskFamily.stored_tasks`."""
         stored = super().stored_tasks(parameters)
         possible = self.config.laws.allow(stored)
         if not possible.all():
@@ -120,7 +120,7 @@ class Gymnasium(SimulatedFamily):
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> EnvironmentSimulators:
-        """See SimulatedFamily."""
+        """Implement `SimulatedFamily.simulators`."""
         tasks = [self.config.task(row) for row in parameters]
         return EnvironmentSimulators(tasks, self._adapter, generator, self.sparse_reward)
 

@@ -25,7 +25,7 @@ class MujocoState(EngineSimulator):
 
     @classmethod
     def fits(cls, environment: Environment) -> bool:
-        """See Simulator."""
+        """Implement `Simulator.fits`."""
         mujoco: Any = sys.modules.get("mujoco")  # any MuJoCo environment has imported it
         if mujoco is None:
             return False

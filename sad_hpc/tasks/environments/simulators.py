@@ -65,7 +65,7 @@ class EnvironmentSimulators(Simulators):
         return environment_code(self._simulators[0].environment)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """See Simulators."""
+        """Implement `Simulators.start`."""
         if not len(rows):
             return
         with UserCode(self._doing):
@@ -80,7 +80,7 @@ class EnvironmentSimulators(Simulators):
         self._check_range(rows)
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """See Simulators.
+        """Implement `Simulators.step`.
 
         Raises:
             EnvironmentFailure: an environment fails, or a number is outside `number_range`.
@@ -106,7 +106,7 @@ class EnvironmentSimulators(Simulators):
     def copied(
         self, rows: NDArray[np.int64], generator: np.random.Generator
     ) -> "EnvironmentSimulators":
-        """See Simulators.
+        """Implement `Simulators.copied`.
 
         Raises:
             EnvironmentFailure: an environment cannot be copied in this state.

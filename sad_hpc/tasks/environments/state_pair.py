@@ -19,7 +19,7 @@ class StatePair(EngineSimulator):
 
     @classmethod
     def fits(cls, environment: Environment) -> bool:
-        """See Simulator."""
+        """Implement `Simulator.fits`."""
         plain = environment.unwrapped
         return hasattr(plain, "get_state") and hasattr(plain, "set_state")
 

@@ -93,11 +93,11 @@ class GymnasiumTable(StochasticFamily):
 
     @property
     def reward_scale(self) -> float:
-        """See TaskFamily."""
+        """Implement `TaskFamily.reward_scale`."""
         return super().reward_scale if self.sparse_reward else self._reward_scale
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
-        """See TabularFamily.
+        """Implement `TabularFamily.distinct_tasks`.
 
         Tasks with equal tables count as one.  Seeds of a small map often draw the same map, which
         would otherwise be in both splits.
@@ -123,7 +123,7 @@ class GymnasiumTable(StochasticFamily):
         return np.array(list(first.values()))
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
-        """See StochasticFamily."""
+        """Implement `StochasticFamily.outcomes_of`."""
         environment = _with_table(self._task(int(parameters[0])), self.sparse_reward)
         return environment.P, np.asarray(environment.initial_state_distrib)
 

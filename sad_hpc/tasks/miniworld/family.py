@@ -80,7 +80,7 @@ class Miniworld(TaskFamily):
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """See TaskFamily."""
+        """Implement `TaskFamily.are_optimal`."""
         # Imported here because this module compiles kernels.
         from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 

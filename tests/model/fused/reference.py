@@ -1,4 +1,4 @@
-"""The kernel's work in torch and float64, with the kernel's own dropout masks."""
+"""The compiled training step in torch and float64, with the kernel's dropout masks."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The compiled training step: its mathematics, its dropout, and when it serves."""
+"""The compiled training step: its mathematics, its dropout, and the conditions of its use."""
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_a_loss_that_is_scaled_has_scaled_gradients():
 def test_what_would_leave_its_memory_is_refused():
     case = Case.of(transitions=4, queries=3)
     case.labels[0, 0] = 5
-    with pytest.raises(ValueError, match="no action"):
+    with pytest.raises(ValueError, match="not an action"):
         case.by_kernel()
     case.prefixes[1, 2] = 5
     with pytest.raises(ValueError, match="prefix"):
@@ -125,7 +125,7 @@ def test_what_would_leave_its_memory_is_refused():
         ({}, "meta", torch.float32, "device is meta"),
         ({}, "cpu", torch.bfloat16, "precision is bfloat16"),
         ({"embedding": 40}, "cpu", torch.float32, "multiple of 16"),
-        ({"head_dim": 12}, "cpu", torch.float32, "none of 8"),
+        ({"head_dim": 12}, "cpu", torch.float32, "not a multiple of 8"),
         ({"layers": 9}, "cpu", torch.float32, "more than 8 layers"),
         ({"attention_dropout": 0.1}, "cpu", torch.float32, "attention dropout"),
     ],
