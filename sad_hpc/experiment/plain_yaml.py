@@ -68,7 +68,7 @@ def written(value: Mapping[str, Any]) -> str:
 
 
 class _Builder:
-    """Builds the value of a document from the events of its text."""
+    """Builder of a document's value from the events of its text."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events

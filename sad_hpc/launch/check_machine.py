@@ -109,7 +109,7 @@ def _config(config: Path) -> Outcome:
         last = max(n for n, line in enumerate(lines) if line.startswith(("Timeout (", "Thread ")))
         place = next((line for line in lines[last:] if line.startswith("  File ")), "")
         return "miss", (
-            f"{config}: the check did not end in {TRIAL_SECONDS} s; it was in{place[6:]}.  Make "
+            f"{config}: the check did not end in {TRIAL_SECONDS} s; it was in{place[6:]}. Make "
             "sure that each step of the environment ends"
         )
     return "miss", lines[-1]

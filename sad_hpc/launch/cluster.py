@@ -46,7 +46,7 @@ def _refused(key: str) -> str | None:
 
     if among(ELSEWHERE):
         return (
-            f"{key!r} is not supported: jobs go to the cluster of this machine's slurm.conf.  For "
+            f"{key!r} is not supported: jobs go to the cluster of this machine's slurm.conf. For "
             "another cluster launch from its login node, or set SLURM_CONF"
         )
     if among(OWNED):

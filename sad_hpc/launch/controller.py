@@ -94,7 +94,7 @@ class RanksController(Controller):
 
 
 OUT_OF_MEMORY = (
-    "possibly out of memory.  Launch again with more memory or fewer parallel jobs to resume"
+    "possibly out of memory. Launch again with more memory or fewer parallel jobs to resume"
 )
 
 

@@ -11,7 +11,7 @@ from sad_hpc.storage.stage_folder import StageFolder
 STAGES = ("collect", "pretrain", "evaluate", "aggregate")
 
 LAST = sys.maxsize
-"""Takes the place of a round's number in steps that follow all rounds."""
+"""Placeholder for the round number in steps that follow all rounds."""
 
 
 @dataclass(frozen=True)

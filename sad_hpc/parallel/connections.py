@@ -65,6 +65,6 @@ def lost_ranks_named() -> Iterator[None]:
             raise
         reason = " ".join((found[1] if found else str(error)).split())
         raise UserError(
-            f"lost another rank ({reason}): see its log, or check its node and the network.  "
+            f"lost another rank ({reason}): see its log, or check its node and the network. "
             "Launch again to continue from the last checkpoint"
         ) from error

@@ -1,4 +1,4 @@
-"""Atomic writes, checksums, and JSON with a checksum of its own (a seal)."""
+"""Atomic writes, checksums, and JSON with an embedded checksum (a seal)."""
 
 import errno
 import fcntl

@@ -106,7 +106,7 @@ def _acquired(folder: Path) -> BaseFileLock:
                 preemption.check()
                 continue
             raise UserError(
-                f"{folder} is in use by {Holder.of(folder)}: wait for it or end it.  If it no "
+                f"{folder} is in use by {Holder.of(folder)}: wait for it or end it. If it no "
                 f"longer exists, remove {lock.lock_file}"
             ) from None
 

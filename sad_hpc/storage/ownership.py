@@ -21,7 +21,7 @@ UID_MAP = Path("/proc/self/uid_map")
 """Users of the machine that a container can distinguish; without this file, all of them."""
 
 OVERFLOW = Path("/proc/sys/kernel/overflowuid")
-"""Holds the number that stands for all other users in a container."""
+"""File with the number that stands for all other users in a container."""
 
 
 def check_ownership(folder: Path) -> None:
