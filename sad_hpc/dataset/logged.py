@@ -120,9 +120,7 @@ class LoggedTasks:
         origin = self._dataset.storage.metadata.get("sad_hpc")
         task = _inside(origin, "config", "task")
         if not isinstance(task, dict):
-            raise self._error(
-                "its metadata has no sad_hpc.config.task, which defines its tasks"
-            )
+            raise self._error("its metadata has no sad_hpc.config.task, which defines its tasks")
         if _inside(origin, "split") == "test":
             raise self._error("its tasks are test tasks: import a dataset of the train split")
         found, wanted = {"family": task.get("family")}, {"family": config.family}

@@ -63,7 +63,7 @@ def opened(path: Path) -> Any:
         for name in (*folders, *files):
             _check_file(Path(folder) / name, path)
     if typed(_Metadata, parse_json(data / "metadata.json")) is None:
-        raise UserError(f"{data / 'metadata.json'} has no spaces or no number of episodes")
+        raise UserError(f"{data / 'metadata.json'} lacks spaces or the number of episodes")
     return minari.MinariDataset(data)
 
 

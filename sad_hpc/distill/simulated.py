@@ -101,10 +101,10 @@ class Distillation:
         self._spent = self._vain_tries = 0
 
     def labels(self) -> Labels:
-        """The labels.
+        """Search for K labels of each task, and return them.
 
         Raises:
-            UserError: MAX_VAIN_TRIES query states in a row were not good enough.
+            UserError: MAX_VAIN_TRIES successive query states were rejected.
             Interrupted: STOP_FLAG was set.
         """
         while (lacking := np.flatnonzero(self._missing.any(axis=1))).size:
@@ -117,7 +117,7 @@ class Distillation:
         return Labels(states, actions, self._spent)
 
     def _search(self, tasks: NDArray[np.int64]) -> None:
-        """One rollout of up to T steps of `tasks` (m,), and a try for each label they lack."""
+        """Roll out `tasks` (m,) for up to T steps, and try a query state for each missing label."""
         horizon = self._family.config.horizon
         when = self._generator.integers(horizon, size=(len(tasks), self._queries))
         simulators = self._family.simulators(self._parameters[tasks], self._generator)
@@ -133,8 +133,10 @@ class Distillation:
         self._spent += steps * len(tasks)
 
     def _searching(self, tasks: NDArray[np.int64]) -> Act:
-        """Random play, or in FOLLOWED of the tasks (m,) the policy: a policy that knows its way
-        would never show states beside it."""
+        """Return the policy of the search, the trained one in a share FOLLOWED of tasks (m,).
+
+        The others play at random, because a good policy does not visit all kinds of states.
+        """
         if self._following is None:
             return self._random_play
         followed = self._generator.random(len(tasks)) < FOLLOWED
@@ -196,9 +198,10 @@ class Distillation:
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
 
     def _best(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the candidates (m,) with the best scores; ties are random for Algorithm 3.
+        """Return the candidates (m,) with the best scores (m, C).
 
-        If all scores are equal, labels by the first action would bias the model to that action.
+        Ties go to the first candidate only in Algorithm 5 without `random_ties`.  In Algorithm 3
+        that would bias the model to the first action where all scores are equal.
         """
         if self._rule.stop_at_reward and not self._rule.random_ties:
             return scores.argmax(axis=1)

@@ -178,7 +178,7 @@ class Rooms:
             states[:, None].to(self._device),
             torch.zeros(
                 len(poses), 1, 1, dtype=torch.int64
-            ),  # prefixes; the encoded context sets them
+            ),  # not used: EncodedContexts queries whole contexts
             images[:, None].to(self._device),
         )
         return self._model.query_tokens(queries)

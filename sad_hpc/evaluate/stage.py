@@ -1,4 +1,4 @@
-"""The evaluation of one (method, seed): one task of the array job, one HDF5 file.
+"""The evaluation of one (method, seed): one job of an array job, one HDF5 file.
 
 Test tasks are evaluated in chunks.  Each chunk has its own random numbers and is saved at its end,
 so an interrupted evaluation resumes with the next chunk and has the same result.

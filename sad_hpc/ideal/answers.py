@@ -93,8 +93,11 @@ def _of_tables(
 def _of_arms(
     family: BanditFamily, data: DataConfig, labels: str, columns: Arrays
 ) -> IdealAnswers | None:
-    """Assume labels of Algorithm 2 from exactly N pulls of every arm, although other arms have
-    more pulls when the last one reaches N."""
+    """Return the answers for Gaussian bandits.
+
+    Labels of Algorithm 2 are assumed to come from exactly N pulls of every arm, although most arms
+    have more pulls when the last one reaches N.
+    """
     if not isinstance(family, GaussianBandit) or labels == "labels/dpt":
         return None
     noise = family.sigma / np.sqrt(data.trust_horizon) if labels == "labels/sad" else 0.0

@@ -1,4 +1,4 @@
-"""The exact distribution of Algorithm 5's query states and labels, by dynamic programming.
+"""The exact distribution of query states and labels, for Algorithm 5 by dynamic programming.
 
 The Bayes-optimal answer is this distribution, averaged over the posterior of tasks given the
 context.  An accepted query state is also evidence of the task, because it is more often near the

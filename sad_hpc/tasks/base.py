@@ -112,16 +112,21 @@ class TaskFamily(ABC):
             ConfigError: an unsupported setting; the message has the key, its value and the fix.
         """
         if data.q_learning_steps and not self.has_histories:
-            raise ConfigError("data.q_learning_steps is for tabular task families")
+            raise ConfigError("data.q_learning_steps is for tabular task families: set it to 0")
         if data.context_policy != "behavior" and not self.draws_policies:
-            raise ConfigError(f"data.context_policy={data.context_policy} is for bandits")
+            raise ConfigError(
+                f"data.context_policy={data.context_policy} is for bandits: set it to behavior"
+            )
         if data.rounds > 1 and not self.follows_models:
-            raise ConfigError(f"data.rounds={data.rounds} is for simulated task families")
+            raise ConfigError(
+                f"data.rounds={data.rounds} is for simulated task families: set it to 1"
+            )
         if data.imported_contexts is None:
             return
         if not self.takes_contexts:
             raise ConfigError(
-                "data.imported_contexts is for tabular and simulated families, and bandits"
+                "data.imported_contexts is for tabular and simulated families, and bandits: set it "
+                "to null"
             )
         for key, usual in (("q_learning_steps", 0), ("context_policy", "behavior")):
             if (value := getattr(data, key)) != usual:

@@ -24,7 +24,7 @@ def fingerprint(columns: NDArray[np.floating]) -> Fingerprint:
         columns: (steps, tasks, d), such as the observations of random play.
 
     Returns:
-one number for each task.
+        one number for each task.
     """
     compressed = np.arcsinh(columns.astype(np.float64)).mean(axis=0)
     # Unequal weights distinguish components that are swapped.

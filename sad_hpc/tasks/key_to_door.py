@@ -40,7 +40,8 @@ class KeyToDoorConfig(TaskConfig):
         if self.train_tasks >= pairs:
             raise ValueError(
                 f"task.train_tasks={self.train_tasks} leaves none for test: a room of size "
-                f"{self.size} has {pairs:,} pairs of a key and a door"
+                f"{self.size} has {pairs:,} pairs of a key and a door, so at most {pairs - 1:,} "
+                "can be for training"
             )
         return self
 

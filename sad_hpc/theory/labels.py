@@ -62,7 +62,7 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
 
 
 def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
-    """Return a row for each rule: score, N, N_ep, the shares of PANELS, transitions of a label."""
+    """Tabulate rules: score, N, N_ep, the shares of PANELS, and the transitions of a label."""
     family = make_family(experiment.task)
     bandit = isinstance(family, BanditFamily)
     first, last = (5, 4 * family.config.horizon) if bandit else (1, family.config.horizon)

@@ -101,8 +101,8 @@ def _replace(name, value):
         (_replace("references/optimal/offline", np.ones((3, 1))), "shape"),
         (lambda file: file.pop("online/steps"), "incomplete"),
         (_replace("online/steps", np.arange(1, 6)), "shape"),
-        (_replace("online/steps", np.array([1, 2, 2, 4, 5, 6])), "steps that do not rise"),
-        (_replace("online/steps", np.arange(6)), "steps that do not rise"),
+        (_replace("online/steps", np.array([1, 2, 2, 4, 5, 6])), "steps that do not ascend"),
+        (_replace("online/steps", np.arange(6)), "steps that do not ascend"),
         (_replace("online/steps", np.arange(2, 8)), "was altered"),
     ],
 )

@@ -164,7 +164,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
     "name, change, words",
     [
         ("labels/sad/actions", lambda a: a * 0 + 9, "holds numbers outside of 0 to 4"),
-        ("labels/dpt/query_states", lambda a: a * 0 + 7, "labels/dpt holds"),
+        ("labels/dpt/query_states", lambda a: a * 0 + 7, "labels/dpt has"),
         ("labels/dpt_star/actions", lambda a: (a + 1) % 5, "not optimal"),
         ("tasks/index", lambda a: a * 0, "does not count"),
         ("tasks/parameters", None, "tasks/parameters is missing"),

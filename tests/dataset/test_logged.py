@@ -212,7 +212,7 @@ def test_no_environment_of_a_stranger_is_made(tmp_path: Path) -> None:
     del metadata["action_space"]
     touch = {"id": "X-v0", "entry_point": "pathlib:Path.touch", "kwargs": {}}
     path.write_text(json.dumps(metadata | {"env_spec": json.dumps(touch)}))
-    with pytest.raises(UserError, match="has no spaces"):
+    with pytest.raises(UserError, match="lacks spaces"):
         import_contexts(source, run.experiment, run.contexts)
 
 

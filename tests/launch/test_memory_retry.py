@@ -58,7 +58,7 @@ def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
         launcher.wait()
     assert launcher.returncode == 1
     assert "rank 0 of 1 was killed by SIGKILL; possibly out of memory. Launch again" in said
-    assert "evaluate not started, since pretrain" in said
+    assert "evaluate not started because pretrain" in said
     assert folders[0].done is None and checkpoints.exists()
     again = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
     assert again.returncode == 0, again.stdout

@@ -83,7 +83,7 @@ def test_other_training_tasks_of_the_same_family_are_refused(override: str):
 def test_without_the_models_nothing_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert sad_hpc(tmp_path, "launch", BERNOULLI) == 1
     error = capsys.readouterr().err
-    assert "tiny_gaussian, of which" in error and "lacks AD seed 0, DPT seed 0" in error
+    assert "tiny_gaussian, but" in error and "lacks AD seed 0, DPT seed 0" in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()
     assert sad_hpc(tmp_path, "collect", BERNOULLI) == 0

@@ -54,7 +54,7 @@ def test_environments_with_equal_tables_are_one_task():
 
 def test_environments_that_are_all_equal_are_refused():
     family = lakes(vary={"desc": {"choice": [MAPS[0], tuple(MAPS[0])]}})
-    with pytest.raises(ConfigError, match="all 2 tasks are the same"):
+    with pytest.raises(ConfigError, match="all 2 tasks are equal"):
         family.distinct_tasks("train")
 
 

@@ -17,7 +17,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
 
 DEALT = 2**20
-"""Largest number of distinct tasks that are divided exactly; a hash of each divides more."""
+"""Largest number of distinct tasks that are divided exactly; beyond it, a hash decides for each."""
 
 
 LARGEST_INTEGER = 2**53

@@ -13,7 +13,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.number_range import NOT_IN_RANGE, in_range
 
 LARGEST = 1024
-"""Largest number of components of an observation; larger ones are images, which need an encoder."""
+"""Largest number of components of an observation; larger ones would need an image encoder."""
 
 Write = Callable[[Any, NDArray[np.float32]], None]
 """A function that writes a value of a space into a row of numbers."""

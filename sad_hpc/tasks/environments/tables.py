@@ -73,12 +73,12 @@ class GymnasiumTable(StochasticFamily):
         if math.prod(config.states) != len(environment.P):
             raise ConfigError(
                 f"task.states={config.states} counts {math.prod(config.states)} states, but "
-                f"{config.env} has {len(environment.P)}"
+                f"{config.env} has {len(environment.P)}: correct task.states"
             )
         if len(environment.P) > MOST_STATES:
             raise ConfigError(
-                f"{config.env} has {len(environment.P):,} states; family: gymnasium_table takes at "
-                f"most {MOST_STATES:,}"
+                f"{config.env} has {len(environment.P):,} states, but task.family=gymnasium_table "
+                f"takes at most {MOST_STATES:,}: use family: gymnasium"
             )
         self.coordinates = np.array(
             list(np.ndindex(*config.states)), integer_dtype(max(config.states) - 1, "task.states:")
@@ -118,7 +118,8 @@ class GymnasiumTable(StochasticFamily):
             first.setdefault(_digest(*self.outcomes_of(np.array([number]))), number)
         if len(first) < 2:
             raise ConfigError(
-                f"task.vary changes no table of {self.name}: all {total:,} tasks are the same"
+                f"task.vary changes no table of {self.name}, so all {total:,} tasks are equal: "
+                "vary another parameter"
             )
         return np.array(list(first.values()))
 
