@@ -78,7 +78,7 @@ def test_results_name_no_folder_of_this_machine(finished: tuple[Path, str]):
     folder, _ = finished
     texts = [p.read_text() for p in (folder / "results/tiny").iterdir() if p.suffix != ".h5"
              and p.suffix != ".png" and p.is_file()]  # fmt: skip
-    assert len(texts) > 5 and "launch" in "".join(texts)
+    assert len(texts) == 4 and "launch" in "".join(texts)
     assert not [text for text in texts if str(folder) in text]
 
 

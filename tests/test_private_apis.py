@@ -3,16 +3,17 @@
 import importlib.util
 import inspect
 import re
-from datetime import timedelta
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from sad_hpc.parallel import submitit_private, torch_private
 from sad_hpc.pretrain import deepspeed_private
+from tests.patience import HUNG
 
 MODULES = {
     "torch": torch_private,
@@ -37,17 +38,27 @@ def test_the_tested_version_is_the_pinned_one(package: str):
     assert found is not None and found[1].startswith(MODULES[package].TESTED + ".")
 
 
+TIMEOUT = """
+import sys
+from datetime import timedelta
+import torch
+from torch import distributed as dist
+from sad_hpc.parallel import torch_private
+
+store = dist.FileStore(sys.argv[1], 1)
+dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+torch_private.set_group_timeout(timedelta(days=1))
+group = dist.distributed_c10d._get_default_group()
+print(group._get_backend(torch.device("cpu")).options._timeout == timedelta(days=1))
+"""
+
+
 def test_torch_sets_a_groups_timeout(tmp_path: Path):
+    """In a process of its own: another test of this one may have a group already."""
     assert hasattr(dist.distributed_c10d, "_set_pg_timeout"), changed("torch", "_set_pg_timeout")
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        torch_private.set_group_timeout(timedelta(days=1))
-        group = dist.distributed_c10d._get_default_group()
-        options = group._get_backend(torch.device("cpu")).options
-        assert options._timeout == timedelta(days=1), changed("torch", "_set_pg_timeout")
-    finally:
-        dist.destroy_process_group()
+    command = [sys.executable, "-c", TIMEOUT, str(tmp_path / "store")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
+    assert found.stdout == "True\n", changed("torch", "_set_pg_timeout") + found.stderr
 
 
 def test_deepspeed_has_its_table_of_compiled_operations():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import EnvironmentFailure, UserError, described
-from sad_hpc.launch import doctor
+from sad_hpc.launch import check_machine
 from sad_hpc.user_code import SILENCE_PREFIX, UserCode, Watch
 from tests.parallel.test_ranks import BIN
 from tests.patience import HUNG
@@ -116,7 +116,7 @@ def test_doctor_misses_an_environment_that_ends_its_process(
 ):
     for name, value in {"PYTHONPATH": str(folder), "WHERE": "reset", "DEED": deed}.items():
         monkeypatch.setenv(name, value)
-    verdict, detail = doctor._config(folder / "zoo.yaml")
+    verdict, detail = check_machine._config(folder / "zoo.yaml")
     assert verdict == "miss"
     assert "ends the process with exit code 0" in detail
 

@@ -11,7 +11,6 @@ from sad_hpc.aggregate.paper import (
     AVERAGE,
     FAMILY_NAMES,
     IMPROVEMENTS,
-    family_name,
     implied_values,
 )
 from sad_hpc.aggregate.series import LIMITS, reference_order, row_order
@@ -99,9 +98,8 @@ def comparison(
     table[PAPER] = [_printed(mode, *row) for row in rows]
     add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
-    titles = dict(zip(found["task_family"], found["environment"], strict=True))
-    names = {family: titles.get(family, family_name(family)) for family in table["environment"]}
-    table["environment"] = table["environment"].map(names)
+    titles = dict(zip(found["task_family"], found["environment"], strict=True)) | FAMILY_NAMES
+    table["environment"] = table["environment"].map(titles)
     if not papers:
         return table
     return pd.concat([table, _averages(table, mode)], ignore_index=True)

@@ -66,12 +66,19 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
     return {**{name: others[name] for name in BASELINES if name != "AD"}, "SAD": sad}
 
 
-def environment_title(family: TaskFamily) -> str:
-    """Return an environment's title: the paper's, the family's, or a Gymnasium environment's id."""
+def environment_title(name: str, family: TaskFamily) -> str:
+    """Return an environment's name for readers.
+
+    It is the paper's, the family's own title, or the id of a Gymnasium environment.
+
+    Args:
+        name: of the task family in results.
+        family: of the tasks.
+    """
+    if name in FAMILY_NAMES:
+        return FAMILY_NAMES[name]
     env = getattr(family.config, "env", None)
-    if family.name in FAMILY_NAMES or env is None:
-        return family.title or family_name(family.name)
-    return str(env).rpartition(":")[2]
+    return family.title or (family_name(name) if env is None else str(env).rpartition(":")[2])
 
 
 def family_name(family: str) -> str:

@@ -143,12 +143,13 @@ def _write_config(run: Run, folder: Path) -> None:
 def _experiment_results(
     run: Run, seeds: list[SeedResult], missing: list[Element]
 ) -> ExperimentResults:
-    experiment, family = run.experiment, make_family(run.experiment.task)
+    experiment, name = run.experiment, seeds[0].result.task_family
+    family, trained = make_family(experiment.task), make_family(experiment.source.task)
     return ExperimentResults(
         experiment=experiment.name,
-        title=environment_title(family),
-        trained_title=environment_title(make_family(experiment.source.task)),
-        task_family=seeds[0].result.task_family,
+        title=environment_title(name, family),
+        trained_title=environment_title(trained.name, trained),
+        task_family=name,
         horizon=experiment.task.horizon,
         has_episodes="episodes" in family.context_groups,
         sweep=grid_keys(experiment.rows),

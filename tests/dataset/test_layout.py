@@ -15,7 +15,7 @@ from tests.dataset.test_interchange import TASKS
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_what_kernels_make_follows_the_layout(name: str) -> None:
     config: dict[str, Any] = {"name": "x", "task": TASKS[name], "rows": ["SAD"]}
-    config["data"] = {"tasks": 20, "block_tasks": 4, "trust_horizon": 4}
+    config["data"] = {"tasks": 20, "block_tasks": 4, "trust_horizon": 4, "return_threshold": None}
     config["pretrain"] = {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}
     config["evaluate"] = {"tasks": 2}
     experiment = parse_experiment(config, "test")

@@ -44,6 +44,6 @@ def test_a_launch_on_this_machine_shows_it(
         assert launch(run, Path("x.yaml"), [], results, cluster, False, False) == code
         shown = capsys.readouterr().out
         assert ("error: cluster.setup: module_of_nowhere: exit code 127" in shown) is (code == 1)
-        assert show_status(run.path) == code
+        assert show_status(run) == code
         shown = capsys.readouterr().out
         assert ("error: cluster.setup: module_of_nowhere: exit code 127" in shown) is (code == 1)

@@ -108,7 +108,7 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     assert set(summary["task_family"]) == {"bernoulli_bandit"}
     assert {"AD", "DPT", "DIT", "DPT*", "SAD", "UCB", "optimal"} <= set(summary["row"])
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
-    loss = offline.set_index("method")["mean"]
+    loss = offline.set_index("row")["mean"]
     assert loss["optimal"] == 0 < loss["empirical mean"] < loss["random"]
     assert np.isfinite(loss).all()
     stages = json.loads((tmp_path / "results/tiny_bernoulli/provenance.json").read_text())["stages"]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.aggregate.origin import origin
-from sad_hpc.aggregate.training import read_training
+from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.cli import main
 from sad_hpc.commands import report_error
 from sad_hpc.errors import UserError
@@ -120,8 +120,8 @@ def spoiled(content: bytes, data: st.DataObject) -> bytes:
 def sources(run: Run) -> int:
     """What `aggregate` reads of JSON, without drawing it."""
     try:
-        origin(run, [("SAD", 0)], [])
-        read_training(run, [("SAD", 0)])
+        origin(run, [("SAD", 0)])
+        read_finite_epochs(run.checkpoint("SAD", 0).path)
     except UserError as error:
         report_error(error, debug=False)
         return 1

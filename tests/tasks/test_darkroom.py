@@ -5,7 +5,6 @@ from gymnasium.utils.env_checker import check_env
 
 from sad_hpc.distill import make_block
 from sad_hpc.evaluate.baselines import optimal_returns
-from sad_hpc.experiment.config import resolved
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom, DarkroomConfig
@@ -56,11 +55,6 @@ def test_episodes_may_start_in_the_middle(size: int, middle: tuple[int, int]):
     steps = abs(np.array(middle) - family.distinct["test"]).sum(axis=1)
     best = optimal_returns(family.mdps(family.distinct["test"]), 20, family.start_state)
     assert (best == 20 - np.maximum(steps - 1, 0)).all()
-
-
-def test_the_corner_is_no_part_of_a_config_that_was_there_before():
-    assert "start" not in resolved(DarkroomConfig())
-    assert resolved(DarkroomConfig(start="center"))["start"] == "center"
 
 
 def test_optimal_actions_are_those_of_value_iteration():

@@ -142,6 +142,6 @@ def test_300_actions_pass_through_every_stage(tmp_path: Path) -> None:
     split = run.data().path / "train"
     manifest, family = Manifest.load(split), make_family(run.experiment.task)
     assert verify(split).faults == []
-    assert label_accuracy(split, manifest, family)["sad"] == 1
+    assert label_accuracy(split, manifest, family, run.experiment.data)["sad"] == 1
     labels = read_columns(split, manifest, ["labels/sad/actions"])["labels/sad/actions"]
     assert labels.min() >= 270

@@ -129,7 +129,7 @@ def test_a_consensus_that_is_none_is_refused(asked: float):
 
 
 def test_consensus_is_not_asked_of_labels_that_differ_among_right_ones():
-    with pytest.raises(ConfigError, match="score=best"):
+    with pytest.raises(ConfigError, match="score=fastest"):
         candidates(*tiny("data.score=fastest", "data.tie_break=random"), 0.5)
     assert candidates(*tiny("data.score=fastest"), 0.5, episodes=(1,))
 
