@@ -164,7 +164,7 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     manifest.shards[0] = write_shard(folder, 0, block, content)
     manifest.save(folder)
     faults = " ".join(verify(folder).faults)
-    named = {"images": "context/images has shape", "target": "labels/sad holds"}
+    named = {"images": "context/images has shape", "target": "labels/sad has states or actions"}
     assert named.get(column, "breaks the dynamics") in faults
 
 

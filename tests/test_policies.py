@@ -129,7 +129,7 @@ def test_what_is_damaged_is_refused(shared: Path, file: str) -> None:
     ("context", "reason"),
     [
         ({"states": [[0, 0]]}, "a context has states, actions, rewards, next_states"),
-        (dict(states=[[0, 0]], actions=[5], rewards=[0], next_states=[[0, 0]]), "below 5"),
+        (dict(states=[[0, 0]], actions=[5], rewards=[0], next_states=[[0, 0]]), "from 0 to 4"),
         (dict(states=[[0]], actions=[1], rewards=[0], next_states=[[0, 0]]), r"shape \(1, 1\)"),
         (dict(states=[[0, 0]] * 2, actions=[1] * 2, rewards=[0], next_states=[[0, 0]] * 2),
          r"states has the shape \(2, 2\).*beside 1 rewards"),

@@ -114,7 +114,7 @@ def test_certain_tables_are_outcomes_of_chance_one():
         ([(0.5, 0, 0.0, False)], "state 0, action 0: .* add up to 0.5"),
         ([(1.0, 2, 0.0, False)], "next state 2"),
         ([(1.0, 0, float("nan"), False)], "reward nan"),
-        ([(1.5, 0, 0.0, False), (-0.5, 1, 0.0, True)], "chance -0.5"),
+        ([(1.5, 0, 0.0, False), (-0.5, 1, 0.0, True)], "probability -0.5"),
         ([], "add up to 0"),
     ],
 )

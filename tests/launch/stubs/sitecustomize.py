@@ -67,7 +67,7 @@ for _name, _stage in {
     "collect.stage": collect,
     "pretrain.stage": pretrain,
     "evaluate.stage": evaluate,
-    "aggregate": aggregate,
+    "aggregate.stage": aggregate,
 }.items():
     _module = types.ModuleType(f"sad_hpc.{_name}")
     setattr(_module, _stage.__name__, _stage)
