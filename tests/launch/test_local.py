@@ -13,7 +13,6 @@ import pytest
 
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.experiment.rows import RowConfig
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
@@ -121,7 +120,7 @@ def test_a_failure_leaves_the_others_alone(
     printed = capsys.readouterr().out
     assert "FAILED" in printed and "sad-hpc: error: told to fail" in printed
     assert "Traceback" not in printed
-    assert "aggregate not started, since evaluate sad-seed0" in printed
+    assert "aggregate not started because evaluate sad-seed0" in printed
     assert show_status(run) == 1
     status = capsys.readouterr().out
     assert "failed (its process ended)" in status and "stuck behind evaluate sad-seed0" in status
@@ -184,10 +183,8 @@ def test_no_process_of_a_job_imports_from_the_working_directory(
 
 def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     """Linux allows 128 KiB for one argument."""
-    heads = {"model.heads": run.experiment.model.heads}
-    same = RowConfig(method="SAD", name="SAD," + 2**17 * "x", set=heads)
-    rows = [*run.experiment.rows, same]
-    run = Run(run.experiment.model_copy(update={"rows": rows}), run.runs)
+    long = run.experiment.model_copy(update={"question": 2**17 * "x"})
+    run = Run(long, run.runs)
     complete(*graph(run)[1:])
     assert start(run) == 0
     assert calls(run)[0] == "collect ranks=2 threads=1"
@@ -218,7 +215,7 @@ def test_a_failing_rank_ends_the_others(
     assert start(run) == 1
     printed = capsys.readouterr().out
     assert "sad-hpc: error: told to fail" in printed
-    assert "pretrain not started, since collect" in printed
+    assert "pretrain not started because collect" in printed
 
 
 def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
@@ -230,7 +227,7 @@ def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
     done = property(lambda self: next(answers) if self.stage == "collect" else None)
     monkeypatch.setattr(StageFolder, "done", done)
     LocalRunner(run, load_cluster("local", []), run.path).run_wave(steps_of(run, "pretrain"), 1)
-    assert "pretrain not started, since collect" in capsys.readouterr().out
+    assert "pretrain not started because collect" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", ["2>&-", "<&- >&- 2>&-", "2>&1 | true"])
