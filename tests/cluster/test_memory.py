@@ -35,5 +35,5 @@ def test_memory_is_doubled_no_more_than_it_was_allowed(
     log = pipeline.finish(code=1)
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]
     assert (record.kills, record.memory_gb) == (1, 0.1)
-    assert log.count("submitted again") == 1
+    assert log.count("resubmitting jobs") == 1
     assert "pretrain sad-seed0" in log.split("----")[-2]
