@@ -21,11 +21,8 @@ from sad_hpc.aggregate.markdown import code, code_block, markdown, markdown_tabl
 from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.results_file import RESULTS, read_results, write_results
-from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.aggregate.tables import printable
 from sad_hpc.cli import main
-
-from .synthetic import fill, make_run
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 LAWS = settings(derandomize=True, deadline=None, max_examples=200, database=None)
@@ -136,14 +133,6 @@ def test_a_table_is_read_back_from_csv(tmp_path: Path) -> None:
     lines = list(csv.reader(io.StringIO((tmp_path / "t.csv").read_text())))
     assert [line[0] for line in lines] == ["'=name", "'=1+1", "SAD+", "'-x", "a;'=b"]
     assert read_records((tmp_path / "t.csv").read_bytes()) == table.to_dict("records")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    run = make_run(folder, rows=["SAD", "DPT"], seeds=[0])
-    fill(run)
-    return aggregate(run, folder / "results")
 
 
 @pytest.mark.parametrize(

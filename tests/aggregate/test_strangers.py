@@ -16,20 +16,9 @@ from hypothesis import strategies as st
 
 from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
-from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.cli import main
 from sad_hpc.errors import UserError
 from tests.patience import HUNG
-
-from .synthetic import fill, make_run
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    run = make_run(folder, rows=["SAD", "DPT"], seeds=[0])
-    fill(run)
-    return aggregate(run, folder / "results")
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,6 +16,7 @@ from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
 from tests.distill.laws import assert_law
+from tests.distill.rules import make_rule
 
 FAMILY = make_family(DarkroomConfig(size=4, train_goals=10))
 GOAL = FAMILY.parameters("train", 0, 1)
@@ -22,16 +25,7 @@ UNIFORM = np.full(5, 0.2)
 N_TASKS = 60_000
 
 
-def rule(**changes) -> LabelRule:
-    values = dict(
-        trust_horizon=4,
-        episodes_per_action=1,
-        discount=0.9,
-        stop_at_reward=True,
-        return_threshold=1e-6,
-        random_ties=False,
-    )
-    return LabelRule(**(values | changes))
+rule = partial(make_rule, trust_horizon=4)
 
 
 def test_a_rule_says_what_the_config_says():

@@ -1,8 +1,9 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import (
     sample_pose_actions,
     sample_pose_episodes,
@@ -17,6 +18,7 @@ from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 from tests.distill.poses import assert_labels_have_chances, pose_law, random_poses
+from tests.distill.rules import make_rule
 
 SHARES = np.array([0.4, 0.1, 0.3, 0.2])
 POLICY = policy_table(list(SHARES), 4)
@@ -24,16 +26,7 @@ UNIFORM = policy_table("uniform", 4)
 TARGETS = np.arange(4000) % 4
 
 
-def rule(**changes) -> LabelRule:
-    values = dict(
-        trust_horizon=3,
-        episodes_per_action=1,
-        discount=0.9,
-        stop_at_reward=True,
-        return_threshold=1e-6,
-        random_ties=False,
-    )
-    return LabelRule(**(values | changes))
+rule = partial(make_rule, trust_horizon=3)
 
 
 def assert_uniform(poses, targets):

@@ -1,6 +1,7 @@
 """The kernels on tables with several outcomes and ends, against exact laws."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, StochasticMDPs
 from tests.distill.laws import assert_drawn_from, assert_law
+from tests.distill.rules import make_rule
 from tests.tasks.worlds import LAKES, random_tables
 
 SHARES = np.array([0.4, 0.1, 0.3, 0.2])
@@ -26,12 +28,7 @@ MDPS = LAKES.mdps(LAKES.distinct["train"])
 LABELS = 40_000
 
 
-def rule(**changes) -> LabelRule:
-    values = dict(
-        trust_horizon=3, episodes_per_action=1, discount=0.9, stop_at_reward=True,
-        return_threshold=1e-6, random_ties=False,
-    )  # fmt: skip
-    return LabelRule(**(values | changes))
+rule = partial(make_rule, trust_horizon=3)
 
 
 def labels_of(mdps: FiniteMDPs, task: int, chosen: LabelRule, shares: np.ndarray) -> Labels:
