@@ -18,7 +18,7 @@ from sad_hpc.aggregate.formats import (
     write_page,
 )
 from sad_hpc.aggregate.labels import label_cells, label_notes
-from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
+from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, training_ranks
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import (
     CONFIG,
@@ -62,7 +62,7 @@ def headline_table(folder: Path) -> str:
     """
     one = ResultsFolder(folder)
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
-    notes = "".join(f"{note}\n" for note in missing_notes(one.results.missing))
+    notes = "".join(f"{note}\n" for note in one.notes)
     return printable(title + plain_table(*headline_cells(one.summary)) + notes)
 
 
@@ -92,7 +92,7 @@ def render(folder: Path, home: Path) -> None:
         sentences=sentences(one.summary),
         has_notes=(home / NOTES).exists(),
         notes=[
-            *missing_notes(one.results.missing),
+            *one.notes,
             *_empty_notes(one),
             *_training_notes(one),
             *label_notes(one.results.rows.values()),

@@ -9,10 +9,8 @@ import pandas as pd
 
 from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin
-from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.paper import environment_title
 from sad_hpc.aggregate.readme import render
-from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.results_file import (
     RESULTS,
     ExperimentResults,
@@ -20,7 +18,7 @@ from sad_hpc.aggregate.results_file import (
     SeedResult,
     write_results,
 )
-from sad_hpc.aggregate.results_folder import CONFIG, MADE, PROVENANCE
+from sad_hpc.aggregate.results_folder import CONFIG, PROVENANCE, check_overwrite, replacing
 from sad_hpc.aggregate.series import check_alike, row_order
 from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.errors import UserError
@@ -65,7 +63,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
-        with replacing(folder, MADE) as new:
+        with replacing(folder) as new:
             _write_config(run, new)
             write_json(new / PROVENANCE, origin(run, present))
             write_results(new / RESULTS, _experiment_results(run, seeds, missing))
