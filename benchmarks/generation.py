@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.canvas import drawing
+from sad_hpc.aggregate.comparison import family_name
 from sad_hpc.aggregate.formats import write_csv
-from sad_hpc.aggregate.paper import family_name
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.block import Draw
 from sad_hpc.distill.contexts import sample_episodes, sample_state_actions, sample_transitions

@@ -163,9 +163,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from sad_hpc.aggregate.blocks import fill
     from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
-    from sad_hpc.aggregate.overview import comparison_tables, overview
+    from sad_hpc.aggregate.report import comparison_tables, fill, overview
 
     if options.latex or options.csv:
         tables = comparison_tables(options.results)

@@ -133,7 +133,7 @@ def test_an_evaluation_that_fails_does_not_take_others_with_it(monkeypatch, caps
 def test_a_terminal_without_a_sign_gets_its_escape(tmp_path: Path, monkeypatch):
     printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", printed)
-    monkeypatch.setattr("sad_hpc.aggregate.overview.overview", lambda _: "26.77 ± 0.96")
+    monkeypatch.setattr("sad_hpc.aggregate.report.overview", lambda _: "26.77 ± 0.96")
     assert main(["report", "--results", str(tmp_path)]) == 0
     printed.seek(0)
     assert printed.read() == "all experiments: 26.77 \\xb1 0.96\n"

@@ -2,11 +2,20 @@
 oracle."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
-from sad_hpc.aggregate.comparison import CHANCE, NOTHING, PAPER, better_by, contenders
+from sad_hpc.aggregate.comparison import (
+    AVERAGE,
+    CHANCE,
+    FAMILY_NAMES,
+    NOTHING,
+    PAPER,
+    better_by,
+    contenders,
+)
 from sad_hpc.aggregate.formats import (
     NOT_COMPUTED,
     RULE,
@@ -18,47 +27,29 @@ from sad_hpc.aggregate.formats import (
     markdown,
     markdown_table,
 )
-from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
 from sad_hpc.aggregate.summary import mean_and_std, number
 from sad_hpc.experiment.methods import BASELINES
 
 AT_CHANCE = "at chance"
-VALUES_HEADER = [
-    "Environment",
-    "Row",
-    "Mean ± std",
-    "95 % interval",
-    "Of Bayes-optimal",
-    "From random to optimal",
-    "Paper, implied",
-]
-PERCENT_HEADER = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
-ORACLE_HEADER = ["Environment", "Rows", "Better by", "95 % interval", "Over seeds"]
-VALUES_TEXT = (
-    "Mean ± standard deviation over seeds, and the 95 % bootstrap interval of the mean. "
-    "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
-    "for suboptimality and regret, the excess over its loss. "
-    "From random to optimal: (value - random) / (optimal - random). "
-    f'"{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or less than '
-    f"{100 * CHANCE:.0f} % with a 95 % t interval over seeds that includes random play. "
-    "Paper, implied: the paper prints percentages only; these values follow if its AD plays at "
-    f"random and random play returns what ours does. {NOT_COMPUTED}: not known."
-)
-PERCENT_TEXT = (
-    "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
-    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
-    f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
-    f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
-    "paper."
-)
-ORACLE_TEXT = (
-    "The same measure over the oracle with the same training and optimal labels, with Fieller's "
-    "95 % interval: paired by seed where both rows have the same seeds, Welch's otherwise."
-)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table of the comparison, for each mode."""
+
+    title: str
+    """Title of the tables of all modes."""
+    heading: str
+    """Title of one mode's table, with braces for the mode."""
+    text: str
+    """Explanation of the columns."""
+    header: Sequence[str]
+    cells: Callable[[pd.DataFrame], list[list[str]]]
+    """Function that returns the lines of a `comparison`."""
 
 
 def value_cells(table: pd.DataFrame) -> list[list[str]]:
-    """Return the lines below VALUES_HEADER: each environment and policy with numbers."""
+    """Return the lines of VALUES: each environment and policy with numbers."""
     return [_value_line(row) for _, row in table[table["mean"].notna()].iterrows()]
 
 
@@ -94,7 +85,7 @@ def _share(value: float) -> str:
 
 
 def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
-    """Return the lines below ORACLE_HEADER."""
+    """Return the lines of ORACLES."""
     rows = []
     for _, row in table[table["over_oracle"].notna()].iterrows():
         ends = row["over_oracle_low"], row["over_oracle_high"]
@@ -112,7 +103,7 @@ def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
 
 
 def percent_cells(table: pd.DataFrame) -> list[list[str]]:
-    """Return the lines below PERCENT_HEADER, with cells such as `149.0 % (paper 149.3 %)`.
+    """Return the lines of PERCENTAGES, with cells such as `149.0 % (paper 149.3 %)`.
 
     All environments and their average come first for SAD, then for every other row of SAD.
     """
@@ -153,21 +144,58 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """Return values, percentages and oracles as Markdown, with `notes` at its top."""
-    parts = [
-        f"### Every row, {mode}",
-        *(f"**{markdown(note)}**" for note in notes),
-        markdown(VALUES_TEXT),
-        markdown_table(VALUES_HEADER, value_cells(table)),
-        f"### Improvement of SAD over each baseline, {mode}, beside the paper's",
-        markdown(PERCENT_TEXT),
-        markdown_table(PERCENT_HEADER, percent_cells(table)),
-    ]
-    if oracles := oracle_cells(table):
-        parts += [f"### SAD against its oracle, {mode}", markdown(ORACLE_TEXT)]
-        parts.append(markdown_table(ORACLE_HEADER, oracles))
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+VALUES = Part(
+    "Every row beside Bayes-optimal, optimal and random play",
+    "Every row, {}",
+    "Mean ± standard deviation over seeds, and the 95 % bootstrap interval of the mean. "
+    "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
+    "for suboptimality and regret, the excess over its loss. "
+    "From random to optimal: (value - random) / (optimal - random). "
+    f'"{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or less than '
+    f"{100 * CHANCE:.0f} % with a 95 % t interval over seeds that includes random play. "
+    "Paper, implied: the paper prints percentages only; these values follow if its AD plays at "
+    f"random and random play returns what ours does. {NOT_COMPUTED}: not known.",
+    [
+        "Environment",
+        "Row",
+        "Mean ± std",
+        "95 % interval",
+        "Of Bayes-optimal",
+        "From random to optimal",
+        "Paper, implied",
+    ],
+    value_cells,
+)
+PERCENTAGES = Part(
+    "Improvement of SAD over each baseline, beside the paper's",
+    "Improvement of SAD over each baseline, {}, beside the paper's",
+    "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
+    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
+    f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
+    f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
+    "paper.",
+    ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)],
+    percent_cells,
+)
+ORACLES = Part(
+    "SAD against its oracle",
+    "SAD against its oracle, {}",
+    "The same measure over the oracle with the same training and optimal labels, with Fieller's "
+    "95 % interval: paired by seed where both rows have the same seeds, Welch's otherwise.",
+    ["Environment", "Rows", "Better by", "95 % interval", "Over seeds"],
+    oracle_cells,
+)
+PARTS = (VALUES, PERCENTAGES, ORACLES)
+
+
+def comparison_markdown(table: pd.DataFrame, mode: str) -> str:
+    """Return PARTS as Markdown, without a part that has no line."""
+    texts = []
+    for part in PARTS:
+        if lines := part.cells(table):
+            texts += [f"### {part.heading.format(mode)}", markdown(part.text)]
+            texts.append(markdown_table(part.header, lines).strip())
+    return "\n\n".join(texts) + "\n"
 
 
 def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
@@ -176,33 +204,32 @@ def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
     return csv_text(pd.concat(parts, ignore_index=True))
 
 
-def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """Return the comparison as LaTeX tables; the percentages have the paper's layout."""
-    pages = [
-        _values_latex(value_cells(table), mode, notes),
-        _percent_latex(percent_cells(table), mode, notes),
-    ]
+def comparison_latex(table: pd.DataFrame, mode: str) -> str:
+    """Return PARTS as LaTeX tables; the percentages have the paper's layout."""
+    pages = [_values_latex(value_cells(table), mode), _percent_latex(percent_cells(table), mode)]
     if oracles := oracle_cells(table):
         caption = f"SAD compared to its oracle in the {mode} evaluation."
         lines = [latex_line(cells) for cells in oracles]
-        pages.append(latex_table(caption, f"tab_oracle_{mode}", "ll|rrl", ORACLE_HEADER, lines))
+        pages.append(latex_table(caption, f"tab_oracle_{mode}", "ll|rrl", ORACLES.header, lines))
     return "\n".join(pages)
 
 
-def _values_latex(cells: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
+def _values_latex(cells: Sequence[Sequence[str]], mode: str) -> str:
     """Return the table of values, with a rule between environments."""
     lines: list[str] = []
     for before, line in zip([None, *cells], cells, strict=False):
         if before is not None and before[0] != line[0]:
             lines.append(RULE)
         lines.append(latex_line(line))
-    caption = " ".join([f"Every row in the {mode} evaluation.", *notes])
-    return latex_table(caption, f"tab_values_{mode}", "ll|rcrrr", VALUES_HEADER, lines)
+    caption = f"Every row in the {mode} evaluation."
+    return latex_table(caption, f"tab_values_{mode}", "ll|rcrrr", VALUES.header, lines)
 
 
-def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str]) -> str:
-    title = f"Performance improvements of SAD compared to baselines in the {mode} evaluation"
-    caption = " ".join([f"{title}, beside the paper's.", *notes])
+def _percent_latex(rows: Sequence[Sequence[str]], mode: str) -> str:
+    caption = (
+        f"Performance improvements of SAD compared to baselines in the {mode} evaluation, beside "
+        "the paper's."
+    )
     lines: list[str] = []
     for first, *others in rows:
         if first.partition(":")[0] == AVERAGE:
@@ -211,4 +238,4 @@ def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str
             lines.append(latex_line([Latex(rf"\emph{{{latex(first)}}}"), *others]))
     if lines and lines[-1] == RULE:
         lines.pop()  # the table's template ends with rules
-    return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENT_HEADER, lines)
+    return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENTAGES.header, lines)

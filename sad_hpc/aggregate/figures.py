@@ -1,27 +1,35 @@
-"""The figures of an experiment's evaluation: offline.png and online.png."""
+"""The figures of an experiment's evaluation: offline.png, online.png and sweep.png."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from sad_hpc.aggregate.canvas import (
+    LEGEND_INCHES,
     MOST_LINES,
     Style,
+    add_legend,
     count_along,
     draw_band,
+    drawing,
     drawing_panels,
     reference_style,
     row_label,
     row_styles,
     share_height,
+    verbatim,
 )
+from sad_hpc.aggregate.formats import NOT_COMPUTED, Table
+from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.series import LIMITS, Series, is_learner
+from sad_hpc.aggregate.summary import VIEWS, pick, view_title
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES
-from sad_hpc.experiment.rows import method_of
+from sad_hpc.experiment.rows import method_of, point_name, symbol
 
 METRIC_LABELS = {
     "return": "return (reward per episode)",
@@ -34,6 +42,8 @@ LONG_LABEL = 16
 """Labels with more characters stand below their bars at an angle."""
 FIRST_ROWS = ("SAD", "SAD+", "DPT*", "DPT*+")
 """Rows with priority if a figure cannot show all."""
+WIDE = 8
+"""Values that span at least this factor get a logarithmic axis."""
 
 Styles = dict[str, Style]
 
@@ -181,3 +191,99 @@ def _draw_curves(axes: Axes, series: Sequence[Series], styles: Styles) -> None:
             label = row_label(one.policy, len(one.seeds))
             draw_band(axes, one.steps, one.curves, styles[one.policy], label)
     axes.set_ylabel(METRIC_LABELS[measure.metric])
+
+
+def sweep_table(
+    rows: Iterable[RowFacts], keys: Sequence[str], summary: pd.DataFrame
+) -> pd.DataFrame:
+    """Return one line for each point: method, settings, `label accuracy`, and mean of each view.
+
+    A view's columns are its title, such as `online return`, and `online return std`.
+
+    Args:
+        rows: the experiment's rows; rows outside of the sweep are skipped.
+        keys: dotted keys of the sweep.
+        summary: the experiment's summary.
+    """
+    views = {view: view_title(summary, *view) for view in VIEWS if len(pick(summary, *view))}
+    numbers = {(line.row, line.mode, line.subset): line for line in summary.itertuples()}
+    points = []
+    for row in rows:
+        if set(row.settings) != set(keys) or row.row != point_name(row.method, row.settings):
+            continue
+        point = {"method": row.method, **row.settings, "label accuracy": row.label_accuracy}
+        for view, title in views.items():
+            if found := numbers.get((row.row, *view)):
+                point |= {title: found.mean, f"{title} std": found.std}
+        points.append(point)
+    table = pd.DataFrame(points)
+    for key in keys if points else ():  # as objects, since null would turn integers into floats
+        table[key] = pd.Series([point[key] for point in points], dtype=object)
+    return table
+
+
+def _measures(table: pd.DataFrame) -> list[str]:
+    """Return the columns to show: label accuracy if it varies, and the mean of each view."""
+    accuracy = ["label accuracy"] if table["label accuracy"].nunique() > 1 else []
+    return [*accuracy, *(name for name in table if f"{name} std" in table)]
+
+
+def sweep_cells(table: pd.DataFrame, keys: Sequence[str]) -> Table:
+    """Return a sweep's table as text."""
+    measures = _measures(table)
+    lines = []
+    for point in table.to_dict("records"):
+        numbers = []
+        for name in measures:
+            value, std = point[name], point.get(f"{name} std")
+            text = NOT_COMPUTED if pd.isna(value) else f"{value:.4g}"
+            numbers.append(f"{text} ± {std:.2g}" if std else text)
+        lines.append([point["method"], *(str(point[key]) for key in keys), *numbers])
+    return ["method", *map(symbol, keys), *measures], lines
+
+
+def draw_sweep(path: Path, title: str, table: pd.DataFrame, keys: Sequence[str]) -> None:
+    """Draw sweep.png: a panel for label accuracy and each view, against the first key.
+
+    Args:
+        path: the picture to write.
+        title: the environment's title.
+        table: the result of `sweep_table`.
+        keys: dotted keys of the sweep.
+    """
+    along, *others = keys
+    measures = _measures(table)
+    with drawing(path, (4.2 * len(measures) + LEGEND_INCHES, 4.2)) as figure:
+        figure.suptitle(verbatim(f"{title}: sweep over {', '.join(map(symbol, keys))}"))
+        for number, name in enumerate(measures, start=1):
+            axes = figure.add_subplot(1, len(measures), number)
+            _draw_panel(axes, table, name, along, others)
+            axes.set_ylabel(name)
+        add_legend(figure)
+
+
+def _draw_panel(
+    axes: Axes, table: pd.DataFrame, column: str, along: str, others: Sequence[str]
+) -> None:
+    """Draw one line for each method and combination of the other settings."""
+    numeric = all(isinstance(value, int | float) for value in table[along])
+    for names, points in table.groupby(["method", *others], sort=False, dropna=False):
+        method, *values = names
+        settings = [f"{symbol(key)} = {each}" for key, each in zip(others, values, strict=True)]
+        axes.errorbar(
+            [float(value) if numeric else str(value) for value in points[along]],
+            points[column],
+            yerr=points.get(f"{column} std"),
+            marker="o",
+            ms=4,
+            capsize=3,
+            label=verbatim(", ".join([method, *settings])),
+        )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel(symbol(along))
+    places = sorted(set(table[along].astype(float))) if numeric else []
+    if places and 0 < places[0] * WIDE <= places[-1]:
+        axes.set_xscale("log")
+    if places:  # ticks only at measured values
+        axes.set_xticks(places, [f"{value:g}" for value in places])
+        axes.minorticks_off()

@@ -54,15 +54,6 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     }
 
 
-def read_origin(content: bytes) -> dict[str, Any]:
-    """Return the keys of `Origin` in the bytes of an untrusted `provenance.json`.
-
-    Raises:
-        ValueError: the content is not that of an `Origin`.
-    """
-    return Origin.model_validate_json(content).model_dump()
-
-
 def _folders(run: Run, present: Sequence[Element]) -> Iterator[StageFolder]:
     for own in run.with_datasets():
         yield own.data()

@@ -10,7 +10,15 @@ from sad_hpc.aggregate.canvas import row_styles
 from sad_hpc.aggregate.comparison import comparison
 from sad_hpc.aggregate.comparison_text import comparison_markdown
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
-from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
+from sad_hpc.aggregate.figures import (
+    distinct,
+    draw_offline,
+    draw_online,
+    draw_sweep,
+    drawn,
+    sweep_cells,
+    sweep_table,
+)
 from sad_hpc.aggregate.formats import (
     Markdown,
     markdown_table,
@@ -32,8 +40,7 @@ from sad_hpc.aggregate.results_folder import (
     ResultsFolder,
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
-from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
-from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
+from sad_hpc.aggregate.training import distinct_trainings, draw_training, training_curves
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.storage.files import file_size, read_json, write_json
 
@@ -135,7 +142,10 @@ def _pictures(one: ResultsFolder) -> list[Fold]:
     folds = [Fold(PICTURES["offline.png"], "offline.png")]
     folds += _sweep(one) if found.sweep else _diagnosis(one)
     shown = _drawn_rows(one)
-    if training := [each for each in distinct_trainings(one.training) if each.row in shown]:
+    training = training_curves(
+        (each.result.row, each.result.seed, each.training) for each in found.seeds
+    )
+    if training := [each for each in distinct_trainings(training) if each.row in shown]:
         styles = row_styles(found.rows)
         draw_training(folder / "training.png", found.trained_title, training, styles)
         folds.append(Fold(PICTURES["training.png"], "training.png"))
@@ -153,8 +163,8 @@ def _sweep(one: ResultsFolder) -> list[Fold]:
     table = sweep_table(one.results.rows.values(), keys, one.summary)
     if table.empty:
         return []
-    draw_sweep(one.folder / "sweep.png", one.results.title, table, keys, one.summary)
-    cells = markdown_table(*sweep_cells(table, keys, one.summary))
+    draw_sweep(one.folder / "sweep.png", one.results.title, table, keys)
+    cells = markdown_table(*sweep_cells(table, keys))
     return [Fold(PICTURES["sweep.png"], "sweep.png", table=cells)]
 
 

@@ -9,7 +9,7 @@
         offline/  online/              attrs metric axis headline higher_is_better
             steps (K)  values (n, K)  context_rewards (n, K)
             references/<name>/         values (n, K)  context_rewards (n, K)
-        training/                      epochs (E)  steps (E)  holdout_loss (E) ...
+        training/                      epochs (E)  step (E)  holdout_loss (E) ...
         tasks/                         index (n)  parameters (n, p)
     references/<name>/seeds/<seed>/<mode>/    link to the reference of the first row that has it
 
@@ -27,16 +27,17 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.training import CURVES, Epochs
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
-from sad_hpc.evaluate.result_file import check_mode
+from sad_hpc.evaluate.result import MODES, ModeResult, Result
+from sad_hpc.evaluate.result_file import measure_attributes, own_arrays, read_mode
 from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
 FORMAT_VERSION = 1
 RESULTS = "results.h5"
-TEXTS = ("experiment", "title", "trained_title", "task_family", "sweep", "config", "missing")
+TEXTS = ("experiment", "title", "trained_title", "task_family")
+JSON = {"sweep": list, "config": dict, "missing": list}
+LABEL_FACTS = ("label_accuracy", "context_transitions", "label_transitions")
 SMALL_BYTES = 2048
 """Arrays below this size are not compressed, since a chunk's index would be larger."""
 
@@ -66,7 +67,8 @@ class SeedResult:
     """Git commit of its evaluation; empty if unknown."""
     tasks: Mapping[str, NDArray[Any]]
     """`index` (n,) and `parameters` (n, p) of the test tasks."""
-    training: Epochs
+    training: Mapping[str, NDArray[Any]]
+    """`epochs` (E,) and the curves (E,) of its training, see `read_epochs`; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +143,10 @@ def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
     group.attrs.update(signature=each.result.signature, commit=each.commit)
     for mode, part in each.result.modes.items():
         place = group.create_group(mode)
-        measure = part.measure
-        place.attrs.update(
-            metric=measure.metric,
-            higher_is_better=HIGHER_IS_BETTER[measure.metric],
-            axis=measure.axis,
-            headline=measure.headline,
-        )
+        place.attrs.update(measure_attributes(part.measure))
         for name, array in _mode_arrays(part):
             store.put(place, name, array)
-    for name, array in _training_arrays(each.training).items():
+    for name, array in each.training.items():
         store.put(group, f"training/{name}", array)
     for name, array in each.tasks.items():
         store.put(group, f"tasks/{name}", array)
@@ -165,49 +161,21 @@ def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
 
 
 def _texts(found: ExperimentResults) -> dict[str, str]:
-    return {
-        "experiment": found.experiment,
-        "title": found.title,
-        "trained_title": found.trained_title,
-        "task_family": found.task_family,
-        "sweep": json.dumps(found.sweep),
-        "config": json.dumps(found.config, sort_keys=True),
-        "missing": json.dumps(found.missing),
-    }
+    texts: dict[str, str] = {name: getattr(found, name) for name in TEXTS}
+    return texts | {name: json.dumps(getattr(found, name), sort_keys=True) for name in JSON}
 
 
 def _facts(facts: RowFacts) -> dict[str, Any]:
-    return {
-        "row": facts.row,
-        "method": facts.method,
-        "settings": json.dumps(dict(facts.settings), sort_keys=True),
-        "label_accuracy": float(facts.label_accuracy),
-        "context_transitions": float(facts.context_transitions),
-        "label_transitions": float(facts.label_transitions),
-    }
+    return vars(facts) | {"settings": json.dumps(facts.settings, sort_keys=True)}
 
 
 def _mode_arrays(part: ModeResult) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays of a mode with their paths below its group."""
-    yield "steps", part.steps
-    yield "values", part.values
-    if part.context_rewards is not None:
-        yield "context_rewards", part.context_rewards
+    yield from own_arrays(part).items()
     for name in sorted(part.references):
         yield f"references/{name}/values", part.references[name]
         if name in part.reference_context_rewards:
             yield f"references/{name}/context_rewards", part.reference_context_rewards[name]
-
-
-def _training_arrays(epochs: Epochs) -> dict[str, NDArray[Any]]:
-    """Return `epochs` (E,) and one (E,) float32 array for each curve that was measured."""
-    if not epochs:
-        return {}
-    curves = np.array(list(epochs.values()), np.float32).T
-    measured = {
-        name: curve for name, curve in zip(CURVES, curves, strict=True) if not np.isnan(curve).all()
-    }
-    return {"epochs": np.array(list(epochs), np.int32), **measured}
 
 
 def _digest(found: ExperimentResults) -> str:
@@ -224,7 +192,7 @@ def _digest(found: ExperimentResults) -> str:
             digest.update(f"{mode} {result.modes[mode].measure}".encode())
             for name, array in _mode_arrays(result.modes[mode]):
                 _add(digest, name, array)
-        for name, array in sorted(_training_arrays(each.training).items()):
+        for name, array in sorted(each.training.items()):
             _add(digest, name, array)
         for name, array in sorted(each.tasks.items()):
             _add(digest, name, array)
@@ -262,29 +230,25 @@ def read_results(path: Path) -> ExperimentResults:
 
 
 def _read(path: Path, file: h5py.File) -> ExperimentResults:
-    texts = {name: read_attribute(file, name, str) for name in TEXTS}
-    rows, seeds = {}, []
+    content: dict[str, Any] = {name: read_attribute(file, name, str) for name in TEXTS}
+    content |= {name: _json(read_attribute(file, name, str), kind) for name, kind in JSON.items()}
+    content["missing"] = [(str(row), int(seed)) for row, seed in content["missing"]]
+    rows: dict[str, RowFacts] = {}
+    seeds: list[SeedResult] = []
     groups = [member(file, f"rows/{name}") for name in list(member(file, "rows"))]
     for group in sorted(groups, key=lambda each: read_attribute(each, "order", int)):
         facts = _read_facts(group)
         rows[facts.row] = facts
         for seed in list(member(group, "seeds")) if "seeds" in list(group) else []:
-            seeds.append(_read_seed(path, member(group, f"seeds/{seed}"), facts, int(seed), texts))
+            place = member(group, f"seeds/{seed}")
+            seeds.append(_read_seed(path, place, facts.row, int(seed), content["task_family"]))
     if not seeds:
         raise ValueError("no row has a result")
-    config = _json(texts["config"], dict)
     order = list(rows)
-    missing = [(str(row), int(seed)) for row, seed in _json(texts["missing"], list)]
     return ExperimentResults(
-        experiment=texts["experiment"],
-        title=texts["title"],
-        trained_title=texts["trained_title"],
-        task_family=texts["task_family"],
+        **content,
         horizon=read_attribute(file, "horizon", int),
         has_episodes=read_attribute(file, "has_episodes", bool),
-        sweep=[str(key) for key in _json(texts["sweep"], list)],
-        config=config,
-        missing=missing,
         rows=rows,
         seeds=sorted(seeds, key=lambda one: (order.index(one.result.row), one.result.seed)),
     )
@@ -302,32 +266,21 @@ def _json(text: str, kind: type[Any]) -> Any:
 
 def _read_facts(group: h5py.Group) -> RowFacts:
     return RowFacts(
-        row=read_attribute(group, "row", str),
-        method=read_attribute(group, "method", str),
-        settings=_json(read_attribute(group, "settings", str), dict),
-        label_accuracy=read_attribute(group, "label_accuracy", float),
-        context_transitions=read_attribute(group, "context_transitions", float),
-        label_transitions=read_attribute(group, "label_transitions", float),
+        read_attribute(group, "row", str),
+        read_attribute(group, "method", str),
+        _json(read_attribute(group, "settings", str), dict),
+        **{name: read_attribute(group, name, float) for name in LABEL_FACTS},
     )
 
 
-def _read_seed(
-    path: Path, group: h5py.Group, facts: RowFacts, seed: int, texts: Mapping[str, str]
-) -> SeedResult:
+def _read_seed(path: Path, group: h5py.Group, row: str, seed: int, family: str) -> SeedResult:
+    signature = read_attribute(group, "signature", str)
     modes = {mode: _read_mode(path, member(group, mode), mode) for mode in MODES}
-    result = Result(
-        path=path,
-        row=facts.row,
-        seed=seed,
-        task_family=texts["task_family"],
-        signature=read_attribute(group, "signature", str),
-        modes=modes,
-    )
     return SeedResult(
-        result,
+        Result(path, row, seed, family, signature, modes),
         read_attribute(group, "commit", str),
         _read_arrays(group, "tasks"),
-        _read_training(_read_arrays(group, "training")),
+        _read_training(group),
     )
 
 
@@ -338,38 +291,20 @@ def _read_arrays(group: h5py.Group, name: str) -> dict[str, NDArray[Any]]:
     return {part: read_numbers(inside, part) for part in list(inside)}
 
 
-def _read_training(arrays: Mapping[str, NDArray[Any]]) -> Epochs:
-    if not arrays:
-        return {}
-    epochs = arrays["epochs"]
-    unknown = np.full(len(epochs), np.nan, np.float32)
-    curves = [arrays.get(name, unknown) for name in CURVES]
-    if any(curve.shape != epochs.shape for curve in curves):
+def _read_training(group: h5py.Group) -> dict[str, NDArray[Any]]:
+    curves = _read_arrays(group, "training")
+    if any(curve.shape != (len(curves["epochs"]),) for curve in curves.values()):
         raise ValueError("training curves differ in length")
-    columns = zip(*(curve.tolist() for curve in curves), strict=True)
-    return dict(zip(map(int, epochs), columns, strict=True))
+    return curves
 
 
 def _read_mode(path: Path, group: h5py.Group, mode: str) -> ModeResult:
-    measure = Measure(
-        read_attribute(group, "metric", str),
-        read_attribute(group, "axis", str),
-        read_attribute(group, "headline", int),
-    )
-    names = list(group)
-    others = member(group, "references") if "references" in names else {}
+    others = member(group, "references") if "references" in list(group) else {}
     references = {name: member(others, name) for name in list(others)}
-    part = ModeResult(
-        measure,
-        read_numbers(group, "steps"),
-        read_numbers(group, "values"),
-        read_numbers(group, "context_rewards") if "context_rewards" in names else None,
-        {name: read_numbers(each, "values") for name, each in references.items()},
-        {
-            name: read_numbers(each, "context_rewards")
-            for name, each in references.items()
-            if "context_rewards" in list(each)
-        },
-    )
-    check_mode(path, mode, part, read_attribute(group, "higher_is_better", bool))
-    return part
+    values = {name: read_numbers(each, "values") for name, each in references.items()}
+    counted = {
+        name: read_numbers(each, "context_rewards")
+        for name, each in references.items()
+        if "context_rewards" in list(each)
+    }
+    return read_mode(path, group, mode, values, counted)

@@ -16,11 +16,10 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from sad_hpc.aggregate.origin import Element, read_origin
+from sad_hpc.aggregate.origin import Element, Origin
 from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
 from sad_hpc.aggregate.series import Series, make_series
 from sad_hpc.aggregate.summary import seed_table, summary_table
-from sad_hpc.aggregate.training import Training, training_curves
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import differences, resolved
 from sad_hpc.experiment.experiment import Experiment
@@ -70,7 +69,7 @@ class ResultsFolder:
         """The content of provenance.json, see `Origin`."""
         path = self._own(PROVENANCE)
         try:
-            return read_origin(read_whole(path))
+            return Origin.model_validate_json(read_whole(path)).model_dump()
         except ValidationError as error:
             first = error.errors()[0]
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -95,13 +94,6 @@ class ResultsFolder:
     def seeds(self) -> pd.DataFrame:
         """The headline number of every seed, see `seed_table`."""
         return seed_table(self.family, self.series)
-
-    @cached_property
-    def training(self) -> list[Training]:
-        """The training curves of all rows that have any."""
-        return training_curves(
-            [(each.result.row, each.result.seed, each.training) for each in self.results.seeds]
-        )
 
     @property
     def name(self) -> str:

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from sad_hpc.aggregate.comparison import environment_title
 from sad_hpc.aggregate.origin import Element, origin
-from sad_hpc.aggregate.paper import environment_title
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import (
     RESULTS,
@@ -61,7 +61,8 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
     check_alike([each.result for each in seeds])
     folder = results / run.experiment.name
     stage = run.aggregate()
-    config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
+    evaluations = [run.evaluation(*element).path.name for element in run.experiment.elements]
+    config = {"name": run.experiment.name, "evaluations": evaluations}
     with run.writing(stage, config):
         with replacing(folder) as new:
             _write_config(run, new)
@@ -121,10 +122,6 @@ def _read_element(run: Run, element: Element) -> Result:
             "`sad-hpc evaluate` again"
         )
     return dataclasses.replace(result, row=row)
-
-
-def _evaluation_folders(run: Run) -> list[str]:
-    return [run.evaluation(*element).path.name for element in run.experiment.elements]
 
 
 def _write_config(run: Run, folder: Path) -> None:

@@ -1,14 +1,13 @@
 """The summary of an experiment: one line for each policy, mode and subset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.formats import NOT_COMPUTED, Table
-from sad_hpc.aggregate.series import Series, is_learner
-from sad_hpc.aggregate.statistics import per_seed
+from sad_hpc.aggregate.series import Series, is_learner, per_seed
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES
 from sad_hpc.experiment.rows import method_of
@@ -20,6 +19,11 @@ COLUMNS = (
 SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
 """(mode, subset): the columns of a headline table."""
+ONLINE_HEADER = [
+    "environment", "measure", "SAD", "SAD+", "best baseline", "oracle", "Bayes-optimal", "random",
+]  # fmt: skip
+NO_ORACLE = [name for name in BASELINES if name != "DPT*"]
+"""Baselines that learn without optimal labels."""
 DECIMALS = {"suboptimality": 4}
 """Decimals of a metric's numbers; two by default."""
 
@@ -90,27 +94,22 @@ def sentences(summary: pd.DataFrame) -> list[str]:
     """Return at most three sentences about the online numbers of a summary."""
     online = pick(summary, "online", "all").set_index("row")
     metric = online["metric"].iloc[0]
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
     verb = {"return": "returns", "regret": "has a regret of"}.get(metric, f"has a {metric} of")
 
     def told(name: str) -> str:
         return mean_and_std(online.loc[name])
 
-    def best(names: Sequence[str]) -> str | None:
-        known = [name for name in names if name in online.index]
-        return max(known, key=lambda name: sign * online.loc[name, "mean"], default=None)
-
     found = []
-    first = best([name for name in online.index if method_of(name) == "SAD"])
+    first = _best(online, [name for name in online.index if method_of(name) == "SAD"])
     if first is not None:
         found.append(f"Online, {first} {verb} {told(first)}, the best mean of all rows of SAD.")
     others = {
-        "best baseline": best([name for name in BASELINES if name != "DPT*"]),
-        "best oracle": best([name for name in online.index if method_of(name) == "DPT*"]),
+        "best baseline": _best(online, NO_ORACLE),
+        "best oracle": _best(online, [name for name in online.index if method_of(name) == "DPT*"]),
     }
     if known := [f"the {kind} {name} {told(name)}" for kind, name in others.items() if name]:
         found.append(f"For comparison: {', '.join(known)}.")
-    learner = next((name for name in online.index if is_learner(name)), None)
+    learner = _learner(online)
     limits = [name for name in (learner, "optimal", "random") if name in online.index]
     titles = {learner: "the Bayes-optimal learner", "optimal": "an optimal policy"}
     titles["random"] = "random play"
@@ -119,6 +118,43 @@ def sentences(summary: pd.DataFrame) -> list[str]:
         text = ", ".join(f"{titles[name]} {mean}" for name, mean in means.items())
         found.append(f"Limits: {text}.")
     return found
+
+
+def online_line(summary: pd.DataFrame) -> list[str]:
+    """Return the line of a summary below ONLINE_HEADER."""
+    online = pick(summary, "online", "all").set_index("row")
+    metric = online["metric"].iloc[0]
+
+    def told(name: str | None) -> str:
+        return mean_and_std(online.loc[name]) if name in online.index else NOT_COMPUTED
+
+    def mean(name: str | None) -> str:
+        return number(metric, online.loc[name, "mean"]) if name in online.index else NOT_COMPUTED
+
+    best = _best(online, NO_ORACLE)
+    oracle = "DPT*+" if "DPT*+" in online.index else "DPT*"
+    return [
+        online["environment"].iloc[0],
+        f"{metric} {'↑' if HIGHER_IS_BETTER[metric] else '↓'}",
+        told("SAD"),
+        told("SAD+"),
+        f"{told(best)} ({best})" if best else NOT_COMPUTED,
+        f"{told(oracle)} ({oracle})" if oracle in online.index else NOT_COMPUTED,
+        mean(_learner(online)),
+        mean("random"),
+    ]
+
+
+def _best(online: pd.DataFrame, names: Iterable[str]) -> str | None:
+    """Return the name with the best mean; None if the table has none of the names."""
+    known = [name for name in names if name in online.index]
+    sign = 1 if HIGHER_IS_BETTER[online["metric"].iloc[0]] else -1
+    return max(known, key=lambda name: sign * online.loc[name, "mean"], default=None)
+
+
+def _learner(online: pd.DataFrame) -> str | None:
+    """Return the name of the first Bayes-optimal learner, if the table has any."""
+    return next((name for name in online.index if is_learner(name)), None)
 
 
 def mean_and_std(line: pd.Series) -> str:

@@ -48,15 +48,9 @@ def write_result(
         for name, array in tasks.items():
             _put(file, f"tasks/{name}", array)
         for mode, result in modes.items():
-            measure = result.measure
             group = file.create_group(mode)
-            group.attrs.update(
-                metric=measure.metric,
-                higher_is_better=HIGHER_IS_BETTER[measure.metric],
-                axis=measure.axis,
-                headline=measure.headline,
-            )
-            for name, array in _own_arrays(result).items():
+            group.attrs.update(measure_attributes(result.measure))
+            for name, array in own_arrays(result).items():
                 _put(group, name, array)
             # Sorted, so that files of equal results have equal bytes.
             for reference, values in sorted(result.references.items()):
@@ -68,7 +62,18 @@ def write_result(
     write_file(path, fill)
 
 
-def _own_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+def measure_attributes(measure: Measure) -> dict[str, Any]:
+    """Return the attributes of a mode's group."""
+    return {
+        "metric": measure.metric,
+        "higher_is_better": HIGHER_IS_BETTER[measure.metric],
+        "axis": measure.axis,
+        "headline": measure.headline,
+    }
+
+
+def own_arrays(result: ModeResult) -> dict[str, NDArray[Any]]:
+    """Return the datasets of a mode's group, without those of references."""
     arrays: dict[str, NDArray[Any]] = {"steps": result.steps, "values": result.values}
     if result.context_rewards is not None:
         arrays["context_rewards"] = result.context_rewards
@@ -95,7 +100,7 @@ def _digest(modes: dict[str, ModeResult]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for mode in MODES:
         result = modes[mode]
-        arrays = {**_own_arrays(result), **_reference_arrays(result)}
+        arrays = {**own_arrays(result), **_reference_arrays(result)}
         for name in sorted(arrays):
             digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())
             digest.update(np.ascontiguousarray(arrays[name]).tobytes())
@@ -111,7 +116,16 @@ def read_result(path: Path) -> Result:
     try:
         with h5py.File(path, "r") as file:
             _check_version(path, file)
-            modes = {mode: _read_mode(path, file, mode) for mode in MODES}
+            modes = {
+                mode: read_mode(
+                    path,
+                    _group(file, mode),
+                    mode,
+                    _read_references(file, mode),
+                    _read_references(file, mode + OF_CONTEXTS),
+                )
+                for mode in MODES
+            }
             if read_attribute(file, "digest", str) != _digest(modes):
                 raise _unusable(path, "was altered since it was written")
             return Result(
@@ -165,8 +179,27 @@ def _check_version(path: Path, file: Any) -> None:
         raise _unusable(path, f"has format {version}, but only {FORMAT_VERSION} is supported")
 
 
-def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
-    group = _group(file, mode)
+def read_mode(
+    path: Path,
+    group: Any,
+    mode: str,
+    references: dict[str, NDArray[Any]],
+    reference_context_rewards: dict[str, NDArray[Any]],
+) -> ModeResult:
+    """Read and check a mode's group, which has `measure_attributes` and `own_arrays`.
+
+    Args:
+        path: the group's file, for errors.
+        group: the group, of an untrusted file.
+        mode: offline or online, for errors.
+        references: see `ModeResult`.
+        reference_context_rewards: see `ModeResult`.
+
+    Raises:
+        KeyError: an attribute or a dataset is missing.
+        ValueError: an attribute or a dataset has another type.
+        UserError: the arrays are not consistent with each other and the measure.
+    """
     measure = Measure(
         read_attribute(group, "metric", str),
         read_attribute(group, "axis", str),
@@ -174,15 +207,10 @@ def _read_mode(path: Path, file: Any, mode: str) -> ModeResult:
     )
     # A list of names, because a membership test of the group would follow a link.
     counted = read_numbers(group, "context_rewards") if "context_rewards" in list(group) else None
-    result = ModeResult(
-        measure,
-        read_numbers(group, "steps"),
-        read_numbers(group, "values"),
-        counted,
-        _read_references(file, mode),
-        _read_references(file, mode + OF_CONTEXTS),
-    )
-    check_mode(path, mode, result, read_attribute(group, "higher_is_better", bool))
+    steps, values = read_numbers(group, "steps"), read_numbers(group, "values")
+    result = ModeResult(measure, steps, values, counted, references, reference_context_rewards)
+    _check_measure(path, mode, measure, read_attribute(group, "higher_is_better", bool))
+    _check_arrays(path, mode, result)
     return result
 
 
@@ -203,16 +231,6 @@ def _group(group: Any, name: str) -> Any:
     return found
 
 
-def check_mode(path: Path, mode: str, result: ModeResult, higher_is_better: bool) -> None:
-    """Check that the arrays of a mode are consistent with each other and its measure.
-
-    Raises:
-        UserError: they are not.
-    """
-    _check_measure(path, mode, result.measure, higher_is_better)
-    _check_arrays(path, mode, result)
-
-
 def _check_measure(path: Path, mode: str, measure: Measure, higher_is_better: bool) -> None:
     if measure.metric not in HIGHER_IS_BETTER:
         valid = ", ".join(HIGHER_IS_BETTER)
@@ -227,7 +245,7 @@ def _check_arrays(path: Path, mode: str, result: ModeResult) -> None:
         raise _unusable(path, f"has {mode} values of shape {shape}, not (n_tasks, K)")
     if not 1 <= result.measure.headline <= shape[1]:
         raise _unusable(path, f"has headline={result.measure.headline} of {shape[1]} columns")
-    arrays = {**_own_arrays(result), **_reference_arrays(result)}
+    arrays = {**own_arrays(result), **_reference_arrays(result)}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise _unusable(path, f"has {mode} {name} that are not finite")

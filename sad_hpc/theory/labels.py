@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from sad_hpc.aggregate.canvas import drawing, verbatim
+from sad_hpc.aggregate.comparison import family_name
 from sad_hpc.aggregate.formats import write_csv
-from sad_hpc.aggregate.paper import family_name
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import portable, provenance

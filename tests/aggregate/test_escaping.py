@@ -26,8 +26,8 @@ from sad_hpc.aggregate.formats import (
     printable,
     write_csv,
 )
-from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
+from sad_hpc.aggregate.report import overview
 from sad_hpc.aggregate.results_file import RESULTS, read_results, write_results
 from sad_hpc.cli import main
 

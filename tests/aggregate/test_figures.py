@@ -1,7 +1,6 @@
-"""Figures: choice of lines, styles of rows, and training curves."""
+"""Figures: choice of lines, styles of rows, and legends."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +25,10 @@ from sad_hpc.aggregate.canvas import (
 from sad_hpc.aggregate.figures import _draw_curves, distinct, drawn
 from sad_hpc.aggregate.series import Series, reference_order, row_order
 from sad_hpc.aggregate.stage import aggregate
-from sad_hpc.aggregate.training_figure import draw_training, training_panels
-from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import Measure
 from sad_hpc.theory.line_worlds import write_line_worlds
 
-from .synthetic import fill, make_run, write_metrics
-from .test_read import curves_of
+from .synthetic import fill, make_run
 
 
 @pytest.mark.parametrize("rows", [2, 8])
@@ -119,46 +115,6 @@ def test_rows_stand_in_the_papers_order_with_recipes_behind():
     found = ["random", "optimal", "UCB", "Bayes-optimal", "Bayes-optimal, history"]
     assert reference_order(found) == [*found[3:], "optimal", "random"]
     assert row_order(swept := ["SAD, N = 7", "SAD, N = 3", "DPT, N = 7"]) == swept
-
-
-def figure_of(
-    monkeypatch: pytest.MonkeyPatch, draw: Callable[..., None], *arguments: object
-) -> Figure:
-    figures: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    with pytest.raises(UserError):  # the stand-in writes no file
-        draw(Path("figure.png"), "Darkroom", *arguments)
-    return figures[0]
-
-
-def test_the_excess_loss_is_shown_where_the_bayes_optimal_loss_is_known(tmp_path, monkeypatch):
-    run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
-    excess = np.array([[0.4, 0.02, -0.001], [0.2, 0.04, 0.003]])
-    for seed in (0, 1):
-        write_metrics(run, "SAD", seed, [1.0, 0.9, 0.8], [0.3] * 3,
-                      excess_loss=excess[seed], step=[100, 200, 300])  # fmt: skip
-        write_metrics(run, "DPT", seed, [1.6, 1.6, 1.6], [0.2] * 3, step=[10, 20, 30])
-    training = curves_of(run, run.experiment.elements)
-    panels = training_panels(training)
-    assert [list(panel.curves) for panel in panels] == [["SAD"], ["DPT"], ["SAD", "DPT"]]
-    assert [panel.logarithmic for panel in panels] == [True, False, False]
-    styles = row_styles(["SAD", "DPT"])
-    first, second, _ = figure_of(monkeypatch, draw_training, training, styles).axes
-    assert (first.get_yscale(), second.get_yscale(), first.get_xscale()) == ("log", "linear", "log")
-    (line,) = first.lines
-    assert line.get_ydata() == pytest.approx(excess.mean(axis=0))
-    assert list(line.get_xdata()) == [100, 200, 300]
-    low, high = first.get_ylim()
-    assert 0 < low < 0.001 and 0.3 < high < 1
-
-
-def test_told_accuracy_has_a_panel_and_missing_steps_make_it_epochs(tmp_path, monkeypatch):
-    run = make_run(tmp_path, ["SAD"], [0])
-    write_metrics(run, "SAD", 0, [1.0, 0.9], [0.3, 0.4], told_accuracy=[0.8, 0.9])
-    training = curves_of(run, run.experiment.elements)
-    axes = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
-    assert len(axes) == 3 and axes[0].get_xlabel() == "epoch" and axes[0].get_yscale() == "linear"
-    assert axes[2].lines[0].get_ydata() == pytest.approx([80, 90])
 
 
 FOREIGN_SETTINGS = {

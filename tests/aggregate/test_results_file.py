@@ -44,7 +44,8 @@ def made(rows: list[str], seeds: range, n_tasks: int = 500, row_noise: bool = Tr
             modes["online"].reference_context_rewards["Bayes-optimal"] = counted
             result = Result(Path(RESULTS), row, seed, "darkroom", f"{number}-{seed}", modes)
             tasks = {"index": np.arange(n_tasks), "parameters": np.zeros((n_tasks, 2), np.int16)}
-            curves = {epoch: (1 / epoch, 0.5, np.nan, np.nan, 100.0 * epoch) for epoch in (1, 2, 3)}
+            epochs = np.arange(1, 4, dtype=np.int32)
+            curves = {"epochs": epochs, "holdout_loss": np.float32(1 / epochs)}
             found.append(SeedResult(result, "abc", tasks, curves))
     facts = {row: RowFacts(row, "SAD", {"data.trust_horizon": 7}, 0.8, 49.0, 139.0) for row in rows}
     texts = ("darkroom", "Darkroom", "Darkroom", "darkroom", 49, True, [], {"name": "darkroom"})
@@ -66,9 +67,9 @@ def test_reads_back_what_was_written(path: Path):
         assert (one.result.row, one.result.seed) == (other.result.row, other.result.seed)
         assert (one.result.signature, one.commit) == (other.result.signature, "abc")
         assert np.array_equal(one.tasks["index"], other.tasks["index"])
-        assert np.allclose(
-            list(one.training.values()), list(other.training.values()), equal_nan=True
-        )
+        assert list(one.training) == ["epochs", "holdout_loss"]
+        for name, curve in other.training.items():
+            assert np.array_equal(one.training[name], curve)
         for mode in MODES:
             own, wanted = one.result.modes[mode], other.result.modes[mode]
             assert own.measure == wanted.measure and (own.steps == wanted.steps).all()

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
+from sad_hpc.aggregate.report import overview
 from sad_hpc.cli import main
 from sad_hpc.errors import UserError
 from tests.patience import HUNG

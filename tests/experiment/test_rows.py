@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from sad_hpc import results
+from sad_hpc.aggregate.figures import draw_sweep, sweep_table
 from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.results_folder import ResultsFolder
-from sad_hpc.aggregate.sweep import draw_sweep, sweep_table
 from sad_hpc.cli import main
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, UserError
@@ -313,13 +313,17 @@ def test_a_sweeps_points_are_the_experiments_with_their_settings(tmp_path: Path)
         alone = table_of(tmp_path, f"{MANY}={episodes}", f"name=alone{episodes}")
         summary = pd.read_csv(alone / "summary.csv").set_index(["row", "mode", "subset"])
         for mode in ("offline", "online"):
-            assert points.loc[episodes, mode] == summary.loc[("SAD", mode, "all"), "mean"]
+            mean = summary.loc[("SAD", mode, "all"), "mean"]
+            assert points.loc[episodes, f"{mode} return"] == mean
         facts = ResultsFolder(alone).results.rows["SAD"]
+        own = found.results.rows[f"SAD, N_ep = {episodes}"]
+        assert points.loc[episodes, "label accuracy"] == own.label_accuracy
         for name in ("label_accuracy", "label_transitions", "context_transitions"):
-            assert points.loc[episodes, name] == getattr(facts, name)
-    spent = points["label_transitions"]
-    assert 2 * spent[1] < spent[4] and points["offline"].nunique() == 2
-    assert points["context_transitions"].tolist() == [9, 9]
+            assert getattr(own, name) == getattr(facts, name)
+    one, four = (found.results.rows[f"SAD, N_ep = {episodes}"] for episodes in (1, 4))
+    assert 2 * one.label_transitions < four.label_transitions
+    assert points["offline return"].nunique() == 2
+    assert one.context_transitions == four.context_transitions == 9
 
 
 def test_settings_make_a_row_beside_the_methods(tmp_path: Path):
@@ -359,7 +363,7 @@ def test_a_sweeps_figure_has_every_point(
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     with pytest.raises(UserError):  # the stand-in writes no file
-        draw_sweep(Path("sweep.png"), "Darkroom", table, [key], summary)
+        draw_sweep(Path("sweep.png"), "Darkroom", table, [key])
     (axes,) = figures[0].axes
     figures[0].canvas.draw()
     (line,) = axes.lines[:1]

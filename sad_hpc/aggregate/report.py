@@ -1,46 +1,54 @@
-"""Pages of all experiments of a results folder: the index, report.html and the paper's tables."""
+"""What `sad-hpc report` writes: pages of all experiments, and numbers in documents.
+
+The pages are the index README.md and report.html of the folder of all results.  A document marks
+blocks, and `sad-hpc report --fill DOCUMENT` writes their content:
+
+    <!-- report: online paper/darkroom paper/darkroom_large -->
+    <!-- end -->
+    The return is <!-- report: value paper/darkroom "SAD+" online -->37.29<!-- end -->.
+
+`online` and `headline` are tables of experiments; `value` is one mean.  Paths are relative to the
+folder of all results.
+"""
 
 import os
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 
-from sad_hpc.aggregate.comparison import comparison
-from sad_hpc.aggregate.comparison_text import (
-    ORACLE_HEADER,
-    ORACLE_TEXT,
-    PERCENT_HEADER,
-    PERCENT_TEXT,
-    VALUES_HEADER,
-    VALUES_TEXT,
-    oracle_cells,
-    percent_cells,
-    value_cells,
-)
-from sad_hpc.aggregate.formats import NOT_COMPUTED, write_page
+from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
+from sad_hpc.aggregate.comparison_text import PARTS, Part
+from sad_hpc.aggregate.formats import NOT_COMPUTED, Table, markdown_table, write_page
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
-from sad_hpc.aggregate.paper import FAMILY_NAMES
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
-from sad_hpc.aggregate.series import is_learner
-from sad_hpc.aggregate.summary import headline_cells, mean_and_std, number, pick
+from sad_hpc.aggregate.summary import (
+    ONLINE_HEADER,
+    VIEWS,
+    headline_cells,
+    number,
+    online_line,
+    pick,
+    view_title,
+)
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
-from sad_hpc.experiment.methods import BASELINES
-from sad_hpc.storage.files import lies_in
+from sad_hpc.evaluate.result import BAYES_OPTIMAL, MODES
+from sad_hpc.storage.files import atomic_path, lies_in
 
 PAGE, INDEX = "report.html", "README.md"
 PAPER_GROUP = "paper"
 """The folder of experiments to compare with the paper's tables."""
 DEEPEST = 2
 """Most folders between the results folder and results.h5."""
-ONLINE_HEADER = [
-    "environment", "measure", "SAD", "SAD+", "best baseline", "oracle", "Bayes-optimal", "random",
-]  # fmt: skip
+MARK = re.compile(r"(<!-- report: (?P<what>.*?) -->)(?P<inside>.*?)(<!-- end -->)", re.DOTALL)
+ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*", "SAD+", "DPT*+", BAYES_OPTIMAL, "optimal", "random")
+"""Columns of a `headline` table."""
 
 
 def overview(results: Path) -> Path:
@@ -67,19 +75,13 @@ def overview(results: Path) -> Path:
         notes=notes,
         page=PAGE,
     )
-    tables = {mode: _comparison(chosen, mode) for mode in MODES}
-    oracles = {mode: oracle_cells(table) for mode, table in tables.items()}
+    tables = _comparisons(chosen)
     path = results / PAGE
     write_page(
         path,
         "report.html.jinja",
-        online=(ONLINE_HEADER, [online_line(one) for one in chosen]),
-        values_text=VALUES_TEXT,
-        values={mode: (VALUES_HEADER, value_cells(table)) for mode, table in tables.items()},
-        percent_text=PERCENT_TEXT,
-        percent={mode: (PERCENT_HEADER, percent_cells(table)) for mode, table in tables.items()},
-        oracle_text=ORACLE_TEXT,
-        oracles={mode: (ORACLE_HEADER, cells) for mode, cells in oracles.items() if cells},
+        online=(ONLINE_HEADER, [online_line(one.summary) for one in chosen]),
+        comparison=[(part, _tables(part, tables)) for part in PARTS],
         chosen=[_experiment(one, results) for one in chosen],
         experiments=[_experiment(one, results) for one in found],
         notes=notes,
@@ -127,40 +129,18 @@ def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[Resu
 
 def comparison_tables(results: Path) -> dict[str, pd.DataFrame]:
     """Return the `comparison` of the experiments to compare with the paper, by mode."""
-    chosen = beside_the_paper(results, find_results(results))
-    return {mode: _comparison(chosen, mode) for mode in MODES}
+    return _comparisons(beside_the_paper(results, find_results(results)))
 
 
-def _comparison(chosen: Sequence[ResultsFolder], mode: str) -> pd.DataFrame:
-    return comparison([one.summary for one in chosen], mode, [one.seeds for one in chosen])
+def _comparisons(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+    summaries, seeds = [one.summary for one in chosen], [one.seeds for one in chosen]
+    return {mode: comparison(summaries, mode, seeds) for mode in MODES}
 
 
-def online_line(one: ResultsFolder) -> list[str]:
-    """Return an experiment's line below ONLINE_HEADER."""
-    online = pick(one.summary, "online", "all").set_index("row")
-    metric = online["metric"].iloc[0]
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
-
-    def told(name: str | None) -> str:
-        return mean_and_std(online.loc[name]) if name in online.index else NOT_COMPUTED
-
-    def mean(name: str | None) -> str:
-        return number(metric, online.loc[name, "mean"]) if name in online.index else NOT_COMPUTED
-
-    known = [name for name in BASELINES if name != "DPT*" and name in online.index]
-    best = max(known, key=lambda name: sign * online.loc[name, "mean"], default=None)
-    oracle = "DPT*+" if "DPT*+" in online.index else "DPT*"
-    learner = next((name for name in online.index if is_learner(name)), None)
-    return [
-        one.results.title,
-        f"{metric} {'↑' if sign > 0 else '↓'}",
-        told("SAD"),
-        told("SAD+"),
-        f"{told(best)} ({best})" if best else NOT_COMPUTED,
-        f"{told(oracle)} ({oracle})" if oracle in online.index else NOT_COMPUTED,
-        mean(learner),
-        mean("random"),
-    ]
+def _tables(part: Part, tables: Mapping[str, pd.DataFrame]) -> dict[str, Table]:
+    """Return a part of the comparison by mode, without modes that have no line."""
+    cells = {mode: part.cells(table) for mode, table in tables.items()}
+    return {mode: (part.header, lines) for mode, lines in cells.items() if lines}
 
 
 def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any]]:
@@ -203,3 +183,79 @@ def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:
 def _link(file: Path, results: Path) -> str:
     """Return the relative link to a file, with special characters quoted."""
     return quote(os.fsencode(file.relative_to(results)))
+
+
+def fill(document: Path, results: Path) -> None:
+    """Write all blocks of a document.
+
+    Raises:
+        UserError: see `filled`, or the document cannot be read or written.
+    """
+    try:
+        text = document.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{document} cannot be read: {error}") from error
+    with atomic_path(document) as temporary:
+        temporary.write_text(filled(text, results, str(document)), encoding="utf-8")
+
+
+def filled(text: str, results: Path, where: str = "the text") -> str:
+    """Return a document's text with all blocks filled in again.
+
+    Args:
+        text: the document's text.
+        results: the folder of all results.
+        where: the document's name, for errors.
+
+    Raises:
+        UserError: a block is none of KINDS, or its results are missing.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        kind, *words = shlex.split(found["what"])
+        if kind not in KINDS:
+            raise UserError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
+        content = KINDS[kind](results, words)
+        inside = f"\n{content}" if "\n" in content else content
+        return f"{found[1]}{inside}{found[4]}"
+
+    return MARK.sub(replaced, text)
+
+
+def _online(results: Path, folders: list[str]) -> str:
+    lines = [online_line(ResultsFolder(results / folder).summary) for folder in folders]
+    return markdown_table(ONLINE_HEADER, lines)
+
+
+def _headline(results: Path, folders: list[str]) -> str:
+    """Return a table with a line for each view of each experiment, and ROWS as columns."""
+    lines = []
+    for folder in folders:
+        one = ResultsFolder(results / folder)
+        for view in VIEWS:
+            if len(own := pick(one.summary, *view).set_index("row")):
+                metric = own["metric"].iloc[0]
+                means = [
+                    number(metric, own.loc[row, "mean"]) if row in own.index else NOT_COMPUTED
+                    for row in ROWS
+                ]
+                lines.append([one.results.title, view_title(one.summary, *view), *means])
+    return markdown_table(["environment", "measure", *ROWS], lines)
+
+
+def _value(results: Path, words: list[str]) -> str:
+    """Return the mean of a row: FOLDER ROW MODE [SUBSET]."""
+    folder, row, mode, *subset = words
+    table = pick(ResultsFolder(results / folder).summary, mode, subset[0] if subset else "all")
+    found = table[table["row"] == row]
+    if found.empty:
+        raise UserError(f"{results / folder} has no {mode} value of {row!r}")
+    return number(found["metric"].iloc[0], found["mean"].iloc[0])
+
+
+KINDS: dict[str, Callable[[Path, list[str]], str]] = {
+    "online": _online,
+    "headline": _headline,
+    "value": _value,
+}
+"""Functions that make a block's content, by the block's first word."""

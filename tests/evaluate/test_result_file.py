@@ -7,14 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sad_hpc.aggregate.series import check_alike
-from sad_hpc.aggregate.training import read_epochs, training_curves
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate import result_file
 from sad_hpc.evaluate.result_file import read_result
+from tests.aggregate.synthetic import make_run, write_result
 from tests.patience import HUNG
-
-from .synthetic import make_run, write_metrics, write_result
 
 ONE = {"values": np.ones((4, 1))}
 MANY = {"values": np.ones((4, 6)), "headline": 2}
@@ -200,50 +197,3 @@ def test_file_that_is_not_hdf5(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(UserError, match="cannot be read as HDF5"):
         read_result(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"family": "darkroom_large"},
-        {"online": {**MANY, "headline": 3}},
-        {"offline": MANY},
-        {"online": {**MANY, "steps": [1, 2, 3, 4, 5, 7]}},
-    ],
-)
-def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
-    run = make_run(tmp_path)
-    usual = {"offline": ONE, "online": MANY}
-    first = read_result(write_result(run, "SAD", 0, **usual))
-    same = read_result(write_result(run, "SAD", 1, **usual))
-    other = read_result(write_result(run, "SAD", 2, **(usual | change)))
-    check_alike([first, same])
-    with pytest.raises(UserError, match="differ"):
-        check_alike([first, same, other])
-
-
-def curves_of(run, elements):
-    return training_curves(
-        [(row, seed, read_epochs(run.checkpoint(row, seed).path / "metrics.jsonl"))
-         for row, seed in elements]
-    )  # fmt: skip
-
-
-def test_training_curves_pass_over_other_and_torn_lines(tmp_path):
-    run = make_run(tmp_path)
-    write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
-    write_metrics(run, "SAD", 2, [4.0, 3.0, 2.5], [0.3, 0.4, 0.5])
-    (training,) = curves_of(run, run.experiment.elements)
-    assert (training.row, training.seeds) == ("SAD", (0, 2))
-    assert training.epochs.tolist() == [1, 2]
-    assert training.holdout_loss.tolist() == [[2.0, 1.0], [4.0, 3.0]]
-    assert training.holdout_accuracy.tolist() == [[0.1, 0.2], [0.3, 0.4]]
-
-
-def test_repeated_epoch_counts_as_it_was_last(tmp_path):
-    run = make_run(tmp_path)
-    write_metrics(run, "SAD", 0, [2.0, 1.0], [0.1, 0.2])
-    with (run.checkpoint("SAD", 0).path / "metrics.jsonl").open("a") as file:
-        file.write('\n{"epoch": 2, "holdout_loss": 0.5, "holdout_accuracy": 0.9}\n')
-    (training,) = curves_of(run, [("SAD", 0)])
-    assert training.holdout_loss.tolist() == [[2.0, 0.5]]

@@ -1,10 +1,19 @@
+"""Series and their statistics: means, intervals, ratios, subsets and the summary."""
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from sad_hpc.aggregate.series import make_series
-from sad_hpc.aggregate.statistics import bootstrap_interval, describe, masked_mean, ratio
+from sad_hpc.aggregate.series import (
+    bootstrap_interval,
+    check_alike,
+    describe,
+    make_series,
+    masked_mean,
+    ratio,
+)
 from sad_hpc.aggregate.summary import COLUMNS, summary_table
+from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result_file import read_result
 
 from .synthetic import fill, level, make_run, write_result
@@ -226,3 +235,27 @@ def test_the_bayes_optimal_learner_is_that_of_the_rows_own_files_and_entries(tmp
         row = _row(table, name, "offline")
         assert row["bayes_optimal"] == pytest.approx(row["mean"])
     assert np.isnan(_row(table, "SAD", "online")["bayes_optimal"])
+
+
+ONE = {"values": np.ones((4, 1))}
+MANY = {"values": np.ones((4, 6)), "headline": 2}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"family": "darkroom_large"},
+        {"online": {**MANY, "headline": 3}},
+        {"offline": MANY},
+        {"online": {**MANY, "steps": [1, 2, 3, 4, 5, 7]}},
+    ],
+)
+def test_results_of_different_kinds_are_not_mixed(tmp_path, change):
+    run = make_run(tmp_path)
+    usual = {"offline": ONE, "online": MANY}
+    first = read_result(write_result(run, "SAD", 0, **usual))
+    same = read_result(write_result(run, "SAD", 1, **usual))
+    other = read_result(write_result(run, "SAD", 2, **(usual | change)))
+    check_alike([first, same])
+    with pytest.raises(UserError, match="differ"):
+        check_alike([first, same, other])
