@@ -219,6 +219,7 @@ def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
     assert_same_losses(run, undisturbed, tolerance=0.02)
 
 
+@pytest.mark.slow
 def test_the_kernel_trains_as_torch_does(make_run, alone: Run):
     run = make_run("model.dropout=0", "pretrain.kernel=torch")
     train(run, "model.dropout=0", "pretrain.kernel=torch")
@@ -278,6 +279,7 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_pat
         shutil.copytree(tmp_path / "state", folder / "state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, words",
     [
@@ -294,6 +296,7 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
     ends, losses = [], []
     for weight in ("dit.weight=1.0", "dit.weight=500.0"):
