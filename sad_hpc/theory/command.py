@@ -211,10 +211,9 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.formats import plain_table
-    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.horizon import tried_rules, write_horizon
 
-    experiment = load_experiment(options.config, options.overrides)
+    experiment = _experiment(options)
     table = tried_rules(experiment, options.agreement)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
     rows = [

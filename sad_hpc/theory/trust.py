@@ -15,9 +15,8 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import FiniteMDPs
-from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, optimal_q, policy_q
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, agreement, kappa, optimal_q, policy_q
 from sad_hpc.tasks.tabular import TabularFamily
-from sad_hpc.theory.bellman import agreement, kappa
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
