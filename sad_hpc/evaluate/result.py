@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-MODES = ("offline", "online")
+from sad_hpc.evaluate.acting import Selection
+
+MODES = ("offline", "online", "sampled")
+"""Modes of a result, in the order of tables."""
+OPTIONAL_MODES = ("sampled",)
+"""Modes that a result may lack.  With `evaluate.acting: auto`, actions of `online` follow the
+chosen rule, and those of `sampled` the paper's."""
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
 """Whether higher values are better, by metric."""
@@ -111,3 +117,6 @@ class Result:
     task_family: str
     signature: str
     modes: dict[str, ModeResult]
+    """Results by mode, in the order of MODES."""
+    selection: Selection | None = None
+    """How the acting rule was chosen; None: the config gives it."""
