@@ -127,7 +127,9 @@ def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
 def _check_results(run: Run, results: Path, replace: bool) -> None:
     """Refuse to replace results of other settings without `--replace`; see `check_overwrite`."""
     if not replace and (results / run.experiment.name).exists():
-        from sad_hpc.aggregate.overwrite import check_overwrite  # importing pandas takes a second
+        from sad_hpc.aggregate.results_folder import (
+            check_overwrite,  # importing pandas takes a second
+        )
 
         check_overwrite(run.experiment, results)
 
