@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import ActingRule, Selection
 from sad_hpc.evaluate.result import (
+    ALL_MODES,
     HIGHER_IS_BETTER,
     MODES,
-    OPTIONAL_MODES,
     Measure,
     ModeResult,
     Result,
@@ -103,12 +103,18 @@ def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
     )
 
 
+def modes_of(group: Any) -> list[str]:
+    """Return the modes of a result's group, which must have MODES."""
+    return [mode for mode in ALL_MODES if mode in MODES or mode in list(group)]
+
+
 def write_selection(group: h5py.Group, selection: Selection) -> None:
     """Write the comparison of acting rules as the subgroup `acting`."""
     acting = group.create_group("acting")
     acting.attrs["chosen"] = selection.chosen
     acting["temperature"] = [rule.temperature for rule in selection.rules]
-    acting["greedy_after_reward"] = [rule.greedy_after_reward for rule in selection.rules]
+    after_reward = [rule.greedy_after_reward for rule in selection.rules]
+    acting["greedy_after_reward"] = np.array(after_reward, np.uint8)
     acting["score"] = selection.scores
 
 
@@ -157,12 +163,7 @@ def read_result(path: Path) -> Result:
     try:
         with h5py.File(path, "r") as file:
             _check_version(path, file)
-            present = list(file)
-            modes = {
-                mode: _read_mode(path, file, mode)
-                for mode in MODES
-                if mode in present or mode not in OPTIONAL_MODES
-            }
+            modes = {mode: _read_mode(path, file, mode) for mode in modes_of(file)}
             selection = read_selection(file)
             if read_attribute(file, "digest", str) != _digest(modes, selection):
                 raise _unusable(path, "was altered since it was written")
