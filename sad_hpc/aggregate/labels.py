@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sad_hpc.aggregate.formats import Table
 from sad_hpc.aggregate.results_file import RowFacts
-from sad_hpc.aggregate.tables import Table
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import label_accuracy, origin_of
 from sad_hpc.errors import DatasetError

@@ -7,13 +7,18 @@ from typing import Any
 from sad_hpc.aggregate.canvas import row_styles
 from sad_hpc.aggregate.comparison import comparison
 from sad_hpc.aggregate.comparison_text import comparison_markdown
-from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
 from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
+from sad_hpc.aggregate.formats import (
+    Markdown,
+    markdown_table,
+    plain_table,
+    printable,
+    write_csv,
+    write_page,
+)
 from sad_hpc.aggregate.labels import label_cells, label_notes
-from sad_hpc.aggregate.markdown import Markdown, markdown_table
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
-from sad_hpc.aggregate.pages import write_page
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import (
     CONFIG,
@@ -27,7 +32,6 @@ from sad_hpc.aggregate.results_folder import (
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
-from sad_hpc.aggregate.tables import plain_table, printable
 from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.storage.files import file_size, read_json, write_json
@@ -73,7 +77,7 @@ def render(folder: Path, home: Path) -> None:
         UserError: see `ResultsFolder`, or a file cannot be written.
     """
     one = ResultsFolder(folder)
-    write_table(folder / SUMMARY, one.summary)
+    write_csv(folder / SUMMARY, one.summary)
     folds = [*_pictures(one), *_labels(one), *_comparisons(one)]
     launch, aggregate = _commands(home, one.provenance)
     width = max(len(launch), len(aggregate))

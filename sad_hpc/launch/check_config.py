@@ -20,10 +20,9 @@ from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.environments.config import EnvironmentConfig
-from sad_hpc.tasks.environments.idle import idle_parameters
+from sad_hpc.tasks.environments.replay import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
-from sad_hpc.tasks.stochastic import StochasticFamily
-from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.tabular import StochasticFamily, TabularFamily
 from sad_hpc.user_code import UserCode
 
 TRIAL_TASKS = 4

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sad_hpc.aggregate.tables import plain_table
+from sad_hpc.aggregate.formats import plain_table
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.storage.run import Run

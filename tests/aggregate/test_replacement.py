@@ -97,6 +97,7 @@ def test_what_a_link_leads_to_is_replaced(tmp_path: Path):
     assert (tmp_path / "large/disk").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_name_never_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     runs = [make_run(tmp_path / side, rows=["SAD"], seeds=[n]) for n, side in enumerate("ab")]
     for run in runs:

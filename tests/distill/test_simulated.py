@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.rollout import Act, Behavior, Following, Followings
+from sad_hpc.distill.rollout import Behavior, Following, Followings
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from sad_hpc.collect.stage import collect
-from sad_hpc.dataset.reader import load_split
+from sad_hpc.dataset.reader import read_columns
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.distill.block import Transitions
 from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.policy import load_model, state_logits
 from sad_hpc.evaluate.rollout_policy import rollout_policy
@@ -22,6 +24,11 @@ from tests.collect.test_collect import files
 from tests.conftest import TINY
 from tests.patience import HUNG
 
+PARTS = ("states", "actions", "rewards", "next_states")
+NAMES = (
+    *(f"context/{part}" for part in PARTS),
+    *("labels/sad/query_states", "labels/sad/actions", "tasks/parameters"),
+)
 TWO_ROUNDS = ("data.rounds=2", "data.trust_horizon=[3, 6]", "data.queries_per_task=3")
 BIN = Path(sys.executable).parent
 
@@ -40,11 +47,16 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+def training_columns(run: Run) -> dict[str, np.ndarray]:
+    folder = run.data().path / "train"
+    return read_columns(folder, Manifest.load(folder), NAMES)
+
+
 def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
-    """Each is the action that reaches the goal first, before what the model does; its own in ties."""
+    """Each is the action that reaches the goal first if the model goes on; ties are the model's."""
     family, before = second.experiment.family, second.round_before
     assert before is not None
-    columns = load_split(second, "train")
+    columns = training_columns(second)
     goals = columns["tasks/parameters"]
     model = load_model(before, "SAD", 0)
     context = Context.of_group(columns, "context")
@@ -91,7 +103,7 @@ def test_a_round_resumes_with_what_is_missing(second: Run) -> None:
 
 def test_a_temperature_draws_the_incumbents_actions(second: Run) -> None:
     drawing = load_experiment(TINY, [*TWO_ROUNDS, "data.round_temperature=0.5"])
-    columns = load_split(second, "train")
-    context = Context.of_group(columns, "context")
+    columns = training_columns(second)
+    context = Transitions(**{part: columns[f"context/{part}"] for part in PARTS})
     table = rollout_policy(Run(drawing, second.runs))(context)
     assert table.bounds.shape == (len(context.actions), 9, 5)
