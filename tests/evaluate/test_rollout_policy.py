@@ -78,12 +78,11 @@ def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
     np.testing.assert_array_equal(columns["labels/sad/actions"], expected)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_any_number_of_ranks_makes_the_same_files(second: Run, tmp_path: Path, ranks: int) -> None:
+def test_three_ranks_make_the_same_files_as_one(second: Run, tmp_path: Path) -> None:
     copy = Run(second.experiment, tmp_path / "runs")
     shutil.copytree(second.path, copy.path)
     shutil.rmtree(copy.data().path)
-    command = [BIN / "mpiexec", "-n", ranks, BIN / "sad-hpc", "collect", TINY, *TWO_ROUNDS]
+    command = [BIN / "mpiexec", "-n", "3", BIN / "sad-hpc", "collect", TINY, *TWO_ROUNDS]
     done = subprocess.run(
         [*map(str, command), "--runs", str(copy.runs)],
         capture_output=True, text=True, timeout=HUNG,
