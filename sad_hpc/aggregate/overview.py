@@ -59,7 +59,7 @@ def overview(results: Path) -> Path:
     for one in found:
         render(one.folder, one.folder)
     chosen = beside_the_paper(results, found)
-    notes = [note for one in found for note in one.notes]
+    notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     write_page(
         results / INDEX,
         "index.md.jinja",

@@ -16,7 +16,7 @@ from sad_hpc.errors import CheckpointError
 from sad_hpc.evaluate.policy import load_model, state_logits
 from sad_hpc.evaluate.rollout_policy import rollout_policy
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.launch.job import collect_with_policy
+from sad_hpc.launch.graph import collect_with_policy
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.stage import pretrain
 from sad_hpc.storage.run import Run
