@@ -26,10 +26,13 @@ from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+from sad_hpc.tasks.simulated import SimulatedFamily
 
 RANDOM_EPISODES = 10
 """Number of episodes in each task that estimate the reference `random`."""
+
+Ask = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""A function from observations (n, d) to logits (n, A), or (n, a, A)."""
 
 Read = Callable[[NDArray[np.float32]], NDArray[Any]]
 """A function from logits (n, A) to actions (n,), or (n, a, A) to vectors (n, a)."""
@@ -141,12 +144,20 @@ def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[R
 
 
 def acting(model: Transformer, context: Context, read: Read, batch_size: int) -> Act:
-    """Return a model's policy under contexts (n, t), which are encoded once.
+    """Return a model's policy under contexts (n, t); see `asking`.
+
+    `read` is a function from logits to actions.
+    """
+    ask = asking(model, context, batch_size)
+    return lambda simulators, step: read(ask(simulators.observations))
+
+
+def asking(model: Transformer, context: Context, batch_size: int) -> Ask:
+    """Return a model's answers under contexts (n, t), which are encoded once.
 
     Args:
         model: the transformer.
         context: n contexts.
-        read: function from logits to actions.
         batch_size: number of contexts in one forward pass.
     """
     device = model.head.weight.device
@@ -156,12 +167,12 @@ def acting(model: Transformer, context: Context, read: Read, batch_size: int) ->
     once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
 
     @torch.no_grad()
-    def act(simulators: Simulators, step: int) -> NDArray[Any]:
-        states = torch.from_numpy(simulators.observations)[:, None].to(device)
+    def ask(observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        states = torch.from_numpy(observations)[:, None].to(device)
         logits = encoded.ask(model.query_tokens(Queries(states, once)))
-        return read(logits[:, 0] if model.inputs.components is None else logits)
+        return logits[:, 0] if model.inputs.components is None else logits
 
-    return act
+    return ask
 
 
 def _random_returns(
