@@ -131,7 +131,7 @@ class Experiment(Section, Generic[TaskT]):
 
     @property
     def round_before(self) -> "Experiment[Any] | None":
-        """The experiment that trains the SAD model of the label rollouts.
+        """The experiment that trains the incumbent, the SAD model of the label rollouts.
 
         None if the rollouts follow the behavior policy.  Its only seed is that of the data, so
         that all models have the same dataset.
@@ -139,12 +139,15 @@ class Experiment(Section, Generic[TaskT]):
         if self.data.rounds == 1:
             return None
         alone = {"rows": [RowConfig(method="SAD")], "recipes": {}}
-        data = self.data.model_copy(update={"rounds": self.data.rounds - 1})
+        data = self.data.in_round(self.data.rounds - 1)
         return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
 
     def data_config(self) -> dict[str, Any]:
         """Return the settings that decide the dataset."""
-        return {"task": resolved(self.task), "data": resolved(self.data)}
+        data = resolved(self.data)
+        if self.data.rounds == 1:  # not used then
+            del data["round_temperature"]
+        return {"task": resolved(self.task), "data": data}
 
     def data_signature(self) -> str:
         """Return the signature in the name of the dataset's folder."""
