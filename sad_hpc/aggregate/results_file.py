@@ -28,8 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import MODES, ModeResult, Result
-from sad_hpc.evaluate.result_file import measure_attributes, own_arrays, read_mode
+from sad_hpc.evaluate.result import ModeResult, Result
+from sad_hpc.evaluate.result_file import (
+    measure_attributes,
+    modes_of,
+    own_arrays,
+    read_mode,
+    read_selection,
+    write_selection,
+)
 from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
@@ -141,6 +148,8 @@ class _Store:
 
 def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
     group.attrs.update(signature=each.result.signature, commit=each.commit)
+    if each.result.selection is not None:
+        write_selection(group, each.result.selection)
     for mode, part in each.result.modes.items():
         place = group.create_group(mode)
         place.attrs.update(measure_attributes(part.measure))
@@ -153,7 +162,7 @@ def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
 
 
 def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
-    for mode in MODES:
+    for mode in modes_of(group):
         for name, reference in group.get(f"{mode}/references", {}).items():
             place = f"references/{name}/seeds/{seed}/{mode}"
             if place not in file:
@@ -188,9 +197,11 @@ def _digest(found: ExperimentResults) -> str:
     for each in sorted(found.seeds, key=lambda one: (one.result.row, one.result.seed)):
         result = each.result
         digest.update(f"{result.row} {result.seed} {result.signature} {each.commit}".encode())
-        for mode in MODES:
-            digest.update(f"{mode} {result.modes[mode].measure}".encode())
-            for name, array in _mode_arrays(result.modes[mode]):
+        if result.selection is not None:
+            digest.update(repr(result.selection).encode())
+        for mode, part in result.modes.items():
+            digest.update(f"{mode} {part.measure}".encode())
+            for name, array in _mode_arrays(part):
                 _add(digest, name, array)
         for name, array in sorted(each.training.items()):
             _add(digest, name, array)
@@ -275,9 +286,9 @@ def _read_facts(group: h5py.Group) -> RowFacts:
 
 def _read_seed(path: Path, group: h5py.Group, row: str, seed: int, family: str) -> SeedResult:
     signature = read_attribute(group, "signature", str)
-    modes = {mode: _read_mode(path, member(group, mode), mode) for mode in MODES}
+    modes = {mode: _read_mode(path, member(group, mode), mode) for mode in modes_of(group)}
     return SeedResult(
-        Result(path, row, seed, family, signature, modes),
+        Result(path, row, seed, family, signature, modes, read_selection(group)),
         read_attribute(group, "commit", str),
         _read_arrays(group, "tasks"),
         _read_training(group),

@@ -15,7 +15,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.parallel.standard_streams import keep_streams_open
+from sad_hpc.parallel.process import keep_streams_open
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
@@ -66,11 +66,9 @@ def check_config(path: Path) -> str:
 
 
 def _training(experiment: Experiment[TaskConfig]) -> str:
-    settings = experiment.pretrain
     if experiment.pretrained is not None:
         return "training: none, another experiment's models are evaluated"
-    tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
-    steps = settings.epochs * settings.batches(tasks)
+    steps = experiment.training_steps
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
         told += f", which may be too few (below {FEW_STEPS}): raise data.tasks or pretrain.epochs"

@@ -12,11 +12,9 @@ import torch.distributed as dist
 
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
-from sad_hpc.parallel.connections import probe_connections
-from sad_hpc.parallel.meeting import MEETING, meet
+from sad_hpc.parallel.connections import MEETING, meet, probe_connections, set_group_timeout
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
-from sad_hpc.parallel.torch_private import set_group_timeout
 from sad_hpc.pretrain.clipping import deepspeed_limit
 from sad_hpc.pretrain.deepspeed_private import disable_allreduce, disable_compiled_ops
 from sad_hpc.pretrain.learner import Learner

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.errors import LONGEST, ConfigError, UserError, described
+from sad_hpc.experiment.numbers import LARGEST_NUMBER
 from sad_hpc.tasks.environments.task import make_environment
-from sad_hpc.tasks.number_range import LARGEST_NUMBER
 from tests.tasks.own_environments import sized
 
 ODD = st.text(".:/-_v0zQ \x00\x1b\n\u202eé", max_size=12)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, described
+from sad_hpc.experiment.numbers import in_range
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.atari import AleState
 from sad_hpc.tasks.environments.config import EnvironmentConfig
@@ -16,7 +17,6 @@ from sad_hpc.tasks.environments.mujoco_state import MujocoState
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import DeepCopied, Simulator, Step
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
-from sad_hpc.tasks.number_range import in_range
 from sad_hpc.user_code import FAILURES, UserCode
 
 ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)

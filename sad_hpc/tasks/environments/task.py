@@ -13,8 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 from sad_hpc.errors import ConfigError, described, printable
 from sad_hpc.tasks.environments.atari import take_over_sticky_actions
 from sad_hpc.tasks.environments.simulator import Environment
-from sad_hpc.user_code import FAILURES, UserCode
-from sad_hpc.user_modules import MissingModule, fault_of, import_user_module
+from sad_hpc.user_code import FAILURES, MissingModule, UserCode, fault_of, import_user_module
 
 PACKAGES = {
     "ALE/": ("ale_py", "ale-py"),
