@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import NoReturn
 
 from sad_hpc.errors import (
@@ -83,12 +83,7 @@ class UserCode:
         self._outer, _state.innermost = _state.innermost, self
         _state.entered += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _state.innermost, sys.stdout = self._outer, self._stdout
         if self._folder is not None and _working_directory() != self._folder:
             os.chdir(self._folder)

@@ -10,7 +10,7 @@ import pytest
 
 from sad_hpc.errors import ConfigError, EnvironmentFailure, UserError, described
 from sad_hpc.launch import check_machine
-from sad_hpc.tasks.environments.task import make_environment
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.user_code import SILENCE_PREFIX, MissingModule, UserCode, Watch, import_user_module
 from tests.parallel.test_ranks import BIN
 from tests.patience import HUNG
@@ -259,7 +259,7 @@ def test_a_module_that_fails_is_one_line_with_its_file_and_line(text: str, modul
     path.write_text(text)
     name, line = FAULTS[text]
     with pytest.raises(ConfigError) as caught:
-        make_environment("faulty:Own-v0")
+        make_environment(EnvironmentTask("faulty:Own-v0"))
     assert "\n" not in str(caught.value)
     assert f"faulty:Own-v0: cannot import faulty: {name} in {path}, line {line}: " in str(
         caught.value
@@ -272,7 +272,7 @@ def test_the_class_of_a_registered_environment_may_be_in_the_faulty_module(modul
         "import gymnasium\ngymnasium.register('Faulty-v0', 'faulty:Own')\n"
     )
     with pytest.raises(ConfigError, match=r"SyntaxError in .*/faulty\.py, line 1: "):
-        make_environment("faulty_register:Faulty-v0")
+        make_environment(EnvironmentTask("faulty_register:Faulty-v0"))
 
 
 def test_only_a_module_that_is_not_there_is_missing(module_folder: Path):

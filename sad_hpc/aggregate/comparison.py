@@ -5,14 +5,13 @@ SAD's improvement is the paper's: see `improvement`.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sad_hpc.aggregate.series import CONFIDENCE, LIMITS, ratio, reference_order, row_order
-from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS, pick
+from sad_hpc.aggregate.series import CONFIDENCE, LIMITS, reference_order, row_order
+from sad_hpc.aggregate.summary import COLUMNS, pick
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES, METHODS
@@ -59,7 +58,6 @@ NOTHING = 0.01
 tasks, so an interval over seeds excludes their common error."""
 PAPER = "paper: SAD better by (%)"
 NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal")
-ORACLE_COLUMNS = ("oracle", "over_oracle", "over_oracle_low", "over_oracle_high", "paired")
 
 
 def environment_title(name: str, family: TaskFamily) -> str:
@@ -137,9 +135,7 @@ def contenders(names: Sequence[str]) -> list[str]:
     return row_order(["SAD", *(name for name in names if method_of(name) == "SAD")])
 
 
-def comparison(
-    summaries: Sequence[pd.DataFrame], mode: str, seeds: Sequence[pd.DataFrame] = ()
-) -> pd.DataFrame:
+def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     """Return one line for each environment and policy, for one mode of summaries (subset `all`).
 
     The columns beside the summary's numbers are
@@ -151,7 +147,6 @@ def comparison(
         implied_by_paper     see `implied_values`
         ... better by (%)    see `better_by`, for baselines that are not at chance; PAPER has the
                              paper's percentages
-    and the columns of `add_oracles`, from the `seed_table` of each summary.
 
     The paper's environments come first, then all others, then Average, the mean percentages over
     the paper's environments.  Without results on the paper's environments these lines are omitted.
@@ -176,7 +171,6 @@ def comparison(
     for name in contenders(found["row"].tolist()):
         table[better_by(name)] = _percentages(table, name)
     table[PAPER] = [_printed(mode, *row) for row in rows]
-    add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
     titles = dict(zip(found["task_family"], found["environment"], strict=True)) | FAMILY_NAMES
     table["environment"] = table["environment"].map(titles)
@@ -252,39 +246,3 @@ def _averages(table: pd.DataFrame, mode: str) -> pd.DataFrame:
     means = own.groupby("row")[columns].mean().reindex(BASELINES)
     means[PAPER] = [_printed(mode, AVERAGE, baseline) for baseline in BASELINES]
     return means.reset_index().assign(environment=AVERAGE, at_chance=False)
-
-
-def oracle_of(row: str) -> str | None:
-    """Return the row of DPT* that differs from a row of SAD only in the labels, or None."""
-    return "DPT*" + row.removeprefix("SAD") if method_of(row) == "SAD" else None
-
-
-def add_oracles(table: pd.DataFrame, seeds: Sequence[pd.DataFrame], mode: str) -> None:
-    """Add ORACLE_COLUMNS to a table by (family, row).
-
-    The columns have the percentage by which SAD is better than its oracle, as the paper defines it,
-    and its 95 % interval; NaN if either result is missing.
-
-    Args:
-        table: the table, with columns `mean` and `metric`.
-        seeds: the `seed_table` of each experiment.
-        mode: offline or online.
-    """
-    parts = [pick(each, mode, "all").dropna() for each in seeds]
-    values = pd.concat(parts) if parts else pd.DataFrame(columns=list(SEED_COLUMNS))
-    by_row = {
-        place: dict(zip(group["seed"], group["value"], strict=True))
-        for place, group in values.groupby(["task_family", "row"])
-    }
-    found: list[tuple[Any, ...]] = []
-    for (family, row), metric in table["metric"].items():
-        oracle = oracle_of(row)
-        if (family, row) in by_row and (family, oracle) in by_row:
-            sides = by_row[family, row], by_row[family, oracle]
-            each = ratio(*(sides if HIGHER_IS_BETTER[metric] else reversed(sides)))
-            percent = [100 * (value - 1) for value in (each.mean, each.low, each.high)]
-            found.append((oracle, *percent, each.paired))
-        else:
-            found.append((None, math.nan, math.nan, math.nan, None))
-    for name, column in zip(ORACLE_COLUMNS, zip(*found, strict=True), strict=True):
-        table[name] = list(column)

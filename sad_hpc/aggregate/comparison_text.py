@@ -1,8 +1,8 @@
-"""The comparison as Markdown, CSV and LaTeX: values, the paper's percentages, and SAD against its
-oracle."""
+"""The comparison as Markdown, CSV and LaTeX: values, the paper's percentages, and differences
+between rows."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -41,11 +41,64 @@ class Part:
     """Title of the tables of all modes."""
     heading: str
     """Title of one mode's table, with braces for the mode."""
+    header: tuple[str, ...]
     text: str
     """Explanation of the columns."""
-    header: Sequence[str]
-    cells: Callable[[pd.DataFrame], list[list[str]]]
-    """Function that returns the lines of a `comparison`."""
+
+
+VALUES = Part(
+    "Every row beside Bayes-optimal, optimal and random play",
+    "Every row, {}",
+    (
+        "Environment",
+        "Row",
+        "Mean ± std",
+        "95 % interval",
+        "Of Bayes-optimal",
+        "From random to optimal",
+        "Paper, implied",
+    ),
+    "Mean ± standard deviation over seeds, and the 95 % t interval of the mean. "
+    "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
+    "for suboptimality and regret, the excess over its loss. "
+    "From random to optimal: (value - random) / (optimal - random). "
+    f'"{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or less than '
+    f"{100 * CHANCE:.0f} % with a 95 % t interval over seeds that includes random play. "
+    "Paper, implied: the paper prints percentages only; these values follow if its AD plays at "
+    f"random and random play returns what ours does. {NOT_COMPUTED}: not known.",
+)
+PERCENTAGES = Part(
+    "Improvement of SAD over each baseline, beside the paper's",
+    "Improvement of SAD over each baseline, {}, beside the paper's",
+    ("Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)),
+    "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
+    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
+    f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
+    f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
+    "paper.",
+)
+CLAIMS = Part(
+    "Differences between rows",
+    "Differences between rows, {}",
+    ("Environment", "Rows", "Seeds", "Better by", "95 % interval", "p", "p, Holm"),
+    "Mean difference over seeds, positive where the first row is better, with its 95 % t interval; "
+    "the test is paired by seed. p, Holm: corrected for all lines of this table.",
+)
+
+
+def comparison_parts(
+    table: pd.DataFrame, claimed: pd.DataFrame | None
+) -> list[tuple[Part, list[list[str]]]]:
+    """Return the lines of each part that has any.
+
+    Args:
+        table: the `comparison` of one mode.
+        claimed: its `claims`, if they were made.
+    """
+    cells = {VALUES: value_cells(table), PERCENTAGES: percent_cells(table)}
+    if claimed is not None:
+        cells[CLAIMS] = claim_cells(claimed)
+    return [(part, lines) for part, lines in cells.items() if lines]
 
 
 def value_cells(table: pd.DataFrame) -> list[list[str]]:
@@ -84,22 +137,24 @@ def _share(value: float) -> str:
     return NOT_COMPUTED if math.isnan(value) else f"{100 * value:.1f} %"
 
 
-def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
-    """Return the lines of ORACLES."""
-    rows = []
-    for _, row in table[table["over_oracle"].notna()].iterrows():
-        ends = row["over_oracle_low"], row["over_oracle_high"]
-        interval = NOT_COMPUTED if any(map(math.isnan, ends)) else " to ".join(map(_percent, ends))
-        rows.append(
-            [
-                str(row["environment"]),
-                f"{row['row']} vs {row['oracle']}",
-                _percent(row["over_oracle"]),
-                interval,
-                "paired" if row["paired"] else "Welch",
-            ]
-        )
-    return rows
+def claim_cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the lines of CLAIMS, from `claims`."""
+    return [
+        [
+            f"{line.environment} ({line.metric})",
+            f"{line.row} - {line.other}",
+            f"{line.n_seeds}",
+            _signed(line.metric, line.difference),
+            f"{_signed(line.metric, line.low)} to {_signed(line.metric, line.high)}",
+            f"{line.p:.2g}",
+            f"{line.p_holm:.2g}",
+        ]
+        for line in table.itertuples()
+    ]
+
+
+def _signed(metric: str, value: float) -> str:
+    return ("+" if value >= 0 else "") + number(metric, value)
 
 
 def percent_cells(table: pd.DataFrame) -> list[list[str]]:
@@ -144,57 +199,12 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-VALUES = Part(
-    "Every row beside Bayes-optimal, optimal and random play",
-    "Every row, {}",
-    "Mean ± standard deviation over seeds, and the 95 % bootstrap interval of the mean. "
-    "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
-    "for suboptimality and regret, the excess over its loss. "
-    "From random to optimal: (value - random) / (optimal - random). "
-    f'"{AT_CHANCE}": less than {100 * NOTHING:.0f} % of that way, or less than '
-    f"{100 * CHANCE:.0f} % with a 95 % t interval over seeds that includes random play. "
-    "Paper, implied: the paper prints percentages only; these values follow if its AD plays at "
-    f"random and random play returns what ours does. {NOT_COMPUTED}: not known.",
-    [
-        "Environment",
-        "Row",
-        "Mean ± std",
-        "95 % interval",
-        "Of Bayes-optimal",
-        "From random to optimal",
-        "Paper, implied",
-    ],
-    value_cells,
-)
-PERCENTAGES = Part(
-    "Improvement of SAD over each baseline, beside the paper's",
-    "Improvement of SAD over each baseline, {}, beside the paper's",
-    "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
-    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
-    f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
-    f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
-    "paper.",
-    ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)],
-    percent_cells,
-)
-ORACLES = Part(
-    "SAD against its oracle",
-    "SAD against its oracle, {}",
-    "The same measure over the oracle with the same training and optimal labels, with Fieller's "
-    "95 % interval: paired by seed where both rows have the same seeds, Welch's otherwise.",
-    ["Environment", "Rows", "Better by", "95 % interval", "Over seeds"],
-    oracle_cells,
-)
-PARTS = (VALUES, PERCENTAGES, ORACLES)
-
-
-def comparison_markdown(table: pd.DataFrame, mode: str) -> str:
-    """Return PARTS as Markdown, without a part that has no line."""
+def comparison_markdown(table: pd.DataFrame, mode: str, claimed: pd.DataFrame | None = None) -> str:
+    """Return the `comparison_parts` of one mode as Markdown."""
     texts = []
-    for part in PARTS:
-        if lines := part.cells(table):
-            texts += [f"### {part.heading.format(mode)}", markdown(part.text)]
-            texts.append(markdown_table(part.header, lines).strip())
+    for part, lines in comparison_parts(table, claimed):
+        texts += [f"### {part.heading.format(mode)}", markdown(part.text)]
+        texts.append(markdown_table(part.header, lines).strip())
     return "\n\n".join(texts) + "\n"
 
 
@@ -204,14 +214,11 @@ def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
     return csv_text(pd.concat(parts, ignore_index=True))
 
 
-def comparison_latex(table: pd.DataFrame, mode: str) -> str:
-    """Return PARTS as LaTeX tables; the percentages have the paper's layout."""
-    pages = [_values_latex(value_cells(table), mode), _percent_latex(percent_cells(table), mode)]
-    if oracles := oracle_cells(table):
-        caption = f"SAD compared to its oracle in the {mode} evaluation."
-        lines = [latex_line(cells) for cells in oracles]
-        pages.append(latex_table(caption, f"tab_oracle_{mode}", "ll|rrl", ORACLES.header, lines))
-    return "\n".join(pages)
+def comparison_latex(table: pd.DataFrame, mode: str, claimed: pd.DataFrame | None = None) -> str:
+    """Return the `comparison_parts` as LaTeX; the percentages have the paper's layout."""
+    writers = {VALUES: _values_latex, PERCENTAGES: _percent_latex, CLAIMS: _claims_latex}
+    parts = comparison_parts(table, claimed)
+    return "\n".join(writers[part](lines, mode) for part, lines in parts)
 
 
 def _values_latex(cells: Sequence[Sequence[str]], mode: str) -> str:
@@ -239,3 +246,9 @@ def _percent_latex(rows: Sequence[Sequence[str]], mode: str) -> str:
     if lines and lines[-1] == RULE:
         lines.pop()  # the table's template ends with rules
     return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENTAGES.header, lines)
+
+
+def _claims_latex(rows: Sequence[Sequence[str]], mode: str) -> str:
+    caption = f"Differences between rows in the {mode} evaluation."
+    lines = [latex_line(cells) for cells in rows]
+    return latex_table(caption, f"tab_claims_{mode}", "lll|rrrr", CLAIMS.header, lines)

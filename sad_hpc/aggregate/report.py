@@ -14,15 +14,16 @@ folder of all results.
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 
+from sad_hpc.aggregate.claims import claims
 from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
-from sad_hpc.aggregate.comparison_text import PARTS, Part
+from sad_hpc.aggregate.comparison_text import Part, comparison_parts
 from sad_hpc.aggregate.formats import NOT_COMPUTED, Table, markdown_table, write_page
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
 from sad_hpc.aggregate.readme import render
@@ -75,13 +76,17 @@ def overview(results: Path) -> Path:
         notes=notes,
         page=PAGE,
     )
-    tables = _comparisons(chosen)
+    tables, differences = comparison_tables(chosen), claim_tables(chosen)
+    parts: dict[Part, dict[str, Table]] = {}
+    for mode in MODES:
+        for part, lines in comparison_parts(tables[mode], differences[mode]):
+            parts.setdefault(part, {})[mode] = (part.header, lines)
     path = results / PAGE
     write_page(
         path,
         "report.html.jinja",
         online=(ONLINE_HEADER, [online_line(one.summary) for one in chosen]),
-        comparison=[(part, _tables(part, tables)) for part in PARTS],
+        comparison=parts,
         chosen=[_experiment(one, results) for one in chosen],
         experiments=[_experiment(one, results) for one in found],
         notes=notes,
@@ -127,20 +132,15 @@ def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[Resu
     return list(chosen.values())
 
 
-def comparison_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Return the `comparison` of the experiments to compare with the paper, by mode."""
-    return _comparisons(beside_the_paper(results, find_results(results)))
+def comparison_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+    """Return the `comparison` of experiments, by mode."""
+    return {mode: comparison([one.summary for one in chosen], mode) for mode in MODES}
 
 
-def _comparisons(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+def claim_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+    """Return the `claims` of experiments, by mode."""
     summaries, seeds = [one.summary for one in chosen], [one.seeds for one in chosen]
-    return {mode: comparison(summaries, mode, seeds) for mode in MODES}
-
-
-def _tables(part: Part, tables: Mapping[str, pd.DataFrame]) -> dict[str, Table]:
-    """Return a part of the comparison by mode, without modes that have no line."""
-    cells = {mode: part.cells(table) for mode, table in tables.items()}
-    return {mode: (part.header, lines) for mode, lines in cells.items() if lines}
+    return {mode: claims(summaries, seeds, mode) for mode in MODES}
 
 
 def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any]]:

@@ -41,16 +41,13 @@ def choose(candidates: Sequence[Repeats], asked: float) -> Repeats:
     return max(candidates, key=lambda one: one.consensus)
 
 
-def candidates(
-    family: TaskFamily, data: DataConfig, asked: float, episodes: Sequence[int] = EPISODES
-) -> list[Repeats]:
+def candidates(family: TaskFamily, data: DataConfig, asked: float) -> list[Repeats]:
     """Try rules for a family: for each N, an increasing N_ep until it suffices or costs too much.
 
     Args:
         family: family of the tasks.
         data: all other settings of labels.
         asked: required consensus, in (0, 1).
-        episodes: values of N_ep to try, ascending; bandits have one rollout.
 
     Raises:
         ConfigError: `asked` is outside of (0, 1), or optimal labels differ at random.
@@ -65,7 +62,7 @@ def candidates(
     tried: list[Repeats] = []
     cheapest = np.inf
     for horizon in _horizons(family):
-        for count in (1,) if isinstance(family, BanditFamily) else episodes:
+        for count in (1,) if isinstance(family, BanditFamily) else EPISODES:
             rule = {"trust_horizon": horizon, "episodes_per_action": count}
             one = repeat_labels(family, data.model_copy(update=rule), QUERY_STATES)
             tried.append(one)

@@ -160,9 +160,7 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
 
 def _tabular(family: TaskFamily) -> TabularFamily:
     if not isinstance(family, TabularFamily):
-        raise ConfigError(
-            f"{family.name} has no table of states and actions: use a tabular family"
-        )
+        raise ConfigError(f"{family.name} has no table of states and actions: use a tabular family")
     return family
 
 

@@ -21,11 +21,10 @@ from sad_hpc.aggregate.comparison_text import (
     comparison_csv,
     comparison_latex,
     comparison_markdown,
-    oracle_cells,
     percent_cells,
     value_cells,
 )
-from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS
+from sad_hpc.aggregate.summary import COLUMNS
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.methods import BASELINES
 
@@ -129,31 +128,6 @@ def test_the_paper_implies_nothing_of_other_families_or_without_random_play():
     assert implied_values("offline", "permuted_darkroom", "return", 1.0) == {}
     table = comparison([summary("darkroom", {"SAD": 20.0})], "offline")
     assert table["implied_by_paper"].isna().all()
-
-
-def test_a_recipe_is_compared_with_its_own_oracle():
-    by_seed = {
-        "SAD+": [38.0, 39.0, 40.0], "DPT*+": [40.0, 41.0, 39.0],
-        "SAD+, history": [42.0, 42.0, 42.0], "DPT*+, history": [40.0, 40.0, 40.0],
-        "SAD": [30.0, 31.0, 32.0],
-    }  # fmt: skip
-    summaries = [summary("darkroom", {name: np.mean(each) for name, each in by_seed.items()})]
-    seeds = pd.DataFrame(
-        [("darkroom", name, "offline", "all", seed, value)
-         for name, values in by_seed.items() for seed, value in enumerate(values)],
-        columns=SEED_COLUMNS,
-    )  # fmt: skip
-    first, second = oracle_cells(comparison(summaries, "offline", [seeds]))
-    assert first[:3] == ["Darkroom", "SAD+ vs DPT*+", "-2.5 %"] and first[4] == "paired"
-    assert second[1:] == ["SAD+, history vs DPT*+, history", "5.0 %", "5.0 % to 5.0 %", "paired"]
-    assert oracle_cells(comparison(summaries, "online", [seeds])) == []
-    table = comparison(summaries, "offline", [seeds])
-    assert "| SAD+ vs DPT\\*+ | -2.5 % |" in comparison_markdown(table, "offline")
-    latex = comparison_latex(table, "offline")
-    assert r"SAD+ vs DPT$^*$+ & $-2.5\%$" in latex and latex.count("{") == latex.count("}")
-    assert [line for line in latex.splitlines() if "%" in line and r"\%" not in line] == []
-    losses = summaries[0].assign(metric="regret")
-    assert oracle_cells(comparison([losses], "offline", [seeds]))[1][2] == "-4.8 %"  # 40 / 42 - 1
 
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])

@@ -78,7 +78,7 @@ class Recorder:
         self.task = task
         self.taken = 0
         """Number of steps of all simulators so far."""
-        self.environment = make_environment(task.id, task.make, task.attributes)
+        self.environment = make_environment(task)
         try:
             self._observations = Observations(self.environment.observation_space)
             self._actions: Actions = actions_of(self.environment.action_space)
@@ -146,7 +146,7 @@ def _fault(
     adapter: type[Simulator], task: EnvironmentTask, recorder: Recorder, episodes: list[Episode]
 ) -> str | None:
     """Describe the first difference between copies and recorded episodes, or return None."""
-    environment = make_environment(task.id, task.make, task.attributes)
+    environment = make_environment(task)
     with UserCode(lambda: f"{task}, step {recorder.taken} of trying {adapter.adapter}"):
         try:
             simulator = adapter(environment)

@@ -156,7 +156,7 @@ def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Si
         if key in made:
             simulators.append(made[key].copied())
             continue
-        made[key] = adapter(make_environment(task.id, task.make, task.attributes))
+        made[key] = adapter(make_environment(task))
         simulators.append(made[key])
         _check_spaces(made[key], task, simulators[0], tasks[0])
     return simulators

@@ -147,7 +147,7 @@ def _with_table(task: EnvironmentTask, sparse: bool) -> Any:
     Raises:
         ConfigError: `P` or `initial_state_distrib` is missing, or a reward is invalid.
     """
-    environment: Any = make_environment(task.id, task.make, task.attributes).unwrapped
+    environment: Any = make_environment(task).unwrapped
     for name in ("P", "initial_state_distrib"):
         if not hasattr(environment, name):
             raise ConfigError(
