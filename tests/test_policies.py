@@ -22,7 +22,7 @@ from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
-from sad_hpc.policies import PARTS
+from sad_hpc.policies.policy import PARTS
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
