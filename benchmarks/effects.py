@@ -34,7 +34,7 @@ def bench_kernel_effects() -> None:
         distill_labels(mdps, numbers, policy, rule, stream(0, 0, 0, "sad"))
 
     def walks() -> None:
-        sample_transitions(family, mdps, numbers, policy, stream(0, 0, 0, "context"))
+        sample_transitions(family, mdps, numbers, policy, stream(0, 0, 0, "transitions"))
         sample_episodes(family, mdps, numbers, policy, stream(0, 0, 0, "episodes"))
 
     _effect(

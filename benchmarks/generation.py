@@ -51,13 +51,13 @@ def tabular_parts(
 ) -> dict[str, list[Part]]:
     """What each method needs of a block of episodic tasks."""
     data, horizon = experiment.data, family.config.horizon
-    draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    draw = Draw.of(family, data, "train", 0, ("transitions", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     tables, mdps = block_tables(family, "train", draw)
     tasks = (family, tables.mdps, mdps, policy)
 
     def context() -> int:
-        sample_transitions(*tasks, streams["context"])
+        sample_transitions(*tasks, streams["transitions"])
         return draw.count * horizon
 
     def episodes() -> int:
@@ -98,13 +98,13 @@ def bandit_parts(
 ) -> dict[str, list[Part]]:
     """What each method needs of a block of bandits."""
     data, horizon = experiment.data, family.config.horizon
-    draw = Draw.of(family, data, "train", 0, ("tasks", "context", "sad", "dpt"))
+    draw = Draw.of(family, data, "train", 0, ("tasks", "transitions", "sad", "dpt"))
     policy, streams, count = draw.policy, draw.streams, draw.count
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     generator = np.random.default_rng(0)
 
     def context() -> int:
-        arms = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
+        arms = pull_arms(policy, count * horizon, streams["transitions"]).reshape(count, horizon)
         pay(means, family.sigma, arms, generator)
         return count * horizon
 

@@ -80,10 +80,10 @@ def _read(run: Run) -> tuple[Manifest, dict[str, float]]:
 def _row(row: str, method: str, manifest: Manifest, accuracy: dict[str, float]) -> dict[str, Any]:
     labels = (METHODS[method].labels or "").removeprefix("labels/")
     # Bandits have only one kind of context.
-    context = manifest.transitions[METHODS[method].context] or manifest.transitions["context"]
+    context = manifest.steps[METHODS[method].context] or manifest.steps["transitions"]
     return {
         "row": row,
         "label_accuracy": accuracy.get(labels, np.nan),
         "context_transitions": context / manifest.n_tasks,
-        "label_transitions": manifest.transitions.get(f"labels_{labels}", 0) / manifest.n_tasks,
+        "label_transitions": manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
     }

@@ -74,7 +74,7 @@ class ShardMaker:
             )
         with spent.phase("I/O"):
             entry = write_shard(self._folder, number, block, content)
-        spent.transitions += sum(block.transitions.values())
+        spent.transitions += sum(block.steps.values())
         spent.bytes += entry.bytes
         return entry
 

@@ -241,7 +241,7 @@ class SplitCollector:
                 continue
             shards[entry.block] = entry
             rows = sum(shard.rows for shard in shards.values())
-            made += sum(entry.transitions.values())
+            made += sum(entry.steps.values())
             rate = made / (time.monotonic() - start)
             progress.update(len(shards), f"{rows:,} tasks, {rate:,.3g} transitions/s")
             if time.monotonic() - saved >= SAVE_SECONDS:

@@ -73,7 +73,7 @@ def drawn_contexts(
 ) -> dict[str, Transitions]:
     """Draw contexts of both kinds, by HDF5 group."""
     tasks = (family, tables.mdps, mdp_of_task, draw.policy)
-    context = sample_transitions(*tasks, draw.streams["context"])
+    context = sample_transitions(*tasks, draw.streams["transitions"])
     if data.q_learning_steps:
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning needs deterministic tables"
         episodes = sample_histories(
@@ -82,14 +82,16 @@ def drawn_contexts(
         )  # fmt: skip
     else:
         episodes = sample_episodes(*tasks, draw.streams["episodes"])
-    return {"context": context, "episodes": episodes}
+    return {"transitions": context, "episodes": episodes}
 
 
 def tabular_block(
     family: TabularFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
     """Make a block of tabular tasks; see `distill.make_block`."""
-    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    draw = Draw.of(
+        family, data, split, block, ("transitions", "episodes", "sad", "dpt", "dpt_star")
+    )
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
     if given is None:

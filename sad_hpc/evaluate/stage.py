@@ -214,7 +214,7 @@ def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
     folder = run.data().path / "test"
     made_by = experiment.data_signature(), experiment.data_config()
     manifest = load_complete(folder, *made_by, family.fingerprint)
-    group = {"transitions": "context", "episodes": "episodes"}[experiment.evaluate.context]
+    group = experiment.evaluate.context
     names = {f"{group}/{part}": f"context/{part}" for part in context_parts(family)}
     names |= {name: name for name in ("tasks/index", "tasks/parameters")}
     columns = layout(family, experiment.data)

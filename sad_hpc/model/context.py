@@ -88,7 +88,7 @@ class Context:
 
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
-        """Make contexts of one group of a dataset, from columns such as `context/states`."""
+        """Make contexts of one group of a dataset, from columns such as `transitions/states`."""
         return cls.of_parts(
             {
                 name.removeprefix(f"{group}/"): column

@@ -54,7 +54,7 @@ class BanditFamily(TaskFamily):
     certain = False
     draws_policies = True
     takes_contexts = True
-    context_groups = ("context",)
+    context_groups = ("transitions",)
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__(config)

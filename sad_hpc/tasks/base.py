@@ -78,8 +78,8 @@ class TaskFamily(ABC):
     """Whether contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
     follows_models: bool = False
     """Whether a trained model can act in label rollouts (`data.rounds`)."""
-    context_groups: tuple[str, ...] = ("context", "episodes")
-    """HDF5 groups of contexts; families whose contexts are rollouts have `context` only."""
+    context_groups: tuple[str, ...] = ("transitions", "episodes")
+    """HDF5 groups of contexts; families whose contexts are rollouts have `transitions` only."""
 
     @property
     def description(self) -> str:

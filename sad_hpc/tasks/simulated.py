@@ -59,7 +59,7 @@ class SimulatedFamily(TaskFamily):
     takes_contexts = True
     follows_models = True
     reward_dtype = np.float32
-    context_groups = ("context",)
+    context_groups = ("transitions",)
     label_groups = ("sad", "dpt")
     test_share: float = 0.2
     """Share of tasks in the test split."""

@@ -62,7 +62,7 @@ def model() -> Transformer:
 
 def contexts() -> Context:
     table = policy_table("uniform", 5)
-    drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "context"))
+    drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "transitions"))
     return Context(**{name: torch.from_numpy(array) for name, array in drawn.parts.items()})
 
 
@@ -281,7 +281,7 @@ def test_an_element_writes_returns_contexts_and_references(trained: Run):
     family = make_family(trained.experiment.task)
     folder = trained.data().path / "test"
     columns = read_columns(
-        folder, Manifest.load(folder), ["context/rewards", "tasks/parameters"], rows=20
+        folder, Manifest.load(folder), ["transitions/rewards", "tasks/parameters"], rows=20
     )
     with h5py.File(trained.evaluation("SAD", 0).path / "result.h5") as file:
         assert (file.attrs["method"], file.attrs["seed"]) == ("SAD", 0)
@@ -289,7 +289,7 @@ def test_an_element_writes_returns_contexts_and_references(trained: Run):
         assert file["online/values"].shape == (20, 3)
         assert file["online"].attrs["headline"] == 2
         seen = file["offline/context_rewards"][:, 0]
-        assert (seen == (columns["context/rewards"] > 0).sum(axis=1)).all()
+        assert (seen == (columns["transitions/rewards"] > 0).sum(axis=1)).all()
         assert (file["online/context_rewards"][:, 0] == 0).all()
         best = file["references/optimal/offline"][...]
         assert (file["offline/values"][...] <= best).all()
@@ -348,7 +348,7 @@ def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run
 
 
 def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained: Run):
-    context = Context.of_group(columns_of_test_tasks(trained), "context")
+    context = Context.of_group(columns_of_test_tasks(trained), "transitions")
     family = make_family(trained.experiment.task)
     usual, sharp = (
         state_logits(load_model(trained, "SAD", 0, temperature), family, context, 20)
@@ -398,7 +398,7 @@ def test_until_a_first_reward_actions_are_drawn_as_ever(trained: Run):
 
 def columns_of_test_tasks(run: Run) -> Arrays:
     folder = run.data().path / "test"
-    names = [f"context/{each}" for each in ("states", "actions", "rewards", "next_states")]
+    names = [f"transitions/{each}" for each in ("states", "actions", "rewards", "next_states")]
     return read_columns(folder, Manifest.load(folder), names, 20)
 
 
