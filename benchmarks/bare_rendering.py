@@ -8,7 +8,7 @@ import numpy as np
 from sad_hpc.distill.pose_contexts import sample_pose_transitions
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks.miniworld.geometry import BOXES, COLORS, ROOM_SIZE
+from sad_hpc.tasks.miniworld.family import BOXES, COLORS, ROOM_SIZE
 from sad_hpc.tasks.miniworld.gl import graphics
 
 with graphics():

@@ -6,8 +6,8 @@ import importlib.util
 import numpy as np
 from measure import Work, compare
 
-from sad_hpc.tasks.environments.deep_copy import DeepCopied
 from sad_hpc.tasks.environments.replay import choose_adapter
+from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.canvas import drawing
-from sad_hpc.aggregate.csv_table import write_table
+from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.distill.bandits import distill_bandit_labels, pay, pull_arms
 from sad_hpc.distill.block import Draw
@@ -196,7 +196,7 @@ if __name__ == "__main__":
     folder = ROOT / "results/ablations/generation"
     folder.mkdir(parents=True, exist_ok=True)
     found = pd.concat([measure(name) for name in HORIZONS], ignore_index=True)
-    write_table(folder / "generation.csv", found)
+    write_csv(folder / "generation.csv", found)
     draw(folder / "generation.png", found)
     write_json(folder / "provenance.json", portable(provenance()))
     print(found.to_string(index=False))

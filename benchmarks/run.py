@@ -14,7 +14,7 @@ from kernels import bench_kernels
 from rendering import bench_rendering
 from training import bench_training
 
-from sad_hpc.aggregate.markdown import markdown_table
+from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.provenance import provenance
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from sad_hpc.commands import COMMANDS, report_error
 from sad_hpc.errors import UserError
 from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.process import end_before_teardown, keep_streams_open
 from sad_hpc.parallel.ranks import abort_other_ranks
-from sad_hpc.parallel.standard_streams import keep_streams_open
-from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.parser import dashes_hint, make_parser
 from sad_hpc.storage.files import keep_others_from_writing
 

@@ -70,7 +70,7 @@ def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from sad_hpc.launch.job import collect_with_policy
+    from sad_hpc.launch.graph import collect_with_policy
     from sad_hpc.parallel.ranks import world
 
     world()  # before user code, so that a rank in which that fails can end the others

@@ -96,6 +96,7 @@ def dies(block: Block, image_size: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+@pytest.mark.slow
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.collect.image_process._add_images", dies)
     with pytest.raises(UserError, match="has failed 3 times"):
@@ -110,6 +111,7 @@ def fails_twice(block: Block, image_size: int) -> Block:
     return block
 
 
+@pytest.mark.slow
 def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.collect.image_process._add_images", fails_twice)
     monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))
@@ -352,6 +354,7 @@ def test_the_heading_that_the_model_is_told_is_the_environments():
     assert np.allclose(told.detach(), heading_vectors(poses), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     copy = copy_of(run, tmp_path)
     folders = ["--runs", str(copy.runs), "--results", str(tmp_path / "results")]

@@ -82,6 +82,7 @@ def test_results_name_no_folder_of_this_machine(finished: tuple[Path, str]):
     assert not [text for text in texts if str(folder) in text]
 
 
+@pytest.mark.slow
 def test_launching_again_skips_what_is_complete_and_adds_what_is_new(finished: tuple[Path, str]):
     folder, _ = finished
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs/tiny").rglob("weights.pt")}

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from submitit import LocalExecutor, SlurmExecutor
 
-from sad_hpc.parallel import submitit_private, torch_private
+from sad_hpc.parallel import connections, submitit_private
 from sad_hpc.pretrain import deepspeed_private
 from tests.patience import HUNG
 
 MODULES = {
-    "torch": torch_private,
+    "torch": connections,
     "deepspeed": deepspeed_private,
     "submitit": submitit_private,
 }
@@ -43,11 +44,11 @@ import sys
 from datetime import timedelta
 import torch
 from torch import distributed as dist
-from sad_hpc.parallel import torch_private
+from sad_hpc.parallel.connections import set_group_timeout
 
 store = dist.FileStore(sys.argv[1], 1)
 dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-torch_private.set_group_timeout(timedelta(days=1))
+set_group_timeout(timedelta(days=1))
 group = dist.distributed_c10d._get_default_group()
 print(group._get_backend(torch.device("cpu")).options._timeout == timedelta(days=1))
 """
@@ -83,8 +84,20 @@ def test_deepspeeds_checkpoints_hold_known_types():
     assert len(types) == 4
 
 
+OVERRIDDEN = {
+    SlurmExecutor: (
+        "_internal_process_submissions",
+        "_make_submission_file_text",
+        "_num_tasks",
+        "_submitit_command_str",
+    ),
+    LocalExecutor: ("_submit_command",),
+}
+"""Private methods and properties of submitit's executors that ours call or override."""
+
+
 def test_submitit_has_the_methods_that_executors_override():
-    for executor, names in submitit_private.OVERRIDDEN.items():
+    for executor, names in OVERRIDDEN.items():
         for name in names:
             assert hasattr(executor, name), changed("submitit", f"{executor.__name__}.{name}")
     assert importlib.util.find_spec(submitit_private.PROGRAM), changed("submitit", "its program")
@@ -99,7 +112,7 @@ def test_private_parts_are_used_in_one_module(package: str):
         "deepspeed": r"deepspeed\.(ops|runtime|utils)|enable_backward_allreduce",
         "submitit": r"from submitit\.|submitit\.core\._submit",
     }[package]
-    root = Path(torch_private.__file__).parents[1]
+    root = Path(connections.__file__).parents[1]
     own = Path(MODULES[package].__file__)
     users = [p for p in root.rglob("*.py") if p != own and re.search(private, p.read_text())]
     assert not users

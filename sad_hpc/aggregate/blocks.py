@@ -15,11 +15,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from sad_hpc.aggregate.markdown import markdown_table
+from sad_hpc.aggregate.formats import NOT_COMPUTED, markdown_table
 from sad_hpc.aggregate.overview import ONLINE_HEADER, online_line
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.summary import VIEWS, number, pick, view_title
-from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.storage.files import atomic_path

@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from sad_hpc.aggregate.comparison import CHANCE, NOTHING, PAPER, better_by, contenders
-from sad_hpc.aggregate.csv_table import csv_text
-from sad_hpc.aggregate.latex import RULE, emphasized, latex_line, latex_table
-from sad_hpc.aggregate.markdown import markdown, markdown_table
+from sad_hpc.aggregate.formats import (
+    NOT_COMPUTED,
+    RULE,
+    Latex,
+    csv_text,
+    latex,
+    latex_line,
+    latex_table,
+    markdown,
+    markdown_table,
+)
 from sad_hpc.aggregate.paper import AVERAGE, FAMILY_NAMES
 from sad_hpc.aggregate.summary import mean_and_std, number
-from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.experiment.methods import BASELINES
 
 AT_CHANCE = "at chance"
@@ -201,7 +208,7 @@ def _percent_latex(rows: Sequence[Sequence[str]], mode: str, notes: Sequence[str
         if first.partition(":")[0] == AVERAGE:
             lines += [RULE, latex_line([first, *others]), RULE]
         else:
-            lines.append(latex_line([emphasized(first), *others]))
+            lines.append(latex_line([Latex(rf"\emph{{{latex(first)}}}"), *others]))
     if lines and lines[-1] == RULE:
         lines.pop()  # the table's template ends with rules
     return latex_table(caption, f"tab_compare_{mode}", "c|ccc|c", PERCENT_HEADER, lines)

@@ -92,14 +92,6 @@ def training_ranks(provenances: dict[str, Any]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def missing_notes(missing: Sequence[Element]) -> list[str]:
-    """Return a sentence that names the elements without a result; empty without any."""
-    if not missing:
-        return []
-    names = ", ".join(f"{row} seed {seed}" for row, seed in missing)
-    return [f"INCOMPLETE: no result yet of {names}; the means are over the other seeds."]
-
-
 def describe_stages(provenances: dict[str, Any]) -> list[list[str]]:
     """Return a line for each stage: name, and distinct commits, machines and library versions."""
     stages: dict[str, list[dict[str, Any]]] = {}

@@ -20,15 +20,14 @@ from sad_hpc.aggregate.comparison_text import (
     percent_cells,
     value_cells,
 )
+from sad_hpc.aggregate.formats import NOT_COMPUTED, write_page
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
-from sad_hpc.aggregate.pages import write_page
 from sad_hpc.aggregate.paper import FAMILY_NAMES
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
 from sad_hpc.aggregate.series import is_learner
 from sad_hpc.aggregate.summary import headline_cells, mean_and_std, number, pick
-from sad_hpc.aggregate.tables import NOT_COMPUTED
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES
 from sad_hpc.experiment.methods import BASELINES
@@ -60,7 +59,7 @@ def overview(results: Path) -> Path:
     for one in found:
         render(one.folder, one.folder)
     chosen = beside_the_paper(results, found)
-    notes = [note for one in found for note in one.notes]
+    notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     write_page(
         results / INDEX,
         "index.md.jinja",

@@ -1,5 +1,7 @@
 """The files of a results folder that follow from results.h5: README.md, summary.csv, pictures."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,14 +9,18 @@ from typing import Any
 from sad_hpc.aggregate.canvas import row_styles
 from sad_hpc.aggregate.comparison import comparison
 from sad_hpc.aggregate.comparison_text import comparison_markdown
-from sad_hpc.aggregate.csv_table import write_table
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
 from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
-from sad_hpc.aggregate.labels import label_cells, label_notes
-from sad_hpc.aggregate.markdown import Markdown, markdown_table
-from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, missing_notes, training_ranks
-from sad_hpc.aggregate.pages import write_page
-from sad_hpc.aggregate.results_file import RESULTS
+from sad_hpc.aggregate.formats import (
+    Markdown,
+    markdown_table,
+    plain_table,
+    printable,
+    write_csv,
+    write_page,
+)
+from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages, training_ranks
+from sad_hpc.aggregate.results_file import RESULTS, RowFacts
 from sad_hpc.aggregate.results_folder import (
     CONFIG,
     MADE,
@@ -27,7 +33,6 @@ from sad_hpc.aggregate.results_folder import (
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
 from sad_hpc.aggregate.sweep import draw_sweep, sweep_cells, sweep_table
-from sad_hpc.aggregate.tables import plain_table, printable
 from sad_hpc.aggregate.training_figure import distinct_trainings, draw_training
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.storage.files import file_size, read_json, write_json
@@ -58,7 +63,7 @@ def headline_table(folder: Path) -> str:
     """
     one = ResultsFolder(folder)
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
-    notes = "".join(f"{note}\n" for note in missing_notes(one.results.missing))
+    notes = "".join(f"{note}\n" for note in one.notes)
     return printable(title + plain_table(*headline_cells(one.summary)) + notes)
 
 
@@ -73,7 +78,7 @@ def render(folder: Path, home: Path) -> None:
         UserError: see `ResultsFolder`, or a file cannot be written.
     """
     one = ResultsFolder(folder)
-    write_table(folder / SUMMARY, one.summary)
+    write_csv(folder / SUMMARY, one.summary)
     folds = [*_pictures(one), *_labels(one), *_comparisons(one)]
     launch, aggregate = _commands(home, one.provenance)
     width = max(len(launch), len(aggregate))
@@ -88,7 +93,7 @@ def render(folder: Path, home: Path) -> None:
         sentences=sentences(one.summary),
         has_notes=(home / NOTES).exists(),
         notes=[
-            *missing_notes(one.results.missing),
+            *one.notes,
             *_empty_notes(one),
             *_training_notes(one),
             *label_notes(one.results.rows.values()),
@@ -166,7 +171,18 @@ def _diagnosis(one: ResultsFolder) -> list[Fold]:
 
 
 def _labels(one: ResultsFolder) -> list[Fold]:
-    header, lines = label_cells(one.results.rows.values())
+    """Return the table of label accuracies and transitions, without rows of unread datasets."""
+    header = ["row", "label accuracy", "transitions of a context", "of its labels"]
+    lines = [
+        [
+            row.row,
+            "" if math.isnan(row.label_accuracy) else f"{row.label_accuracy:.1%}",
+            f"{row.context_transitions:,.0f}",
+            f"{row.label_transitions:,.0f}",
+        ]
+        for row in one.results.rows.values()
+        if not math.isnan(row.context_transitions)
+    ]
     title = "Labels, and the transitions of a training task"
     return [Fold(title, table=markdown_table(header, lines))] if lines else []
 
@@ -196,6 +212,17 @@ def _training_notes(one: ResultsFolder) -> list[str]:
         if not each.training
     ]
     return [f"No training metrics of {', '.join(absent)}."] if absent else []
+
+
+def label_notes(rows: Iterable[RowFacts]) -> list[str]:
+    """Return a sentence that names the rows whose dataset cannot be read; empty without any."""
+    unread = [row.row for row in rows if math.isnan(row.context_transitions)]
+    if not unread:
+        return []
+    return [
+        f"No label accuracy of {', '.join(unread)}: the dataset is missing or damaged "
+        "(`sad-hpc verify RUN` names the file)."
+    ]
 
 
 def _commands(folder: Path, origin: dict[str, Any]) -> tuple[str, str]:

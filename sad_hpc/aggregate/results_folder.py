@@ -1,6 +1,13 @@
-"""Reader of one experiment's results folder, which may be untrusted."""
+"""An experiment's results folder: its files, their reader, and its replacement as a whole.
+
+The folder may be untrusted.  New results may repeat its rows and seeds and add others.  `--replace`
+is needed to drop a row or a seed, or to change its settings.
+"""
 
 import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +16,18 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from sad_hpc.aggregate.origin import missing_notes, read_origin
+from sad_hpc.aggregate.origin import Element, read_origin
 from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
 from sad_hpc.aggregate.series import Series, make_series
 from sad_hpc.aggregate.summary import seed_table, summary_table
 from sad_hpc.aggregate.training import Training, training_curves
 from sad_hpc.errors import UserError
-from sad_hpc.storage.files import lies_in, read_whole
+from sad_hpc.experiment.config import differences, resolved
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.load import parse_experiment
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.storage.files import lies_in, read_json, read_whole, write_error
+from sad_hpc.storage.lock import held
 
 CONFIG, PROVENANCE, README, SUMMARY = "config.yaml", "provenance.json", "README.md", "summary.csv"
 NOTES = "NOTES.md"
@@ -29,6 +41,13 @@ PICTURES = {
 }
 MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, *PICTURES}
 """Names of all files that aggregate makes in a results folder; others belong to the user."""
+
+
+MOST_NAMED = 5
+"""Most rows, seeds or settings that a message lists."""
+CHOICE = "Choose another name=NAME (or --results) to keep them, or add --replace"
+NEW, OLD = "new", "old"
+"""Folders in which a replacement works, in the hidden folder beside the results folder."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +120,10 @@ class ResultsFolder:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that name the elements without a result."""
-        return [f"{self.name}: {note}" for note in missing_notes(self.results.missing)]
+        """A sentence that names the elements without a result; empty without any."""
+        names = ", ".join(f"{row} seed {seed}" for row, seed in self.results.missing)
+        note = f"INCOMPLETE: no result yet of {names}; the means are over the other seeds."
+        return [note] if names else []
 
     @property
     def question(self) -> str:
@@ -126,3 +147,125 @@ class ResultsFolder:
                 "move the folder away"
             )
         return path
+
+
+def check_overwrite(
+    experiment: Experiment[Any], results: Path, present: Collection[Element] | None = None
+) -> None:
+    """Refuse to drop or replace results of other settings.
+
+    Args:
+        experiment: the experiment of the new tables.
+        results: the folder of all results.
+        present: the elements of the new tables; None for all of the experiment.
+
+    Raises:
+        UserError: results/<experiment> has a (row, seed) that the new tables lack, or that has
+            other settings there.
+    """
+    folder = ResultsFolder(results / experiment.name)
+    if not folder.has(RESULTS):
+        return
+    try:
+        stored = parse_experiment(dict(folder.results.config), str(folder.folder / RESULTS))
+    except UserError as error:
+        made = read_json(folder.folder / PROVENANCE)
+        if isinstance(made, dict) and made.get("signature") == experiment.aggregate_signature():
+            return  # the same tables, whose results.h5 is damaged
+        raise UserError(
+            f"{folder.folder} holds results whose config cannot be read ({error}). {CHOICE}"
+        ) from None
+    kept = set(experiment.elements if present is None else present)
+    gaps = set(folder.results.missing)
+    owned = [element for element in stored.elements if element not in gaps]
+    dropped = [element for element in owned if element not in kept]
+    changed = {
+        row: differences(_settings(stored, row), _settings(experiment, row))
+        for row in dict.fromkeys(row for row, seed in owned if (row, seed) in kept)
+    }
+    lost = [*dropped, *((row, seed) for row, seed in owned if changed.get(row))]
+    if lost:
+        reasons = [*_gaps(dropped, kept), *_few(line for each in changed.values() for line in each)]
+        raise UserError(
+            f"{folder.folder} holds {len(set(lost))} results that the new tables would drop or "
+            f"replace ({'; '.join(reasons)}). {CHOICE}"
+        )
+
+
+def _settings(experiment: Experiment[Any], row: str) -> dict[str, Any]:
+    """Return all settings that decide a row's numbers, except the training seed."""
+    own, method = experiment.of_row(row)
+    trained = own.source
+    sections = ("model", "pretrain", *METHODS[method].sections)
+    settings = {key: resolved(getattr(own, key)) for key in ("task", "data", "evaluate")}
+    settings |= {key: resolved(getattr(trained, key)) for key in sections}
+    if own.pretrained is not None:
+        settings["pretrained"] = {key: resolved(getattr(trained, key)) for key in ("task", "data")}
+    return settings
+
+
+def _gaps(dropped: Collection[Element], kept: Collection[Element]) -> list[str]:
+    """Return phrases that name the rows, seeds and other elements missing from the new tables."""
+    rows, seeds = {row for row, _ in kept}, {seed for _, seed in kept}
+    gaps = {
+        "": [row for row, _ in dropped if row not in rows],
+        "seeds ": [str(seed) for _, seed in dropped if seed not in seeds],
+        "results of ": [
+            f"{row} seed {seed}" for row, seed in dropped if row in rows and seed in seeds
+        ],
+    }
+    return [f"without {what}{', '.join(_few(names))}" for what, names in gaps.items() if names]
+
+
+def _few(items: Iterable[str]) -> list[str]:
+    """Return the first distinct items, and the number of the others."""
+    distinct = list(dict.fromkeys(items))
+    more = len(distinct) - MOST_NAMED
+    return [*distinct[:MOST_NAMED], f"and {more} more"] if more > 0 else distinct
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which replaces `folder` if the block succeeds.
+
+    Readers never see a mix of old and new tables.  The new folder is made in the hidden folder
+    `.<name>` beside `folder`, whose lock admits one process at a time.
+
+    Args:
+        folder: the folder to replace, if it exists; a link is followed.  Its files that are not
+            in MADE are kept.
+
+    Raises:
+        UserError: another process holds the lock, or a folder cannot be written; the old folder
+            stays.
+    """
+    folder = folder.resolve()
+    work = folder.parent / f".{folder.name}"
+    with held(work):
+        try:
+            _settle(folder, work / OLD)
+            shutil.rmtree(work / NEW, ignore_errors=True)  # left by a killed process
+            (work / NEW).mkdir()
+            yield work / NEW
+            if folder.exists():
+                shutil.copymode(folder, work / NEW)
+                folder.rename(work / OLD)
+            (work / NEW).rename(folder)
+            _settle(folder, work / OLD)
+        except OSError as error:
+            raise write_error(folder, error) from error
+        finally:
+            shutil.rmtree(work / NEW, ignore_errors=True)
+
+
+def _settle(folder: Path, old: Path) -> None:
+    """Complete or undo a replacement that a killed process has left unfinished."""
+    if not old.exists():
+        return
+    if not folder.exists():
+        old.rename(folder)
+        return
+    for path in old.iterdir():
+        if path.name not in MADE and not (folder / path.name).exists():
+            path.rename(folder / path.name)
+    shutil.rmtree(old)

@@ -1,18 +1,13 @@
 """The stage aggregate: results.h5 and the pages of an experiment from its result files."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-
-from sad_hpc.aggregate.labels import label_table
 from sad_hpc.aggregate.origin import Element, origin
-from sad_hpc.aggregate.overwrite import check_overwrite
 from sad_hpc.aggregate.paper import environment_title
 from sad_hpc.aggregate.readme import render
-from sad_hpc.aggregate.replacement import replacing
 from sad_hpc.aggregate.results_file import (
     RESULTS,
     ExperimentResults,
@@ -20,14 +15,17 @@ from sad_hpc.aggregate.results_file import (
     SeedResult,
     write_results,
 )
-from sad_hpc.aggregate.results_folder import CONFIG, MADE, PROVENANCE
+from sad_hpc.aggregate.results_folder import CONFIG, PROVENANCE, check_overwrite, replacing
 from sad_hpc.aggregate.series import check_alike, row_order
 from sad_hpc.aggregate.training import read_finite_epochs
-from sad_hpc.errors import UserError
+from sad_hpc.dataset.schema import Manifest
+from sad_hpc.dataset.verify import label_accuracy, origin_of
+from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import Role, fields_of
+from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import grid_keys
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.provenance import read_record
@@ -65,7 +63,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
     stage = run.aggregate()
     config = {"name": run.experiment.name, "evaluations": _evaluation_folders(run)}
     with run.writing(stage, config):
-        with replacing(folder, MADE) as new:
+        with replacing(folder) as new:
             _write_config(run, new)
             write_json(new / PROVENANCE, origin(run, present))
             write_results(new / RESULTS, _experiment_results(run, seeds, missing))
@@ -155,17 +153,46 @@ def _experiment_results(
         sweep=grid_keys(experiment.rows),
         config=experiment.model_dump(mode="json"),
         missing=missing,
-        rows=_row_facts(run, label_table(run)),
+        rows=row_facts(run),
         seeds=seeds,
     )
 
 
-def _row_facts(run: Run, labels: pd.DataFrame) -> dict[str, RowFacts]:
-    costs = {line["row"]: line for line in labels.to_dict("records")}
+def row_facts(run: Run) -> dict[str, RowFacts]:
+    """Return the facts of each row; those of its labels are NaN if its dataset cannot be read.
+
+    Transitions are means over training tasks; those of labels count all labels of a task.  A label
+    is correct if it is an optimal action in its query state.  AD's and DIT's labels are actions of
+    the context itself, so they need no further transitions and have no accuracy here.
+    """
+    datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     found = {}
     for row in row_order(run.experiment.by_row):
-        own = run.experiment.by_row[row]
-        measured: dict[str, Any] = costs.get(row, {"row": row})
-        facts = {name: value for name, value in measured.items() if name != "row"}
-        found[row] = RowFacts(row, own.method, dict(own.settings), **facts)
+        own, method = run.of_row(row)
+        found[row] = RowFacts(row, method, dict(run.experiment.by_row[row].settings))
+        folder = Run(own.experiment.source, run.runs).data().path
+        try:
+            if folder.name not in datasets:
+                datasets[folder.name] = _read_labels(folder / "train")
+        except DatasetError:
+            continue
+        found[row] = _with_labels(found[row], *datasets[folder.name])
     return found
+
+
+def _read_labels(dataset: Path) -> tuple[Manifest, dict[str, float]]:
+    manifest = Manifest.load(dataset)
+    return manifest, label_accuracy(dataset, manifest, *origin_of(manifest))
+
+
+def _with_labels(row: RowFacts, manifest: Manifest, accuracy: dict[str, float]) -> RowFacts:
+    method = METHODS[row.method]
+    labels = (method.labels or "").removeprefix("labels/")
+    # Bandits have only one kind of context.
+    context = manifest.steps[method.context] or manifest.steps["transitions"]
+    return dataclasses.replace(
+        row,
+        label_accuracy=accuracy.get(labels, math.nan),
+        context_transitions=context / manifest.n_tasks,
+        label_transitions=manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
+    )

@@ -6,9 +6,9 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
+from sad_hpc.aggregate.formats import NOT_COMPUTED, Table
 from sad_hpc.aggregate.series import Series, is_learner
 from sad_hpc.aggregate.statistics import per_seed
-from sad_hpc.aggregate.tables import NOT_COMPUTED, Table
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES
 from sad_hpc.experiment.rows import method_of

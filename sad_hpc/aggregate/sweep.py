@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sad_hpc.aggregate.canvas import LEGEND_INCHES, add_legend, drawing, verbatim
+from sad_hpc.aggregate.formats import NOT_COMPUTED, Table
 from sad_hpc.aggregate.results_file import RowFacts
 from sad_hpc.aggregate.summary import VIEWS, view_title
-from sad_hpc.aggregate.tables import NOT_COMPUTED, Table
 from sad_hpc.experiment.rows import point_name, symbol
 
 LABEL_FACTS = ("label_accuracy", "context_transitions", "label_transitions")

@@ -17,8 +17,7 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.config import differences
 from sad_hpc.storage.files import checksum, file_size, read_whole
 from sad_hpc.storage.hdf5 import largest_content, read_numbers
-
-Arrays = dict[str, NDArray[Any]]
+from sad_hpc.tasks.base import Arrays
 
 
 def load_complete(

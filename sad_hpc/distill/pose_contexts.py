@@ -16,7 +16,7 @@ from sad_hpc.kernels.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
 
 

@@ -28,8 +28,7 @@ from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.tasks.miniworld.family import Miniworld
-from sad_hpc.tasks.miniworld.geometry import ROOM_SIZE
+from sad_hpc.tasks.miniworld.family import ROOM_SIZE, Miniworld
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
@@ -71,7 +70,7 @@ def evaluate_poses(
     """Measure offline and online returns; see `stage.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
-    context = trained.shown(Context.of_group(columns, "context"))
+    context = trained.shown(Context.of_group(columns, settings.context))
     offline = rooms.walk(rooms.read(context), greedy)
     report(1)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 MODES = ("offline", "online")
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
-"""Whether higher values are better, by metric."""
+"""By metric, true if higher values are better."""
 BAYES_OPTIMAL = "Bayes-optimal"
 """Name of the Bayes-optimal learner among references; it is followed by `, history` with all
 episodes as memory, and by `, episodes` with episodes as offline contexts."""

@@ -52,7 +52,7 @@ def evaluate_simulated(
         drawn = not settings.greedy_after_reward
         return sample(logits if drawn else settled(logits, shown[-1] > 0))
 
-    given = trained.shown(Context.of_group(columns, "context"))
+    given = trained.shown(Context.of_group(columns, settings.context))
     offline = returns_of(episodes.rollout(agent(given, likeliest)))
     report(1)
     context, online, shown = given.map(lambda part: part[:, :0]), [], []

@@ -30,7 +30,7 @@ def evaluate_tabular(
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `stage.evaluate_family`."""
     mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
-    whole = Context.of_group(columns, "context")
+    whole = Context.of_group(columns, settings.context)
     context = trained.shown(whole)
     logits = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
 

@@ -80,6 +80,12 @@ class Experiment(Section, Generic[TaskT]):
         """The task family, a `sad_hpc.tasks.base.TaskFamily`; see `tasks.base.make_family`."""
         return new_family(self.task)
 
+    @property
+    def training_steps(self) -> int:
+        """Number of steps of a training."""
+        tasks = self.family.n_tasks("train", self.data.tasks) - self.pretrain.holdout_tasks
+        return self.pretrain.epochs * self.pretrain.batches(tasks)
+
     @functools.cached_property
     def by_row(self) -> dict[str, Row]:
         """The rows of the tables by name, in their order."""

@@ -1,7 +1,7 @@
 """The sections of a config file that all experiments share."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -94,14 +94,25 @@ class PretrainConfig(Section):
     epochs: int = Field(ge=1)
     batch_size: int = Field(64, ge=1)
     """Contexts in a step, over all ranks."""
+    optimizer: Literal["adamw", "normuon"] = "adamw"
+    """adamw: the paper's; normuon: see `pretrain.normuon`."""
     learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of AdamW."""
+    matrix_rate: float = Field(0.02, gt=0)
+    """NorMuon's learning rate of the blocks' matrices; schedule and warm-up apply to it, too."""
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
+        [0.9, 0.999], min_length=2, max_length=2
+    )
+    """Decay rates of AdamW's moments."""
+    warmup: float = Field(0.0, ge=0, lt=1)
+    """Share of all steps in which the learning rate rises from 0."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """cosine: the learning rate falls to 0 over the whole training."""
+    """cosine: after the warm-up, the learning rate falls to 0 by the last step."""
     weight_decay: float = Field(1e-4, ge=0)
     gradient_clipping: float = Field(1.0, ge=0)
     """Largest gradient norm; 0 disables clipping."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 on a GPU, fp32 on a CPU."""
+    """auto: bf16 on a GPU with AdamW, fp32 otherwise."""
     kernel: Literal["auto", "torch"] = "auto"
     """auto: take the steps by CUDA graphs on a GPU, and by the compiled kernel on a CPU in fp32, if
     they support the model; torch: use neither."""
@@ -122,6 +133,22 @@ class PretrainConfig(Section):
         Role.TRANSIENT, ["tensorboard"]
     )
     """Trackers that record curves of the metrics (see `pretrain.trackers`)."""
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> "PretrainConfig":
+        # ZeRO and DeepSpeed's bf16 optimizer divide the flat parameter, and so cut matrices.
+        if self.optimizer == "normuon" and (self.zero_stage > 0 or self.precision == "bf16"):
+            raise ValueError(
+                "pretrain.optimizer=normuon needs whole matrices in fp32: set pretrain.zero_stage "
+                "to 0 and pretrain.precision to auto or fp32"
+            )
+        return self
+
+    def uses_bf16(self, on_gpu: bool) -> bool:
+        """Return whether the training is in bf16."""
+        if self.precision == "auto":
+            return on_gpu and self.optimizer == "adamw"
+        return self.precision == "bf16"
 
     def batches(self, n_tasks: int) -> int:
         """Return the steps of an epoch over `n_tasks` tasks; an incomplete batch is left out."""

@@ -16,11 +16,9 @@ from pathlib import Path
 from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.launch.check_machine import Outcome, print_outcome
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.container import interpreter
 from sad_hpc.launch.environment import job_environment, submission_environment
-from sad_hpc.launch.setup_lines import setup_lines
 from sad_hpc.launch.slurm import answer_lines, squeue
-from sad_hpc.launch.srun import IGNORE_USR2, srun_options
+from sad_hpc.launch.srun import IGNORE_USR2, interpreter, setup_lines, srun_options
 from sad_hpc.shipped.files import SLURM
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 

@@ -15,15 +15,14 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.parallel.standard_streams import keep_streams_open
+from sad_hpc.parallel.process import keep_streams_open
 from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.environments.config import EnvironmentConfig
-from sad_hpc.tasks.environments.idle import idle_parameters
+from sad_hpc.tasks.environments.replay import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
-from sad_hpc.tasks.stochastic import StochasticFamily
-from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.tabular import StochasticFamily, TabularFamily
 from sad_hpc.user_code import UserCode
 
 TRIAL_TASKS = 4
@@ -67,11 +66,9 @@ def check_config(path: Path) -> str:
 
 
 def _training(experiment: Experiment[TaskConfig]) -> str:
-    settings = experiment.pretrain
     if experiment.pretrained is not None:
         return "training: none, another experiment's models are evaluated"
-    tasks = experiment.family.n_tasks("train", experiment.data.tasks) - settings.holdout_tasks
-    steps = settings.epochs * settings.batches(tasks)
+    steps = experiment.training_steps
     told = f"training: {steps:,} steps"
     if steps < FEW_STEPS:
         told += f", which may be too few (below {FEW_STEPS}): raise data.tasks or pretrain.epochs"

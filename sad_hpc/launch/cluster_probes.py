@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from sad_hpc.errors import ERROR_PREFIX, UserError
+from sad_hpc.parallel.process import end_before_teardown
 from sad_hpc.parallel.ranks import SingleProcess, torch_process, world
-from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import has_locks
 from sad_hpc.storage.lock import held
 

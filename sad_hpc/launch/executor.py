@@ -14,13 +14,18 @@ from submitit import SlurmExecutor
 
 from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
-from sad_hpc.launch.container import QUEUE_AGAIN, REQUESTS, interpreter
 from sad_hpc.launch.controller import RanksExecutor
 from sad_hpc.launch.environment import job_environment, search_path, submission_environment
 from sad_hpc.launch.job import MpiJob, StageJob
-from sad_hpc.launch.setup_lines import setup_lines
-from sad_hpc.launch.srun import IGNORE_USR2, srun_options
-from sad_hpc.parallel.signals import handled
+from sad_hpc.launch.srun import (
+    IGNORE_USR2,
+    QUEUE_AGAIN,
+    REQUESTS,
+    interpreter,
+    setup_lines,
+    srun_options,
+)
+from sad_hpc.parallel.preemption import handled
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 

@@ -1,7 +1,8 @@
-"""The graph of a run: the steps (a stage of a method and seed) and their requirements."""
+"""The graph of a run: the steps (a stage of a method and seed), their requirements and calls."""
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import wait_until_seen
@@ -58,6 +59,43 @@ class Step:
     def is_seen_complete(self) -> bool:
         """Wait for the completion marker after the job has succeeded; see `wait_until_seen`."""
         return wait_until_seen(lambda: self.complete)
+
+    def call(self, results: Path, replace: bool) -> None:
+        """Call the stage in this process.
+
+        Args:
+            results: the folder of aggregate's tables.
+            replace: whether aggregate may drop and replace results of other settings.
+        """
+        # Imported here, since each stage needs libraries that the launcher does not.
+        if self.stage == "collect":
+            collect_with_policy(self.run)
+        elif self.stage == "aggregate":
+            from sad_hpc.aggregate.stage import aggregate
+
+            aggregate(self.run, results, replace=replace)
+        else:
+            assert self.element is not None
+            if self.stage == "pretrain":
+                from sad_hpc.pretrain.stage import pretrain
+
+                pretrain(self.run, *self.element)
+            else:
+                from sad_hpc.evaluate.stage import evaluate
+
+                evaluate(self.run, *self.element)
+
+
+def collect_with_policy(run: Run) -> None:
+    """Run collect; from the second round on, label rollouts follow the model of the last round."""
+    from sad_hpc.collect.stage import collect
+
+    if run.round_before is None:
+        collect(run)
+        return
+    from sad_hpc.evaluate.rollout_policy import rollout_policy
+
+    collect(run, rollout_policy(run.round_before))
 
 
 def graph(run: Run) -> list[Step]:

@@ -20,9 +20,9 @@ from sad_hpc.launch.records import load_records
 from sad_hpc.launch.slurm import has_ended_badly, lets_this_job_run
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.process import end_before_teardown
 from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step, world
 from sad_hpc.parallel.submitit_private import PROGRAM, DelayedSubmission, UncompletedJobError
-from sad_hpc.parallel.teardown import end_before_teardown
 from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.storage.run import Run
 
@@ -75,7 +75,9 @@ class StageJob:
                     self._run_stage()
             except Preempted as stop:
                 print(f"{self.title}: {stop}; finished work is saved", flush=True)
-                self._leave(stop, queue_again)
+                if not is_first_of_slurm_step():
+                    sys.exit(0)  # Another exit code would make srun kill rank 0 before the requeue.
+                queue_again_and_end(self.title, stop, queue_again)
         except Exception as error:
             # SystemExit passes through: submitit's requeue is one.
             if not isinstance(error, UserError | OSError):
@@ -100,20 +102,6 @@ class StageJob:
             )
         return steps[self.title]
 
-    def _leave(self, stop: Preempted, queue_again: Any) -> NoReturn:
-        """End this process after its stage stopped early; rank 0 requeues the job.
-
-        Args:
-            stop: the reason.
-            queue_again: submitit's handler of USR2, if this is a job; it exits.
-
-        Raises:
-            UserError: the requeue failed.
-        """
-        if not is_first_of_slurm_step():
-            sys.exit(0)  # Another exit code would make srun kill rank 0 before the requeue.
-        queue_again_and_end(self.title, stop, queue_again)
-
     def _run_stage(self) -> None:
         step = self._step()
         for required in step.requires:
@@ -122,7 +110,7 @@ class StageJob:
                     f"{step.title} needs {required.title}, which is not complete: see "
                     f"`sad-hpc status {step.run.path}`, then launch again"
                 )
-        _call_stage(step, Path(self.results), self.replace)
+        step.call(Path(self.results), self.replace)
 
 
 def _is_complete(step: Step) -> bool:
@@ -182,38 +170,6 @@ class MpiJob:
             print(f"{ERROR_PREFIX}a rank {cause_of_death(code)}", flush=True)
         if code != 0:
             sys.exit(code)
-
-
-def collect_with_policy(run: Run) -> None:
-    """Run collect; from the second round on, label rollouts follow the model of the last round."""
-    from sad_hpc.collect.stage import collect
-
-    if run.round_before is None:
-        collect(run)
-        return
-    from sad_hpc.evaluate.rollout_policy import rollout_policy
-
-    collect(run, rollout_policy(run.round_before))
-
-
-def _call_stage(step: Step, results: Path, replace: bool) -> None:
-    # Imported here, since each stage needs libraries that the launcher does not.
-    if step.stage == "collect":
-        collect_with_policy(step.run)
-    elif step.stage == "aggregate":
-        from sad_hpc.aggregate.stage import aggregate
-
-        aggregate(step.run, results, replace=replace)
-    else:
-        assert step.element is not None
-        if step.stage == "pretrain":
-            from sad_hpc.pretrain.stage import pretrain
-
-            pretrain(step.run, *step.element)
-        else:
-            from sad_hpc.evaluate.stage import evaluate
-
-            evaluate(step.run, *step.element)
 
 
 def _end_before_teardown(code: Any) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +19,11 @@ from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.executor import start_locally
 from sad_hpc.launch.graph import STAGES, Step
 from sad_hpc.launch.job import StageJob
-from sad_hpc.launch.job_log import JobLog
-from sad_hpc.launch.records import JobRecord, load_records, save_records
-from sad_hpc.parallel.signals import handled
+from sad_hpc.launch.records import LOG_BYTES, JobRecord, load_records, save_records
+from sad_hpc.parallel.preemption import handled
 from sad_hpc.storage.progress import duration, progress_text
 from sad_hpc.storage.run import Run
+from sad_hpc.user_code import SILENCE_PREFIX
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 30.0
@@ -182,3 +183,27 @@ def say(text: str) -> None:
     """Print a line with the time of day, above the progress bars."""
     tqdm.write(f"{time.strftime('%H:%M:%S')} {text}")
     sys.stdout.flush()
+
+
+class JobLog:
+    """A job's log, searched for reports of user code that does not return (`user_code.Watch`).
+
+    Args:
+        path: the log, which need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read = path, 0
+
+    def new_reports(self) -> Iterator[str]:
+        """Yield the reports since the last call, without the program's name."""
+        try:
+            with self._path.open("rb") as log:
+                self._read = log.seek(max(self._read, log.seek(0, 2) - LOG_BYTES))
+                whole, end, _ = log.read().rpartition(b"\n")
+        except OSError:
+            return
+        self._read += len(whole) + len(end)
+        for line in whole.decode(errors="replace").splitlines():
+            if line.startswith(SILENCE_PREFIX):
+                yield line.removeprefix("sad-hpc: ")

@@ -11,7 +11,7 @@ from sad_hpc.launch.cluster import ClusterConfig, Resources
 from sad_hpc.launch.executor import settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.plan import SubmitBatch
-from sad_hpc.launch.records import JobRecord
+from sad_hpc.launch.records import JobRecord, log_end
 from sad_hpc.launch.slurm import answer_lines
 
 KILLED = re.compile(
@@ -20,9 +20,6 @@ KILLED = re.compile(
 )
 """Pattern of Slurm's log line about a step that it, or the kernel, has killed for memory.  The
 prefix excludes similar messages of ranks about a GPU's memory."""
-
-LOG_BYTES = 20_000
-"""Bytes at the end of a log that are searched for Slurm's message."""
 
 GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
@@ -105,18 +102,9 @@ def _was_killed(record: JobRecord) -> bool:
         return False
     # In a pack, Slurm's message is in the job's log, not in that of the step.
     log = Path(record.log)
-    if any(KILLED.search(_end(path)) for path in log.parent.glob(f"{record.id}_*{log.suffix}")):
+    if any(KILLED.search(log_end(path)) for path in log.parent.glob(f"{record.id}_*{log.suffix}")):
         return True
     return any("OUT_OF_MEMORY" in line for line in _accounted(record, "State"))
-
-
-def _end(log: Path) -> str:
-    try:
-        with log.open("rb") as handle:
-            handle.seek(max(0, handle.seek(0, 2) - LOG_BYTES))
-            return handle.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _default_memory(record: JobRecord, resources: Resources) -> float | None:

@@ -24,9 +24,8 @@ from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.job import StageJob, queue_again_and_end
 from sad_hpc.launch.srun import IGNORE_USR2
 from sad_hpc.parallel import preemption
-from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.parallel.preemption import Preempted, handled
 from sad_hpc.parallel.ranks import meeting_port
-from sad_hpc.parallel.signals import handled
 from sad_hpc.parallel.submitit_private import DelayedSubmission, JobPaths
 from sad_hpc.storage.files import keep_others_from_writing
 

@@ -9,16 +9,15 @@ from typing import Any
 
 from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.dry_run import write_scripts
 from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
 from sad_hpc.launch.memory_retry import steps_to_retry
-from sad_hpc.launch.plan import batches
 from sad_hpc.launch.records import JobRecord, load_records
-from sad_hpc.launch.scripts import write_scripts
-from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, ask, largest_array, squeue
+from sad_hpc.launch.slurm import QueueEntry, ask, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
-from sad_hpc.launch.submission import QueuedSteps, jobs_of, submit_missing
+from sad_hpc.launch.submission import jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
@@ -66,7 +65,9 @@ def launch(
     _check_resources(steps, cluster)
     run.check_ownership()
     if dry_run:
-        _print_scripts(run, steps, cluster, results, arguments, replace)
+        missing = _tables_are_missing(run, results)
+        write_scripts(run, steps, cluster, arguments, replace, missing)
+        _say_skipped(steps)
         return 0
     # The lock keeps two launchers of one run from submitting the same steps.
     with held(run.path):
@@ -96,38 +97,12 @@ def launch(
     return 0 if succeeded else 1
 
 
-def _print_scripts(
-    run: Run,
-    steps: list[Step],
-    cluster: ClusterConfig,
-    results: Path,
-    arguments: list[str],
-    replace: bool,
-) -> None:
-    queue, largest = _slurms_word(cluster)
-    queued = QueuedSteps.of(run, steps, cluster, queue)
-    missing = queued.missing(steps)
-    if steps[-1].complete and _tables_are_missing(run, results):
-        missing.append(steps[-1])
-    planned = batches(missing, largest, cluster.packs)
-    write_scripts(run, planned, queued.active, cluster, arguments, replace)
-    _say_skipped(steps)
-
-
-def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
-    """Return this user's queue and the largest array; an empty queue if Slurm does not answer."""
-    if cluster.executor == "slurm" and shutil.which("squeue") is not None:
-        try:
-            return squeue(), largest_array()
-        except UserError as error:
-            print(f"# assuming an empty queue, because {error}")
-    return {}, LARGEST_ARRAY
-
-
 def _check_results(run: Run, results: Path, replace: bool) -> None:
     """Refuse to replace results of other settings without `--replace`; see `check_overwrite`."""
     if not replace and (results / run.experiment.name).exists():
-        from sad_hpc.aggregate.overwrite import check_overwrite  # importing pandas takes a second
+        from sad_hpc.aggregate.results_folder import (
+            check_overwrite,  # importing pandas takes a second
+        )
 
         check_overwrite(run.experiment, results)
 

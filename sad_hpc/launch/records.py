@@ -17,6 +17,12 @@ from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import Moment, read_whole, typed, write_json
 from sad_hpc.storage.run import Run
 
+SHOWN_LINES = 20
+"""Last lines of a log that are shown."""
+
+LOG_BYTES = 2**16
+"""Bytes at the end of a log that are read; an environment may print much."""
+
 
 @dataclass(frozen=True)
 class JobRecord:
@@ -80,21 +86,27 @@ class JobRecord:
         except (psutil.NoSuchProcess, ValueError, OverflowError):  # ended, or an invalid id
             return False
 
-    def log_tail(self, lines: int = 20) -> str:
+    def log_tail(self) -> str:
         """Return the end of the first rank's log that reports an error, or else of rank 0's."""
         first = Path(self.log)
         others = sorted(first.parent.glob(f"{self.id}_*{glob.escape(first.suffix)}"))
-        logs = {path: _last_lines(path, lines) for path in [first, *others]}
+        logs = {path: _last_lines(path) for path in [first, *others]}
         telling = next((path for path, text in logs.items() if ERROR_PREFIX in text), first)
         return f"{telling}:\n{logs[telling] or '(empty: the job did not start)'}"
 
 
-def _last_lines(path: Path, lines: int) -> str:
+def _last_lines(path: Path) -> str:
+    return "\n".join(log_end(path).splitlines()[-SHOWN_LINES:])
+
+
+def log_end(path: Path) -> str:
+    """Return the text of the last LOG_BYTES of a log; empty if it cannot be read."""
     try:
-        text = read_whole(path).decode(errors="replace")
+        with path.open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, 2) - LOG_BYTES))
+            return handle.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
 
 
 def load_records(run: Run) -> dict[str, JobRecord]:

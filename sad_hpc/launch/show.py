@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from sad_hpc.aggregate.tables import plain_table
+from sad_hpc.aggregate.formats import plain_table
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.base import make_family
 
 
 def shown(run: Run) -> str:
@@ -44,14 +43,12 @@ def _stages(run: Run) -> Iterator[list[str]]:
 def _work(step: Step) -> str:
     """Return the amount of work of a step, in units that its progress shows."""
     experiment = step.run.experiment
-    data, trained = experiment.data, experiment.source
+    data = experiment.data
     if step.stage == "collect":
         return f"{data.tasks:,} tasks in {data.blocks(data.tasks):,} blocks"
     if step.stage == "pretrain":
-        n_train = make_family(trained.task).n_tasks("train", trained.data.tasks)
-        tasks = n_train - trained.pretrain.holdout_tasks
-        steps = trained.pretrain.epochs * trained.pretrain.batches(tasks)
-        return f"{steps:,} steps of {trained.pretrain.batch_size} contexts"
+        trained = experiment.source
+        return f"{trained.training_steps:,} steps of {trained.pretrain.batch_size} contexts"
     if step.stage == "evaluate":
         return f"{experiment.evaluate.tasks:,} test tasks"
     return "tables and figures"

@@ -1,15 +1,66 @@
-"""Options and environment of srun for the ranks of a stage, also for slurm/*.sh."""
+"""The start of a stage's ranks: setup lines, the container, and srun's options and environment.
+
+With `cluster.container` (containers/sad_hpc.def), srun starts one Apptainer container for each
+rank, and the ranks connect through Slurm's PMI.  Slurm's commands are outside of the container.  To
+requeue its job, a rank calls the image's `scontrol`, which writes a file; the batch script requeues
+the job when the ranks have ended.
+"""
 
 import os
+import shlex
 import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
-from sad_hpc.errors import UserError
+from sad_hpc.errors import ERROR_PREFIX, UserError
+from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.parallel.process import hand_over_output
 from sad_hpc.parallel.ranks import environment_number
-from sad_hpc.parallel.standard_streams import hand_over_output
+
+CHECK = (
+    'check_setup() { [ "$1" = 0 ] || '
+    f'{{ echo "{ERROR_PREFIX}cluster.setup: $2: exit code $1" >&2; exit "$1"; }}; }}'
+)
+"""A shell function that ends the job if the exit code of a line is not 0."""
+
+REQUESTS = "SAD_HPC_REQUESTS"
+"""Variable with the folder where containers/scontrol writes `requeue-<job>`."""
+
+QUEUE_AGAIN = (
+    "code=$?",
+    f'request="${REQUESTS}/requeue-'
+    '${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"',
+    'if [ -e "$request" ]; then rm "$request"; scontrol requeue "$SLURM_JOB_ID"; fi',
+    "exit $code",
+)
+"""Lines of a batch script that follow srun and requeue the job if a rank asked for it."""
 
 IGNORE_USR2 = 'trap "" USR2; exec "$0" "$@"'
 """Code for sh: ignore USR2, which would end the process before Python installs its handler."""
+
+
+def setup_lines(setup: Sequence[str]) -> list[str]:
+    """Return the lines, each with a check that ends the job and names the line if it fails."""
+    checked = [part for line in setup for part in (line, f'check_setup "$?" {shlex.quote(line)}')]
+    return [CHECK, *checked] if setup else []
+
+
+def interpreter(cluster: ClusterConfig, stage: str, folders: Sequence[Path]) -> list[str]:
+    """Return the command that starts Python in every rank of a stage.
+
+    Args:
+        cluster: settings with `container` and `python`.
+        stage: the stage; if it has GPUs, the container gets their drivers.
+        folders: folders to bind into the container; Apptainer itself binds the home and /tmp.
+    """
+    if cluster.container is None:
+        return [cluster.python or sys.executable]
+    drivers = ["--nv"] if cluster.resources(stage).gpus else []
+    binds = [f"--bind={folder}" for folder in dict.fromkeys(folders)]
+    image = str(Path(cluster.container).absolute())
+    return ["apptainer", "exec", *drivers, *binds, image, cluster.python or "python3"]
 
 
 def srun_options(stage: str, cpus: int, gpus: int, mpi: str) -> list[str]:

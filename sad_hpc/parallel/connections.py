@@ -1,4 +1,8 @@
-"""Detection of lost connections between the ranks of a training.
+"""Connections between the ranks of a training: the first rendezvous, and detection of lost ones.
+
+Collectives have a timeout of days, since a rank may wait for a disk.  A rank that dies before it
+connects closes no connection that the others would notice, so the rendezvous has a short timeout.
+It also reacts to signals.
 
 A process that dies closes its connections.  A power loss or a network failure closes none, and a
 rank that waits for a message would then wait indefinitely.  TCP probes detect such failures.  The
@@ -8,13 +12,27 @@ kernel of a live node answers them even for a rank that is late or suspended by 
 import os
 import re
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch.distributed as dist
 
 from sad_hpc.errors import UserError
+from sad_hpc.parallel import preemption
+from sad_hpc.parallel.ranks import Process
+
+TESTED = "2.13"
+"""The version of torch against which `set_group_timeout` was tested."""
+
+MEETING = timedelta(minutes=10)
+"""Longest time between the first and the last rank; a slow disk delays the start of Python."""
+
+CONNECTING = timedelta(seconds=20)
+"""Timeout of a connection to a store that already answers."""
+
+LOOK_SECONDS = 0.1
 
 SILENCE = timedelta(minutes=10)
 """A rank counts as lost once its node has been silent this long.  The kernel resends unacknowledged
@@ -27,6 +45,64 @@ GLOO = re.compile(
     r"gloo/transport/\S+\] (.*?)\.? *(?:This is typically|Check the logs|$)", re.DOTALL
 )
 """Pattern of gloo's messages about a connection, between its source line and its advice."""
+
+
+def meet(process: Process) -> dist.Store:
+    """Wait for all ranks, and return the store that they share.
+
+    Raises:
+        UserError: rank 0 cannot open a store at MASTER_ADDR and MASTER_PORT, or a rank does not
+            arrive in time.
+        Preempted: a signal arrived first.
+    """
+    if process.world_size == 1:
+        return dist.HashStore()
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    where = f"{host}:{port}"
+    if not process.is_first:
+        _wait(lambda: _answers(host, port), lambda: f"rank 0 does not answer at {where}")
+    try:
+        store = dist.TCPStore(
+            host, port, process.world_size, process.is_first, CONNECTING, wait_for_workers=False
+        )
+        store.set(_name(process.rank), "here")
+        names = [_name(rank) for rank in range(process.world_size)]
+        _wait(lambda: store.check(names), lambda: f"{_absent(store, names)} did not reach {where}")
+    except dist.DistError as error:
+        raise UserError(
+            f"the ranks cannot meet at {where} ({' '.join(str(error).split())}): launch again to "
+            "use another port, or set MASTER_PORT"
+        ) from error
+    return store
+
+
+def _wait(arrived: Callable[[], bool], missing: Callable[[], str]) -> None:
+    start = time.monotonic()
+    while not arrived():
+        preemption.check()
+        if time.monotonic() - start > MEETING.total_seconds():
+            raise UserError(
+                f"{missing()} within {MEETING.total_seconds():.0f} s: look for an error in the "
+                "other ranks' logs, and check that the nodes can reach MASTER_ADDR"
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def _answers(host: str, port: int) -> bool:
+    """Return whether a server listens there; torch would log a trace for each failed attempt."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _name(rank: int) -> str:
+    return f"rank {rank}"
+
+
+def _absent(store: dist.Store, names: list[str]) -> str:
+    return ", ".join(name for name in names if not store.check([name]))
 
 
 def probe_connections() -> None:
@@ -68,3 +144,8 @@ def lost_ranks_named() -> Iterator[None]:
             f"lost another rank ({reason}): see its log, or check its node and the network. "
             "Launch again to continue from the last checkpoint"
         ) from error
+
+
+def set_group_timeout(timeout: timedelta) -> None:
+    """Set the timeout of collectives of the default process group; torch has no public function."""
+    dist.distributed_c10d._set_pg_timeout(timeout)

@@ -7,11 +7,10 @@ ranks must stop at the same step.
 """
 
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-from sad_hpc.parallel.signals import handled
 
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM)
 
@@ -67,3 +66,19 @@ def watched() -> Iterator[None]:
 
 def _note(number: int, frame: FrameType | None) -> None:
     _received.append(signal.Signals(number))
+
+
+@contextmanager
+def handled(
+    *numbers: signal.Signals, by: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> Iterator[None]:
+    """Let `by` handle these signals within this block; no effect outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, by) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,9 +1,9 @@
 """Private parts of submitit that this package uses; tests/test_private_apis.py checks them.
 
-`launch.executor.StageExecutor` and `launch.controller` also override the methods in OVERRIDDEN.
+`launch.executor.StageExecutor` and `launch.controller` also override private methods, which the
+test lists.
 """
 
-from submitit import LocalExecutor, SlurmExecutor
 from submitit.core.utils import (
     FailedJobError,
     FailedSubmissionError,
@@ -20,20 +20,8 @@ TESTED = "1.5"
 PROGRAM = "submitit.core._submit"
 """The module that a job runs."""
 
-OVERRIDDEN = {
-    SlurmExecutor: (
-        "_internal_process_submissions",
-        "_make_submission_file_text",
-        "_num_tasks",
-        "_submitit_command_str",
-    ),
-    LocalExecutor: ("_submit_command",),
-}
-"""Private methods and properties of submitit's executors that ours call or override."""
-
 __all__ = [
     "LOCAL_REQUEUE_RETURN_CODE",
-    "OVERRIDDEN",
     "PROGRAM",
     "TESTED",
     "Controller",

@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors.torch import save
 
-from sad_hpc.aggregate.markdown import markdown
+from sad_hpc.aggregate.formats import markdown
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS

@@ -12,14 +12,13 @@ import torch.distributed as dist
 
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
-from sad_hpc.parallel.connections import probe_connections
-from sad_hpc.parallel.meeting import MEETING, meet
+from sad_hpc.parallel.connections import MEETING, meet, probe_connections, set_group_timeout
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
-from sad_hpc.parallel.torch_private import set_group_timeout
 from sad_hpc.pretrain.clipping import deepspeed_limit
 from sad_hpc.pretrain.deepspeed_private import disable_allreduce, disable_compiled_ops
 from sad_hpc.pretrain.learner import Learner
+from sad_hpc.pretrain.normuon import NorMuon
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ Closed connections and Slurm reveal a dead rank immediately; probes find a disco
 
 def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> dict[str, Any]:
     """Return DeepSpeed's config, made from the experiment's config alone."""
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    bf16 = config.uses_bf16(on_gpu)
     clipping = deepspeed_limit(config.gradient_clipping, config.zero_stage, bf16)
     return {
         "train_batch_size": config.batch_size,
@@ -119,13 +118,13 @@ def on_first_rank(work: Callable[[], T]) -> T:
 
 
 def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> Any:
-    """Make a DeepSpeed engine on this rank's device, with torch's AdamW."""
+    """Make a DeepSpeed engine on this rank's device."""
     import deepspeed
 
     on_gpu = torch.cuda.is_available()
-    optimizer = torch.optim.AdamW(
-        learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    if on_gpu:  # DeepSpeed moves the learner later, but the optimizer's places must be there now
+        learner.cuda()
+    optimizer = make_optimizer(learner, config)
     engine, *_ = deepspeed.initialize(
         model=learner,
         optimizer=optimizer,
@@ -135,6 +134,15 @@ def make_engine(learner: Learner, config: PretrainConfig, process: Process) -> A
     if config.zero_stage == 0 and process.world_size == 1:
         disable_allreduce(engine)  # with one rank, gloo's thread would only cost time
     return engine
+
+
+def make_optimizer(learner: Learner, config: PretrainConfig) -> torch.optim.AdamW:
+    """Return the optimizer of a learner's flat parameter."""
+    rate, decay = config.learning_rate, config.weight_decay
+    betas = (config.betas[0], config.betas[1])
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW([learner.flat], rate, betas, weight_decay=decay, fused=True)
+    return NorMuon(learner.flat, learner.shapes, rate, config.matrix_rate, betas, decay)
 
 
 def precision_of(engine: Any) -> str:

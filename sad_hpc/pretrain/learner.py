@@ -27,10 +27,10 @@ class Learner(nn.Module):
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
-        self._shapes = {name: weight.shape for name, weight in model.named_parameters()}
+        self.shapes = {name: weight.shape for name, weight in model.named_parameters()}
         self.flat = nn.Parameter(torch.cat([w.detach().flatten() for w in model.parameters()]))
         """(P,): all weights, in the order of `Transformer.named_parameters`."""
-        for name in self._shapes:
+        for name in self.shapes:
             module, _, own = name.rpartition(".")
             model.get_submodule(module).register_parameter(own, None)
         # A tuple hides the module from DeepSpeed, which visits all submodules in every step.
@@ -60,7 +60,7 @@ class Learner(nn.Module):
         """Use the fused kernel from now on, or return why it does not support this model."""
         reason = obstacle(self._shell, self.flat.device, self.flat.dtype)
         if reason is None:
-            sizes = {name: shape.numel() for name, shape in self._shapes.items()}
+            sizes = {name: shape.numel() for name, shape in self.shapes.items()}
             self._kernel = Kernel(self._shell, sizes)
         return reason
 
@@ -117,10 +117,10 @@ class Learner(nn.Module):
     def named_weights(self) -> dict[str, Tensor]:
         """Return the weights by their names in `Transformer`, as views of the flat parameter."""
         # One split, whose gradient is one concatenation.
-        parts = self.flat.split([shape.numel() for shape in self._shapes.values()])
+        parts = self.flat.split([shape.numel() for shape in self.shapes.values()])
         return {
             name: part.view(shape)
-            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
 

@@ -30,10 +30,14 @@ from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
 
-def learning_rate(config: PretrainConfig, progress: float) -> float:
-    """Return the learning rate after a share `progress` in [0, 1) of all steps."""
+def learning_rate(config: PretrainConfig, step: int, steps: int) -> float:
+    """Return the learning rate of step 0 <= `step` < `steps`."""
+    warmup = config.warmup * steps
+    if step < warmup:
+        return config.learning_rate * min(1.0, (step + 1) / warmup)
     if config.schedule == "constant":
         return config.learning_rate
+    progress = (step - warmup) / (steps - warmup)
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
@@ -176,7 +180,7 @@ class Trainer:
         examples = self._examples.batch(rows[mine], drawn[mine], own_places)
         self._engine.module.begin_step(self._seed, self._step, self._rank)
         # A function of the step only, so a resumed run needs no scheduler state.
-        rate = learning_rate(self._config, self._step / (self._config.epochs * self._batches))
+        rate = learning_rate(self._config, self._step, self._config.epochs * self._batches)
         loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping)
         self._loss_sum += loss
         self._recent.add(loss, norm)

@@ -17,10 +17,7 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.base import TaskFamily
-
-TRAIN_SHARE = 0.8
-"""The paper's training/test ratio."""
+from sad_hpc.tasks.base import Arrays, TaskFamily
 
 
 class BanditConfig(TaskConfig):
@@ -61,11 +58,6 @@ class BanditFamily(TaskFamily):
         self.name = config.family
         self.n_actions = config.arms
 
-    def n_tasks(self, split: str, total: int) -> int:
-        """Return the number of tasks of a split; four fifths are for training."""
-        train = round(total * TRAIN_SHARE)
-        return train if split == "train" else total - train
-
     def check_data(self, data: DataConfig) -> None:
         """Implement `TaskFamily.check_data`."""
         super().check_data(data)
@@ -105,11 +97,7 @@ class BanditFamily(TaskFamily):
         return chosen == parameters.max(axis=1, keepdims=True)
 
     def dynamics_faults(
-        self,
-        parameters: NDArray[Any],
-        group: str,
-        context: dict[str, NDArray[Any]],
-        cut: bool = False,
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool = False
     ) -> list[str]:
         """Check that arms exist, and that mean rewards are within six standard errors."""
         actions, rewards = context["actions"].astype(np.int64), context["rewards"]

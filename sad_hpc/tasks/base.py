@@ -1,7 +1,7 @@
 """The base class of task families, and its construction from a config's `task` section."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,10 @@ from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.integers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.fingerprint import Fingerprint
-from sad_hpc.tasks.source_code import code_digests
+from sad_hpc.tasks.fingerprint import Fingerprint, code_digests
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+"""Arrays of tasks, such as the parts of their contexts, by name."""
 
 SPLITS = ("train", "test")
 
@@ -52,6 +54,8 @@ class TaskFamily(ABC):
     """Offset (d,) subtracted from states before the model sees them."""
     state_scale: tuple[float, ...]
     """Factor (d,) applied after that, so that the model's inputs lie in about [-2, 2]."""
+    test_share: float = 0.2
+    """Share of tasks in the test split."""
     sparse_reward: bool = False
     """Whether rewards are 0 or 1, and mostly 0.  Labels are those of Algorithm 5 then, else of
     Algorithm 3."""
@@ -60,6 +64,8 @@ class TaskFamily(ABC):
     information."""
     has_ends: bool = False
     """Whether an episode can end before its T steps.  The model then sees a flag for each end."""
+    dense_reward_scale: float = 1.0
+    """Factor applied to rewards before the model sees them, unless they are sparse."""
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
@@ -103,7 +109,7 @@ class TaskFamily(ABC):
     @property
     def reward_scale(self) -> float:
         """Factor applied to rewards before the model sees them."""
-        return SPARSE_REWARD_SCALE if self.sparse_reward else 1.0
+        return SPARSE_REWARD_SCALE if self.sparse_reward else self.dense_reward_scale
 
     def check_data(self, data: DataConfig) -> None:
         """Check that this family supports the `data` section.
@@ -148,9 +154,10 @@ class TaskFamily(ABC):
         values = ", ".join(f"{value:g}" for value in parameters)
         return UserError(f"parameters ({values}) are not of a training task of {self.name}")
 
-    @abstractmethod
     def n_tasks(self, split: str, total: int) -> int:
-        """Return how many of `total` tasks belong to `split`."""
+        """Return how many of `total` tasks belong to `split`, by `test_share`."""
+        train = round(total * (1 - self.test_share))
+        return train if split == "train" else total - train
 
     @abstractmethod
     def are_optimal(
@@ -169,11 +176,7 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def dynamics_faults(
-        self,
-        parameters: NDArray[Any],
-        group: str,
-        context: dict[str, NDArray[Any]],
-        cut: bool = False,
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool = False
     ) -> list[str]:
         """List the ways in which contexts contradict the dynamics of their tasks.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.tasks.base import Arrays, TaskFamily
 
 
 class Simulators(ABC):
@@ -61,8 +61,6 @@ class SimulatedFamily(TaskFamily):
     reward_dtype = np.float32
     context_groups = ("transitions",)
     label_groups = ("sad", "dpt")
-    test_share: float = 0.2
-    """Share of tasks in the test split."""
 
     @abstractmethod
     def draw_tasks(
@@ -84,11 +82,6 @@ class SimulatedFamily(TaskFamily):
             raise self.no_task(parameters[possible.argmin()])
         return parameters
 
-    def n_tasks(self, split: str, total: int) -> int:
-        """Implement `TaskFamily.n_tasks`."""
-        train = round(total * (1 - self.test_share))
-        return train if split == "train" else total - train
-
     def are_optimal(
         self, parameters: NDArray[Any], query_states: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[np.bool_]:
@@ -96,11 +89,7 @@ class SimulatedFamily(TaskFamily):
         raise NotImplementedError(f"the optimal actions of {self.name} are unknown")
 
     def dynamics_faults(
-        self,
-        parameters: NDArray[Any],
-        group: str,
-        context: dict[str, NDArray[Any]],
-        cut: bool = False,
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool = False
     ) -> list[str]:
         """Check actions and finiteness only: the dataset does not have the simulator's noise."""
         if not self.has_actions(context["actions"]):

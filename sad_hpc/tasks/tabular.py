@@ -1,4 +1,4 @@
-"""Families of finite MDPs; kernels, oracle and checks work on their tables."""
+"""Families of deterministic and stochastic MDPs; kernels, oracle and checks work on tables."""
 
 import functools
 from abc import abstractmethod
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import SPLITS, TaskFamily
-from sad_hpc.tasks.mdps import FiniteMDPs, Starts
+from sad_hpc.tasks.base import SPLITS, Arrays, TaskFamily
+from sad_hpc.tasks.mdps import ActionOutcomes, FiniteMDPs, Starts, StochasticMDPs, tables_of
+from sad_hpc.tasks.q_tables import optimal_q
 
 TABLE_ENTRIES = 2**23
 """Largest number of table entries (tasks x states x actions) in memory at once."""
@@ -107,21 +108,14 @@ class TabularFamily(TaskFamily):
         return result
 
     def dynamics_faults(
-        self,
-        parameters: NDArray[Any],
-        group: str,
-        context: dict[str, NDArray[Any]],
-        cut: bool = False,
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool = False
     ) -> list[str]:
         """Check by replay that next states and rewards of contexts follow from the MDPs."""
         faults = {
             fault: None  # in order, each once
             for some in self._at_once(len(parameters))
             for fault in self._faults(
-                parameters[some],
-                group,
-                {part: array[some] for part, array in context.items()},
-                cut,
+                parameters[some], group, {part: array[some] for part, array in context.items()}, cut
             )
         }
         return list(faults)
@@ -133,7 +127,7 @@ class TabularFamily(TaskFamily):
             yield slice(first, min(first + size, tasks))
 
     def _faults(
-        self, parameters: NDArray[Any], group: str, context: dict[str, NDArray[Any]], cut: bool
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool
     ) -> list[str]:
         mdps = self.mdps(parameters)
         task, ends = np.arange(len(parameters))[:, None], context.get("ends")
@@ -179,3 +173,56 @@ class TabularFamily(TaskFamily):
         if (numbers < 0).any():
             raise KeyError("coordinates outside of the state space")
         return numbers
+
+
+OPTIMAL_ERROR = 1e-9
+"""TD error of the optimal Q.  Actions with equal values within `QTables.margin` are optimal."""
+
+
+class StochasticFamily(TabularFamily):
+    """A distribution over finite MDPs with random steps and ends.
+
+    A subclass defines `outcomes_of` and `coordinates`.
+    """
+
+    has_histories = False
+    has_ends = True
+    certain = False
+    discount: float = 0.99
+    """gamma of the returns that optimal actions maximize."""
+
+    @abstractmethod
+    def outcomes_of(
+        self, parameters: NDArray[Any]
+    ) -> tuple[ActionOutcomes, NDArray[np.float64]]:  # fmt: skip
+        """Return the outcomes by state and action, and the start probabilities (s,), of a task."""
+
+    def mdps(self, parameters: NDArray[Any]) -> StochasticMDPs:
+        """Implement `TabularFamily.mdps`."""
+        return _tables(self, parameters.tobytes(), parameters.shape, parameters.dtype.str)
+
+    def starts(self, mdps: FiniteMDPs) -> Starts:
+        """Implement `TabularFamily.starts`."""
+        assert isinstance(mdps, StochasticMDPs)
+        return mdps.starts
+
+    def optimal_actions(self, parameters: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the optimal actions, (n, S, A), by value iteration."""
+        return _optimal(self, parameters.tobytes(), parameters.shape, parameters.dtype.str)
+
+
+# Cached because every block and check uses the same tasks, and reading dictionaries is slow.
+@functools.lru_cache(maxsize=4)
+def _tables(
+    family: StochasticFamily, content: bytes, shape: tuple[int, ...], dtype: str
+) -> StochasticMDPs:
+    parameters = np.frombuffer(content, dtype).reshape(shape)
+    tasks = [family.outcomes_of(each) for each in parameters]
+    outcomes, starts = [task[0] for task in tasks], [task[1] for task in tasks]
+    return tables_of(outcomes, starts, family.n_states)
+
+
+@functools.lru_cache(maxsize=4)
+def _optimal(family: StochasticFamily, *parameters: Any) -> NDArray[np.bool_]:
+    tables = _tables(family, *parameters)
+    return optimal_q(tables, family.discount, OPTIMAL_ERROR).best_actions()

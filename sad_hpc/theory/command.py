@@ -210,7 +210,7 @@ def _assumption(options: argparse.Namespace) -> int:
 
 
 def _horizon(options: argparse.Namespace) -> int:
-    from sad_hpc.aggregate.tables import plain_table
+    from sad_hpc.aggregate.formats import plain_table
     from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.horizon import tried_rules, write_horizon
 

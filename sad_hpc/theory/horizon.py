@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from sad_hpc.aggregate.csv_table import write_table
+from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.provenance import portable, provenance
@@ -51,6 +51,6 @@ def write_horizon(name: str, table: pd.DataFrame, results: Path) -> Path:
     """
     path = results / "theory" / f"horizon_{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(path, table)
+    write_csv(path, table)
     write_json(path.with_suffix(".json"), portable(provenance()))
     return path

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from sad_hpc.aggregate.canvas import drawing, verbatim
-from sad_hpc.aggregate.csv_table import write_table
+from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.aggregate.paper import family_name
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.storage.files import write_json
@@ -52,7 +52,7 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
     family, folder = make_family(experiment.task), results / "theory"
     folder.mkdir(parents=True, exist_ok=True)
     table = label_curves(experiment)
-    write_table(folder / f"labels_{experiment.name}.csv", table)
+    write_csv(folder / f"labels_{experiment.name}.csv", table)
     path = folder / f"labels_{experiment.name}.png"
     _draw_curves(path, family, table)
     write_json(path.with_suffix(".json"), portable(provenance()))

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from sad_hpc.aggregate.canvas import drawing
-from sad_hpc.aggregate.markdown import markdown_table
+from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.q_tables import QTables, optimal_q, policy_q

@@ -15,13 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from sad_hpc.aggregate.csv_table import guard, read_records, unguard, write_table
-from sad_hpc.aggregate.latex import latex, latex_line
-from sad_hpc.aggregate.markdown import code, code_block, markdown, markdown_table
+from sad_hpc.aggregate.formats import (
+    code,
+    code_block,
+    guard,
+    latex,
+    latex_line,
+    markdown,
+    markdown_table,
+    printable,
+    write_csv,
+)
 from sad_hpc.aggregate.overview import overview
 from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.results_file import RESULTS, read_results, write_results
-from sad_hpc.aggregate.tables import printable
 from sad_hpc.cli import main
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -111,10 +118,17 @@ CELLS = st.lists(
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝")
 
 
+def unguarded(value: object) -> object:
+    """The original of a value that `guard` returned."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"(?:\A|(?<=[;\t\r\n]))'(?='*[=+\-@\t\r＝])", "", value)
+
+
 @LAWS
 @given(CELLS)
 def test_no_cell_of_csv_is_a_formula_and_all_are_read_back(text: str) -> None:
-    assert unguard(guard(text)) == text
+    assert unguarded(guard(text)) == text
     for separator in ";\t":
         assert not any(cell.startswith(FORMULA) for cell in guard(text).split(separator) if cell)
 
@@ -129,10 +143,11 @@ def test_numbers_of_csv_stay_numbers(value: float) -> None:
 
 def test_a_table_is_read_back_from_csv(tmp_path: Path) -> None:
     table = pd.DataFrame({"=name": ["=1+1", "SAD+", "-x", "a;=b"], "value": [-1.5, 2, 0, -1e-9]})
-    write_table(tmp_path / "t.csv", table)
+    write_csv(tmp_path / "t.csv", table)
     lines = list(csv.reader(io.StringIO((tmp_path / "t.csv").read_text())))
     assert [line[0] for line in lines] == ["'=name", "'=1+1", "SAD+", "'-x", "a;'=b"]
-    assert read_records((tmp_path / "t.csv").read_bytes()) == table.to_dict("records")
+    found = pd.read_csv(tmp_path / "t.csv").map(unguarded).rename(columns=unguarded)
+    assert found.equals(table)
 
 
 @pytest.mark.parametrize(

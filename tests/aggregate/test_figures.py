@@ -180,6 +180,7 @@ def _pictures(folder: Path, rows: list[str]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
+@pytest.mark.slow
 def test_a_users_matplotlibrc_changes_no_figure(tmp_path: Path):
     expected = _pictures(tmp_path / "plain", ["SAD", "DPT"])
     with rc_context(FOREIGN_SETTINGS):

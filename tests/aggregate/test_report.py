@@ -80,6 +80,7 @@ def test_a_missing_seed_is_named_in_tables_and_page(two: Path):
         assert "INCOMPLETE" in text and "DPT seed 2" in text
 
 
+@pytest.mark.slow
 def test_the_experiment_named_after_the_family_stands_beside_the_papers(tmp_path: Path):
     for name in ("a_trial", "darkroom", "quickstart"):
         add_experiment(tmp_path, name)

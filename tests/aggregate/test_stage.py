@@ -1,3 +1,8 @@
+"""The stage aggregate: its files, gaps, wrong inputs, and the labels of its datasets."""
+
+import shutil
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pandas as pd
@@ -5,15 +10,18 @@ import pytest
 from matplotlib.image import imread
 
 from sad_hpc.aggregate.canvas import COLORS, REFERENCE_STYLES
-from sad_hpc.aggregate.readme import headline_table, render
-from sad_hpc.aggregate.results_file import RESULTS, read_results
-from sad_hpc.aggregate.stage import aggregate
+from sad_hpc.aggregate.readme import headline_table, label_notes, render
+from sad_hpc.aggregate.results_file import RESULTS, RowFacts, read_results
+from sad_hpc.aggregate.stage import aggregate, row_facts
+from sad_hpc.collect.stage import collect
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parser import make_parser
 from sad_hpc.storage.files import read_json, write_json
+from sad_hpc.storage.run import Run
+from tests.conftest import TINY
 
 from .synthetic import fill, level, make_run, write_result
 
@@ -242,3 +250,29 @@ def test_numbers_that_were_edited_reach_no_table(run, tmp_path, name):
 def test_missing_labels_are_noted(run, tmp_path):
     readme = (aggregate(run, tmp_path / "results") / "README.md").read_text()
     assert r"No label accuracy of DPT, DPT\*, SAD: the dataset is missing or damaged" in readme
+
+
+def test_all_labels_of_the_oracle_are_right(tiny_run: Run):
+    experiment = load_experiment(TINY, ["rows=[SAD,DPT,DPT*]"])
+    rows = row_facts(Run(experiment, tiny_run.runs))
+    assert rows["DPT*"].label_accuracy == 1 > rows["SAD"].label_accuracy
+
+
+def test_a_task_pays_for_all_of_its_labels(tiny_run: Run, tmp_path: Path):
+    more = Run(load_experiment(TINY, ["data.queries_per_task=4"]), tmp_path)
+    collect(more)
+    one, four = (row_facts(run)["SAD"] for run in (tiny_run, more))
+    assert four.label_transitions == pytest.approx(4 * one.label_transitions, rel=0.1)
+    assert four.context_transitions == one.context_transitions
+
+
+def test_a_damaged_shard_is_noted(tiny_run: Run, tmp_path: Path):
+    run = Run(tiny_run.experiment, tmp_path)
+    shutil.copytree(tiny_run.data().path, run.data().path)
+    assert label_notes(row_facts(run).values()) == []
+    shard = run.data().path / "train/shard-00003.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    rows = row_facts(run)
+    assert np.isnan([row.label_accuracy for row in rows.values()]).all()
+    (note,) = label_notes([rows["SAD"], RowFacts("DPT", "DPT", {}, 0.3, 49.0, 0.0)])
+    assert note.startswith("No label accuracy of SAD: the dataset is missing or damaged")

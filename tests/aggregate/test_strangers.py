@@ -81,6 +81,7 @@ def spoiled(value: Any, data: st.DataObject) -> Any:
     return [*value[:key], spoiled(value[key], data), *value[key + 1 :]]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25,
     deadline=None,

@@ -75,6 +75,7 @@ def test_numbers_drawn_at_import_are_refused_between_ranks(config: Path) -> None
     assert not list((config.parent / "runs").rglob("shard-*"))
 
 
+@pytest.mark.slow
 def test_numbers_drawn_at_import_are_refused_between_commands(config: Path) -> None:
     (config.parent / "uneven.py").write_text(DRAWS_AT_IMPORT)
     assert ended(BIN / "sad-hpc", "collect", config).returncode == 0

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import step_poses
 
 

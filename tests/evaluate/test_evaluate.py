@@ -160,9 +160,9 @@ def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_siz
 
 def evaluated(network: Transformer, shown: Context, longest: int = 10, **settings) -> dict:
     """A tabular evaluation of three online episodes."""
-    columns = {f"context/{name}": part.numpy() for name, part in vars(shown).items()
-               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
     given = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2, **settings)
+    columns = {f"{given.context}/{name}": part.numpy() for name, part in vars(shown).items()
+               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
     generator, reported = np.random.default_rng(5), []
     trained = Trained(network, longest)
     modes = evaluate_tabular(FAMILY, trained, columns, given, generator, reported.append)

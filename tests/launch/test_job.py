@@ -39,7 +39,7 @@ def stopped_job(run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch):
                 folder.heartbeat(5, 10, "blocks")
                 raise Preempted("stopped", requeue)
 
-        monkeypatch.setattr("sad_hpc.launch.job._call_stage", stage)
+        monkeypatch.setattr("sad_hpc.launch.graph.Step.call", stage)
         signal.signal(signal.SIGUSR2, handler)  # type: ignore[arg-type]
         return StageJob.of(run, graph(run)[0], Path("results"))
 
@@ -114,7 +114,7 @@ def test_a_job_waits_for_what_another_node_has_finished(
     """A network file system may show it late."""
     (collect,), step = steps_of(run, "collect"), steps_of(run, "pretrain")[0]
     begun: list[str] = []
-    monkeypatch.setattr("sad_hpc.launch.job._call_stage", lambda step, *_: begun.append(step.title))
+    monkeypatch.setattr("sad_hpc.launch.graph.Step.call", lambda step, *_: begun.append(step.title))
     job = StageJob.of(run, step, Path("results"))
     monkeypatch.setattr(files, "LATE_SECONDS", 0.5)
     with pytest.raises(SystemExit):

@@ -16,17 +16,16 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.local import LocalRunner, RunningStep, jobs_at_once
+from sad_hpc.launch.local import JobLog, LocalRunner, RunningStep, jobs_at_once
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.launch.records import JobRecord, load_records
+from sad_hpc.launch.records import LOG_BYTES, JobRecord, load_records
 from sad_hpc.launch.status import show_status
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
+from sad_hpc.user_code import SILENCE_PREFIX
 from tests.conftest import TINY
 from tests.launch.conftest import FakeSlurm, complete, steps_of
 from tests.patience import HUNG
-
-pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
 
@@ -41,6 +40,7 @@ def calls(run: Run) -> list[str]:
     return (run.path / "calls.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixture[str]) -> None:
     complete(*steps_of(run, "pretrain")[1:], *steps_of(run, "evaluate")[2:])
     assert start(run, "collect.cpus_per_rank=3", "pretrain.ranks=2") == 0
@@ -57,6 +57,7 @@ def test_every_stage_runs_once(run: Run, stubs: None, capsys: pytest.CaptureFixt
     assert "10 steps: 10 complete" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -75,6 +76,7 @@ def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
     assert start(run, override) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "at_once"),
     [([], 2), (["array_parallelism=9"], 8), (["array_parallelism=9", "pretrain.ranks=2"], 4),
@@ -92,6 +94,7 @@ def test_trainings_share_the_cores(
     assert jobs_at_once(cluster, "evaluate") == cluster.array_parallelism
 
 
+@pytest.mark.slow
 def test_trainings_run_beside_each_other(
     run: Run, stubs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ def test_trainings_run_beside_each_other(
     assert started[:3] == [1, 2, 3] and max(started) == 3
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_the_others_alone(
     run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +133,7 @@ def test_a_failure_leaves_the_others_alone(
     assert calls(run)[1:] == ["evaluate SAD 0", "aggregate results"]
 
 
+@pytest.mark.slow
 def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: FakeSlurm) -> None:
     """Not even where the launcher died before it could record the job."""
     slurm.queue(run_tag(run), j100="RUNNING", j101="PENDING", j102="COMPLETED")
@@ -139,6 +144,7 @@ def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: Fak
     assert start(run) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     run: Run,
@@ -159,6 +165,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert died in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_rank_of_mpi_that_is_killed_is_reported(
     run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +174,7 @@ def test_a_rank_of_mpi_that_is_killed_is_reported(
     assert "a rank was killed by SIGKILL; possibly out of memory" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_no_process_of_a_job_imports_from_the_working_directory(
     run: Run, stubs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +189,7 @@ def test_no_process_of_a_job_imports_from_the_working_directory(
     assert calls(run) == ["collect ranks=2 threads=1", "aggregate results"]
 
 
+@pytest.mark.slow
 def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     """Linux allows 128 KiB for one argument."""
     long = run.experiment.model_copy(update={"question": 2**17 * "x"})
@@ -190,6 +199,7 @@ def test_ranks_are_given_a_job_of_any_length(run: Run, stubs: None) -> None:
     assert calls(run)[0] == "collect ranks=2 threads=1"
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_interrupted_records_that(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,6 +218,7 @@ def test_a_launch_that_is_interrupted_records_that(
     assert "unfinished (its launch was interrupted)" in shown and "failed" not in shown
 
 
+@pytest.mark.slow
 def test_a_failing_rank_ends_the_others(
     run: Run, stubs: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +229,7 @@ def test_a_failing_rank_ends_the_others(
     assert "pretrain not started because collect" in printed
 
 
+@pytest.mark.slow
 def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +242,7 @@ def test_a_marker_that_comes_into_view_meanwhile_is_no_riddle(
     assert "pretrain not started because collect" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["2>&-", "<&- >&- 2>&-", "2>&1 | true"])
 def test_a_launch_that_nobody_listens_to_does_all_its_work(
     tmp_path: Path, stubs: None, ending: str
@@ -241,3 +254,35 @@ def test_a_launch_that_nobody_listens_to_does_all_its_work(
     run = Run(load_experiment(TINY, ["rows=[SAD]", "seeds=[0]"]), tmp_path)
     assert [step.title for step in graph(run) if not step.complete] == []
     assert set(load_records(run)) == {step.title for step in graph(run)}
+
+
+REPORT = f"{SILENCE_PREFIX}60 s: Zoo-v0 (speed=2), step 17 of the episode of seed 5"
+
+
+def test_each_report_is_passed_on_once_and_whole(tmp_path: Path):
+    log = JobLog(tmp_path / "log")
+    assert not list(log.new_reports())
+    with (tmp_path / "log").open("a") as file:
+        for text, found in [
+            (f"a step!\n{REPORT}\n", [REPORT]),
+            ("a step!\n", []),
+            (REPORT[:30], []),
+            (f"{REPORT[30:]}\n", [REPORT]),
+            ("a step!\n" * LOG_BYTES + f"{REPORT}\n", [REPORT]),
+            ("", []),
+        ]:
+            file.write(text)
+            file.flush()
+            assert [f"sad-hpc: {each}" for each in log.new_reports()] == found
+
+
+def test_a_launch_says_which_job_gets_no_answer(tmp_path: Path, capsys):
+    (tmp_path / "log").write_text(f"{REPORT}\n")
+    job = types.SimpleNamespace(done=lambda: False)
+    record = types.SimpleNamespace(log=str(tmp_path / "log"), submitted=0, done_before=0)
+    folder = types.SimpleNamespace(progress_since=lambda moment: None)
+    step = types.SimpleNamespace(name="collect", folder=folder)
+    running = RunningStep(step, job, record)
+    assert running.still_runs() and running.still_runs()
+    told = capsys.readouterr().out.splitlines()
+    assert [line[9:] for line in told] == [f"collect: {REPORT.removeprefix('sad-hpc: ')}"]

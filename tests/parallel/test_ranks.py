@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from sad_hpc.errors import UserError
-from sad_hpc.parallel.meeting import meet
+from sad_hpc.parallel.connections import meet
 from sad_hpc.parallel.ranks import (
     MEETING_PORTS,
     MPI_VARIABLES,
@@ -135,14 +135,14 @@ def test_a_process_alone_needs_nobody_at_its_port(environment: None) -> None:
 MEET = """
 import os, sys, time
 from datetime import timedelta
-from sad_hpc.parallel import meeting, preemption
+from sad_hpc.parallel import connections, preemption
 from sad_hpc.parallel.ranks import torch_process
-meeting.MEETING = timedelta(seconds=float(sys.argv[1]))
+connections.MEETING = timedelta(seconds=float(sys.argv[1]))
 with preemption.watched():
     print("ready", flush=True)
     start = time.monotonic()
     try:
-        meeting.meet(torch_process())
+        connections.meet(torch_process())
     except Exception as error:
         print(f"{time.monotonic() - start} {type(error).__name__} {error}", flush=True)
     os._exit(0)

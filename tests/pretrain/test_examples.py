@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sad_hpc.aggregate.labels import label_table
+from sad_hpc.aggregate.stage import row_facts
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
@@ -115,5 +115,5 @@ def test_labels_that_are_no_actions_are_refused(tiny_run: Run, tmp_path: Path, w
         Examples.load(run, "SAD", CPU)
     assert "\n" not in str(raised.value)
     assert any(words in fault for fault in verify(dataset).faults)
-    assert "SAD" not in set(label_table(run)["row"])
+    assert np.isnan(row_facts(run)["SAD"].context_transitions)
     Examples.load(run, "DPT", CPU)

@@ -118,6 +118,17 @@ def test_killed_training_goes_on_to_the_same_end(make_run, undisturbed: Run):
 
 
 @pytest.mark.slow
+def test_killed_training_with_normuon_goes_on_to_the_same_end_on_two_ranks(make_run):
+    overrides = "pretrain.optimizer=normuon", "model.dropout=0.0"
+    alone, killed = make_run(*overrides), make_run(*overrides)
+    train(alone, *overrides)
+    train_and_be_killed(killed, *overrides)
+    train(killed, *overrides, ranks=2)
+    assert killed.checkpoint("SAD", 0).done["ranks"] == 2
+    assert_same_losses(killed, alone, tolerance=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_training_on_two_ranks_goes_on_with_any_other_number(make_run, alone: Run, ranks: int):
     """The global batch and the order of samples stay."""
@@ -208,6 +219,7 @@ def test_half_precision_trains_nearly_as_well(make_run, undisturbed: Run):
     assert_same_losses(run, undisturbed, tolerance=0.02)
 
 
+@pytest.mark.slow
 def test_the_kernel_trains_as_torch_does(make_run, alone: Run):
     run = make_run("model.dropout=0", "pretrain.kernel=torch")
     train(run, "model.dropout=0", "pretrain.kernel=torch")
@@ -267,6 +279,7 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(undisturbed: Run, tmp_pat
         shutil.copytree(tmp_path / "state", folder / "state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, words",
     [
@@ -283,6 +296,7 @@ def test_what_cannot_be_trained_is_one_line(make_run, overrides: list[str], word
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
     ends, losses = [], []
     for weight in ("dit.weight=1.0", "dit.weight=500.0"):
@@ -305,8 +319,18 @@ def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
 def test_the_cosine_schedule_falls_from_the_learning_rate_to_0():
     constant = PretrainConfig(epochs=1, learning_rate=0.5)
     cosine = PretrainConfig(epochs=1, learning_rate=0.5, schedule="cosine")
-    assert {learning_rate(constant, share) for share in (0, 0.3, 0.9)} == {0.5}
-    assert [learning_rate(cosine, share) for share in (0, 0.5, 1)] == pytest.approx([0.5, 0.25, 0])
+    assert {learning_rate(constant, step, 100) for step in (0, 30, 99)} == {0.5}
+    made = [learning_rate(cosine, step, 100) for step in (0, 50, 100)]
+    assert made == pytest.approx([0.5, 0.25, 0])
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_the_learning_rate_rises_in_the_warm_up(schedule: str):
+    config = PretrainConfig(epochs=1, learning_rate=0.5, schedule=schedule, warmup=0.1)
+    made = [learning_rate(config, step, 40) for step in range(5)]
+    assert made == pytest.approx([0.125, 0.25, 0.375, 0.5, 0.5])
+    at_end = learning_rate(config, 40, 40)
+    assert at_end == pytest.approx(0.5 if schedule == "constant" else 0)
 
 
 def test_deepspeeds_dictionary_follows_the_config():
@@ -318,6 +342,8 @@ def test_deepspeeds_dictionary_follows_the_config():
     assert made["zero_optimization"] == {"stage": 1}
     assert made["bf16"] == {"enabled": True}
     assert deepspeed_config(config, 4, on_gpu=False)["bf16"] == {"enabled": False}
+    with_muon = config.model_copy(update={"optimizer": "normuon", "zero_stage": 0})
+    assert deepspeed_config(with_muon, 4, on_gpu=True)["bf16"] == {"enabled": False}
     # Plain gradients are clipped by us.
     plain = config.model_copy(update={"zero_stage": 0})
     assert deepspeed_config(plain, 4, on_gpu=False)["gradient_clipping"] == 0

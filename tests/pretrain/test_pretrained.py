@@ -100,6 +100,7 @@ def test_it_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "those of tiny_gaussian" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_from_trained_models_to_the_table(tmp_path: Path):
     for command in ("collect", "pretrain"):
         assert sad_hpc(tmp_path, command, GAUSSIAN) == 0

@@ -110,6 +110,7 @@ found.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listens", [False, True])
 @pytest.mark.parametrize("name", sorted(trackers.PATIENCE))
 def test_a_server_that_does_not_answer_holds_no_training(name: str, listens: bool, folder: Path):

@@ -106,6 +106,7 @@ def test_a_quota_is_told_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.Mo
     assert "free space" in one_line(caught) and os.listdir(tmp_path / "state") == []
 
 
+@pytest.mark.slow
 def test_tables_are_made_once_there_is_space(
     tiny_run: Run, small_disk: Disk, tmp_path: Path
 ) -> None:

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from sad_hpc.errors import ConfigError, UserError
-from sad_hpc.tasks.environments.ale_state import AleState
-from sad_hpc.tasks.environments.deep_copy import DeepCopied
+from sad_hpc.tasks.environments.atari import AleState, StickyActions
+from sad_hpc.tasks.environments.engine import StatePair
+from sad_hpc.tasks.environments.family import GymnasiumConfig
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
-from sad_hpc.tasks.environments.replay import check_adapter, choose_adapter
+from sad_hpc.tasks.environments.replay import choose_adapter, idle_parameters
+from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
-from sad_hpc.tasks.environments.state_pair import StatePair
-from sad_hpc.tasks.environments.sticky_actions import StickyActions
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 
 OWN = "tests.tasks.own_environments:"
@@ -86,9 +86,10 @@ def test_a_pair_of_the_users_own_comes_before_deepcopy():
 
 
 @pytest.mark.parametrize("task", [cheetah, pong])
-def test_deepcopy_of_what_is_more_than_its_python_objects_is_found_out(task):
+def test_deepcopy_of_what_is_more_than_its_python_objects_is_found_out(task, monkeypatch):
+    monkeypatch.setattr("sad_hpc.tasks.environments.replay.ADAPTERS", (DeepCopied,))
     with pytest.raises(ConfigError, match=r"-v5 .*deepcopy: in a copy, observation\[\d+\] of step"):
-        check_adapter(DeepCopied, task())
+        choose_adapter(task())
 
 
 def test_wrappers_around_a_shared_environment_have_states_of_their_own():
@@ -281,3 +282,12 @@ def test_the_console_itself_has_no_sticky_actions_left():
         environment.reset(seed=seed)
         rams.append(np.stack([environment.step(i % 6)[0] for i in range(100)]))
     np.testing.assert_array_equal(*rams)
+
+
+@pytest.mark.parametrize("drawn", [{"uniform": [2, 5]}, {"choice": [0.5, 2]}, {"integers": [0, 3]}])
+def test_only_the_parameter_that_nothing_uses_is_idle(drawn: dict) -> None:
+    laws = {"noise": drawn, "luck": {"integers": [1, 5]}}
+    config = GymnasiumConfig(
+        family="gymnasium", env="tests.tasks.own_environments:Walk-v0", horizon=20, attributes=laws
+    )
+    assert idle_parameters(config) == ["luck"]

@@ -82,6 +82,7 @@ print(sum('llvmpipe' in name for name in names))
     assert done.stdout.strip() == used
 
 
+@pytest.mark.slow
 def test_mesa_draws_in_software_wherever_it_runs():
     require_gl()
     done = open_room(after="from pyglet.gl import gl_info; print(gl_info.get_renderer())")

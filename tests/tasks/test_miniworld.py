@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from sad_hpc.tasks.miniworld.family import (
+    BOXES,
+    COLORS,
     FORWARD,
     STAY,
     TURN_LEFT,
@@ -15,7 +17,6 @@ from sad_hpc.tasks.miniworld.family import (
     check_pose,
     heading_vectors,
 )
-from sad_hpc.tasks.miniworld.geometry import BOXES, COLORS
 from sad_hpc.tasks.miniworld.motion import step_poses
 from tests.distill.poses import are_rewarded, random_poses
 

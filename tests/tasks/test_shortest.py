@@ -47,6 +47,7 @@ def test_a_pose_outside_of_the_room_is_an_error(pose):
         steps_to_reward(np.array([pose], np.float64), np.array([0]))
 
 
+@pytest.mark.slow
 def test_three_steps_lead_to_one_box_only():
     """The paper's N = 3: where a query state has a label, its image alone says which."""
     poses, _ = random_poses(20_000, seed=13)

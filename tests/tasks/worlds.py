@@ -5,7 +5,7 @@ import numpy as np
 
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.tasks.mdps import StochasticMDPs, tables_of
-from sad_hpc.tasks.stochastic import StochasticFamily
+from sad_hpc.tasks.tabular import StochasticFamily
 
 MAPS = [
     ["SFFF", "FHFH", "FFFH", "HFFG"],

@@ -42,6 +42,7 @@ def test_pulls_of_a_bandit_make_labels_better_and_dearer():
     assert (curves["consensus"] < curves["right"]).all()
 
 
+@pytest.mark.slow
 def test_the_command_draws_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["theory", "labels", str(TINY), "--results", str(tmp_path)]) == 0
     folder = tmp_path / "theory"

@@ -50,6 +50,7 @@ def test_more_pulls_promise_and_give_more():
     assert found[0].transitions < found[1].transitions
 
 
+@pytest.mark.slow
 def test_theorem_2_is_silent_below_its_least_horizon_and_holds_above():
     small = ("task.size=3", "task.horizon=9", "task.train_goals=6", "data.discount=0.5")
     silent = trust(experiment("darkroom", *small, "data.trust_horizon=2"))

@@ -1,12 +1,19 @@
-"""Simulators that share an engine (a physics model or a console) and save its state."""
+"""Simulators that share an engine, such as a physics model or a console, and save its state."""
 
 import copy
 from abc import abstractmethod
 from typing import Any, Self
 
-from sad_hpc.tasks.environments.random_numbers import reseed
-from sad_hpc.tasks.environments.simulator import Simulator, Step, constants, layers
-from sad_hpc.tasks.environments.task import Environment
+import numpy as np
+
+from sad_hpc.tasks.environments.simulator import (
+    Environment,
+    Simulator,
+    Step,
+    constants,
+    layers,
+    reseed,
+)
 
 
 class Engine:
@@ -94,3 +101,36 @@ def _twin(environment: Environment, memo: dict[int, Any]) -> Environment:
         vars(memo[id(layer)]).update(copy.deepcopy(vars(layer), memo))
     twin: Environment = memo[id(environment)]
     return twin
+
+
+class StatePair(EngineSimulator):
+    """A simulator whose copies share the environment and save `get_state()` and `np_random`.
+
+    `get_state` returns the whole state, which later steps must not modify.  `set_state(state)`
+    restores it any number of times.  Only random numbers from `np_random` are reseeded in a copy.
+    """
+
+    adapter = "get_state and set_state"
+
+    @classmethod
+    def fits(cls, environment: Environment) -> bool:
+        """Implement `Simulator.fits`."""
+        plain = environment.unwrapped
+        return hasattr(plain, "get_state") and hasattr(plain, "set_state")
+
+    def _parts(self) -> list[object]:
+        return [self.environment.unwrapped]
+
+    def _save(self) -> tuple[Any, dict[str, Any]]:
+        plain: Any = self.environment.unwrapped
+        return plain.get_state(), plain.np_random.bit_generator.state
+
+    def _restore(self, state: tuple[Any, dict[str, Any]]) -> None:
+        plain: Any = self.environment.unwrapped
+        plain.set_state(state[0])
+        plain.np_random.bit_generator.state = state[1]
+
+    def _reseeded(self, state: tuple[Any, dict[str, Any]], seed: int) -> tuple[Any, dict[str, Any]]:
+        plain: Any = self.environment.unwrapped
+        kind = type(plain.np_random.bit_generator)
+        return state[0], kind(np.random.SeedSequence([seed, 0])).state

@@ -75,13 +75,8 @@ class Gymnasium(SimulatedFamily):
         self._adapter, self.components = probe.adapter, probe.components
         self.n_actions = probe.choices or config.bins
         self.state_center, self.state_scale = probe.center, probe.scale
-        self._reward_scale = probe.reward_scale
+        self.dense_reward_scale = probe.reward_scale
         self.code, self.fingerprint = probe.code, probe.fingerprint
-
-    @property
-    def reward_scale(self) -> float:
-        """Implement `TaskFamily.reward_scale`."""
-        return super().reward_scale if self.sparse_reward else self._reward_scale
 
     @property
     def description(self) -> str:

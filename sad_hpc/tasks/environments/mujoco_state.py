@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.tasks.environments.engine import EngineSimulator
-from sad_hpc.tasks.environments.task import Environment
+from sad_hpc.tasks.environments.simulator import Environment
 
 DERIVED = (
     *("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos"),

@@ -1,4 +1,4 @@
-"""The choice of the adapter that copies an environment exactly, by trials before collecting."""
+"""Trials under random play, before collecting: exact copies, and parameters without an effect."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, described
 from sad_hpc.tasks.environments.actions import Actions, actions_of
-from sad_hpc.tasks.environments.ale_state import AleState
-from sad_hpc.tasks.environments.deep_copy import DeepCopied
+from sad_hpc.tasks.environments.atari import AleState
+from sad_hpc.tasks.environments.config import EnvironmentConfig
+from sad_hpc.tasks.environments.engine import StatePair
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
-from sad_hpc.tasks.environments.simulator import Simulator, Step
-from sad_hpc.tasks.environments.state_pair import StatePair
+from sad_hpc.tasks.environments.simulator import DeepCopied, Simulator, Step
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.number_range import in_range
 from sad_hpc.user_code import FAILURES, UserCode
@@ -30,6 +30,9 @@ BEFORE = 10
 
 EPISODES = 10
 """Largest number of episodes; fewer are compared if they have STEPS steps together."""
+
+IDLE_VALUES, IDLE_EPISODES = 4, 3
+"""Numbers of alternative values of a parameter and of episodes of a value in `idle_parameters`."""
 
 
 def choose_adapter(task: EnvironmentTask) -> type[Simulator]:
@@ -54,18 +57,6 @@ def choose_adapter(task: EnvironmentTask) -> type[Simulator]:
         "whole state in attributes that copy.deepcopy copies"
     )
     raise ConfigError("; ".join(faults))
-
-
-def check_adapter(adapter: type[Simulator], task: EnvironmentTask) -> None:
-    """Check that copies by `adapter` behave like the environment itself.
-
-    Raises:
-        ConfigError: they do not; the message has the first difference.
-    """
-    recorder = Recorder(task)
-    fault = _fault(adapter, task, recorder, _true_episodes(recorder))
-    if fault is not None:
-        raise ConfigError(f"{task} cannot be copied in the middle of an episode; {fault}")
 
 
 @dataclass(frozen=True)
@@ -201,3 +192,37 @@ def first_difference(found: list[Step], true: list[Step]) -> str | None:
         if one[2] != other[2]:
             return f"step {step} {'ends' if one[2] else 'does not end'} the episode"
     return None
+
+
+def idle_parameters(config: EnvironmentConfig) -> list[str]:
+    """Return the names of parameters whose change alone does not change random play.
+
+    An environment can derive values from an attribute before the attribute is set, or ignore a
+    keyword.  All tasks are then the same and contexts have no information.  A parameter that random
+    play rarely depends on, such as a distant goal, is also listed.
+
+    Raises:
+        ConfigError: the environment fails.
+    """
+    rows = config.laws.draw("train", 1 + IDLE_VALUES, np.random.default_rng(0))
+    unchanged = _episodes(config, rows[0])
+    idle = []
+    for place, name in enumerate(config.laws.values(rows[0])):
+        others = np.repeat(rows[:1], IDLE_VALUES, axis=0)
+        others[:, place] = rows[1:, place]
+        changed = others[others[:, place] != rows[0, place]]
+        if len(changed) and all(_alike(_episodes(config, row), unchanged) for row in changed):
+            idle.append(name)
+    return idle
+
+
+def _episodes(config: EnvironmentConfig, row: NDArray[np.float64]) -> list[Episode]:
+    recorder = Recorder(config.task(row))
+    return [recorder.episode(seed) for seed in range(IDLE_EPISODES)]
+
+
+def _alike(found: list[Episode], others: list[Episode]) -> bool:
+    return all(
+        np.array_equal(one.first, other.first) and first_difference(one.steps, other.steps) is None
+        for one, other in zip(found, others, strict=True)
+    )

@@ -1,14 +1,20 @@
-"""An environment that can be copied in the middle of an episode."""
+"""An environment that can be copied in the middle of an episode; the usual copy is a deepcopy."""
 
+import copy
+import random
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, TypeAlias
 
+import gymnasium
+import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from sad_hpc.tasks.environments.task import Environment
+from sad_hpc.tasks.fingerprint import code_digests
 from sad_hpc.tasks.number_range import is_in_range, reward_fault
-from sad_hpc.tasks.source_code import code_digests
+
+Environment: TypeAlias = gymnasium.Env[Any, Any]
 
 PLAIN_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
@@ -88,3 +94,50 @@ def constants(environment: Environment) -> list[object]:
         for part in parts
         if isinstance(part, EnvSpec) or (type(part) in PLAIN_SPACES and part._np_random is None)
     ]
+
+
+class DeepCopied(Simulator):
+    """A simulator whose copies each have their own environment.
+
+    The deepcopy of an environment with a state outside Python (MuJoCo, ALE) or of an EzPickle can
+    have another state without an error.  `replay` detects this.
+    """
+
+    adapter = "deepcopy"
+
+    @classmethod
+    def fits(cls, environment: Environment) -> bool:
+        """Return True; a trial shows whether copies are right."""
+        return True
+
+    def copied(self, seed: int | None = None) -> Self:
+        """Implement `Simulator.copied`."""
+        memo: dict[int, Any] = {id(part): part for part in constants(self.environment)}
+        twin = type(self)(copy.deepcopy(self.environment, memo))
+        if seed is not None:
+            reseed(twin.environment, memo.values(), seed)
+        return twin
+
+
+def reseed(environment: Environment, parts: Iterable[object], seed: int) -> None:
+    """Give a copied environment its own random numbers.
+
+    Without this, a copy and its origin would draw the same random numbers.
+
+    Args:
+        environment: the copy.
+        parts: all objects of the copy.  Generators among them are reseeded in place, so that
+            references to them stay valid.
+        seed: seed of all generators; each has its own stream.
+    """
+    for number, part in enumerate(parts):
+        if isinstance(part, np.random.Generator):
+            own = np.random.SeedSequence([seed, number])
+            part.bit_generator.state = type(part.bit_generator)(own).state
+        elif isinstance(part, np.random.RandomState):
+            part.seed(np.random.SeedSequence([seed, number]).generate_state(4))
+        elif isinstance(part, random.Random):
+            part.seed(f"{seed} {number}")
+    plain: Any = environment.unwrapped
+    if plain._np_random is None:  # otherwise Gymnasium makes one without a fixed seed later
+        plain.np_random = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.mdps import ActionOutcomes
 from sad_hpc.tasks.number_range import reward_fault
-from sad_hpc.tasks.stochastic import StochasticFamily
+from sad_hpc.tasks.tabular import StochasticFamily
 
 MOST_TASKS = 2**14
 """Largest number of tasks; the tables of each are in memory while data is collected."""
@@ -87,14 +87,9 @@ class GymnasiumTable(StochasticFamily):
         self.state_scale = tuple((4 / np.maximum(sizes - 1, 1)).tolist())
         self.reward_dtype = np.uint8 if self.sparse_reward else np.float32
         largest = max(abs(reward) for each in outcomes for _, _, reward, _ in each)
-        self._reward_scale = 1 / max(largest, 1e-6)
+        self.dense_reward_scale = 1 / max(largest, 1e-6)
         some = range(min(total, FINGERPRINTED))
         self.fingerprint = sum((self._table_fingerprint(number) for number in some), ())
-
-    @property
-    def reward_scale(self) -> float:
-        """Implement `TaskFamily.reward_scale`."""
-        return super().reward_scale if self.sparse_reward else self._reward_scale
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """Implement `TabularFamily.distinct_tasks`.

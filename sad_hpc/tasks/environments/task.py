@@ -5,17 +5,16 @@ import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from sad_hpc.errors import ConfigError, described, printable
-from sad_hpc.tasks.environments.sticky_actions import take_over_sticky_actions
+from sad_hpc.tasks.environments.atari import take_over_sticky_actions
+from sad_hpc.tasks.environments.simulator import Environment
 from sad_hpc.user_code import FAILURES, UserCode
 from sad_hpc.user_modules import MissingModule, fault_of, import_user_module
-
-Environment: TypeAlias = gymnasium.Env[Any, Any]
 
 PACKAGES = {
     "ALE/": ("ale_py", "ale-py"),

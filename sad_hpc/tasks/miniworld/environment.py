@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.miniworld.family import check_pose, heading_vectors
-from sad_hpc.tasks.miniworld.geometry import (
+from sad_hpc.tasks.miniworld.family import (
     BOX_SIZE,
     BOXES,
     COLORS,
@@ -19,6 +18,8 @@ from sad_hpc.tasks.miniworld.geometry import (
     GEOMETRY,
     ROOM_SIZE,
     TURN_DEGREES,
+    check_pose,
+    heading_vectors,
 )
 from sad_hpc.tasks.miniworld.gl import graphics
 

@@ -22,7 +22,8 @@ The paper does not state the following rules:
 Only `environment` and `renderer` need `miniworld` or a graphics library.
 """
 
-from typing import Any, ClassVar, Literal
+import math
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -30,11 +31,55 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.experiment.families import Horizon, TaskConfig
-from sad_hpc.tasks.base import TaskFamily
-from sad_hpc.tasks.miniworld.geometry import AGENT_RADIUS, COLORS, ROOM_SIZE
+from sad_hpc.tasks.base import Arrays, TaskFamily
+
+ROOM_SIZE = 6.0
+COLORS = ("blue", "red", "green", "yellow")
+"""Colors of boxes 0 (low x, low z), 1 (high x, low z), 2 (high, high) and 3 (low, high)."""
+BOX_SIZE = 0.8
+BOX_RADIUS = math.sqrt(BOX_SIZE * BOX_SIZE + BOX_SIZE * BOX_SIZE) / 2
+AGENT_RADIUS = 0.4
+FORWARD_STEP = 0.7
+TURN_DEGREES = 15.0
+NEAR_STEPS = 1.5
+"""Largest distance, in forward steps from contact with the target, that counts as near."""
+FACING_DEGREES = 30.0
+
+BOXES = np.array(
+    [
+        (BOX_RADIUS, BOX_RADIUS),
+        (ROOM_SIZE - BOX_RADIUS, BOX_RADIUS),
+        (ROOM_SIZE - BOX_RADIUS, ROOM_SIZE - BOX_RADIUS),
+        (BOX_RADIUS, ROOM_SIZE - BOX_RADIUS),
+    ]
+)
+"""(4, 2): centers (x, z) of the boxes."""
+
+
+class Geometry(NamedTuple):
+    """Constants of motion and reward.
+
+    They are an argument of the kernels, because compiled code on disk does not follow changes of
+    module constants.
+    """
+
+    size: float = ROOM_SIZE
+    margin: float = AGENT_RADIUS
+    """Least distance from a wall."""
+    contact: float = BOX_RADIUS + AGENT_RADIUS
+    """Least distance from the target's center."""
+    near: float = BOX_RADIUS + AGENT_RADIUS + NEAR_STEPS * FORWARD_STEP
+    """Distances from the target's center below this are rewarded."""
+    cos_facing: float = math.cos(math.radians(FACING_DEGREES))
+    forward: float = FORWARD_STEP
+    turn: float = TURN_DEGREES * (math.pi / 180)
+    """Radians, computed as in `miniworld`, to the same bits."""
+
+
+GEOMETRY = Geometry()
+
 
 TURN_LEFT, TURN_RIGHT, FORWARD, STAY = range(4)
-TRAIN_SHARE = 0.8
 
 
 class MiniworldConfig(TaskConfig):
@@ -68,11 +113,6 @@ class Miniworld(TaskFamily):
         super().__init__(config)
         self.image_size = config.image_size
 
-    def n_tasks(self, split: str, total: int) -> int:
-        """Return how many of `total` tasks belong to `split`; four fifths are for training."""
-        train = round(total * TRAIN_SHARE)
-        return train if split == "train" else total - train
-
     def parameters(self, split: str, first: int, count: int) -> NDArray[np.int16]:
         """Return the targets of tasks in turn, (count, 1), so that all are equally frequent."""
         return (np.arange(first, first + count) % len(COLORS)).astype(np.int16)[:, None]
@@ -92,11 +132,7 @@ class Miniworld(TaskFamily):
             raise KeyError(str(error)) from error
 
     def dynamics_faults(
-        self,
-        parameters: NDArray[Any],
-        group: str,
-        context: dict[str, NDArray[Any]],
-        cut: bool = False,
+        self, parameters: NDArray[Any], group: str, context: Arrays, cut: bool = False
     ) -> list[str]:
         """Check by replay that next poses and rewards of contexts are right, to the last bit."""
         from sad_hpc.tasks.miniworld.motion import step_poses

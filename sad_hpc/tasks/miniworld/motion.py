@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.kernels.random import next_double
-from sad_hpc.tasks.miniworld.geometry import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 
 
 def step_poses(

@@ -7,7 +7,7 @@ import pytest
 
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.launch.setup_lines import setup_lines
+from sad_hpc.launch.srun import setup_lines
 from sad_hpc.launch.status import show_status
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import complete, steps_of

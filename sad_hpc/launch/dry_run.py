@@ -3,35 +3,39 @@
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import job_environment, submission_environment
 from sad_hpc.launch.executor import StageExecutor
-from sad_hpc.launch.plan import SubmitBatch, dependency
-from sad_hpc.launch.setup_lines import setup_lines
+from sad_hpc.launch.graph import Step
+from sad_hpc.launch.plan import SubmitBatch, batches, dependency
+from sad_hpc.launch.slurm import LARGEST_ARRAY, QueueEntry, largest_array, squeue
+from sad_hpc.launch.srun import setup_lines
+from sad_hpc.launch.submission import QueuedSteps
 from sad_hpc.storage.files import atomic_path
 from sad_hpc.storage.run import Run
 
 
 def write_scripts(
     run: Run,
-    planned: Sequence[SubmitBatch],
-    active: Mapping[str, str],
+    steps: list[Step],
     cluster: ClusterConfig,
     command_line: Sequence[str],
-    replace: bool = False,
+    replace: bool,
+    tables_are_missing: bool,
 ) -> None:
-    """Write <run>/submit/<batch>.sh for each batch, and print it.
+    """Write <run>/submit/<batch>.sh for each batch that a launch would submit, and print it.
 
     Args:
         run: the run.
-        planned: the batches that a launch would submit, in this order.
-        active: job ids of earlier launches, by step title.
+        steps: the steps of `graph(run)`.
         cluster: cluster settings.
         command_line: CONFIG and overrides, for machines without Slurm.
         replace: whether aggregate may drop and replace results of other settings.
+        tables_are_missing: whether aggregate runs although its marker exists.
 
     Raises:
         UserError: the folder cannot be written.
@@ -39,8 +43,12 @@ def write_scripts(
     folder = run.path / "submit"
     for stale in folder.glob("*.sh"):
         stale.unlink()
-    ids = dict(active)
-    for batch in planned:
+    queue, largest = _slurms_word(cluster)
+    queued = QueuedSteps.of(run, steps, cluster, queue)
+    missing, ids = queued.missing(steps), dict(queued.active)
+    if steps[-1].complete and tables_are_missing:
+        missing.append(steps[-1])
+    for batch in batches(missing, largest, cluster.packs):
         options: set[str] = set()
         if cluster.executor == "slurm":
             packed = cluster.with_resources(batch.stage, pack=batch.largest_pack)
@@ -54,6 +62,16 @@ def write_scripts(
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, cluster, options)}")
+
+
+def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
+    """Return this user's queue and the largest array; an empty queue if Slurm does not answer."""
+    if cluster.executor == "slurm" and shutil.which("squeue") is not None:
+        try:
+            return squeue(), largest_array()
+        except UserError as error:
+            print(f"# assuming an empty queue, because {error}")
+    return {}, LARGEST_ARRAY
 
 
 def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:

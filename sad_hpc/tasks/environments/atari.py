@@ -1,9 +1,12 @@
-"""Sticky actions of Atari games, with a state that can be copied."""
+"""Atari games of the Arcade Learning Environment, with sticky actions that can be copied."""
 
 import sys
 from typing import Any
 
 import numpy as np
+
+from sad_hpc.tasks.environments.engine import EngineSimulator
+from sad_hpc.tasks.environments.simulator import Environment
 
 SETTING = "repeat_action_probability"
 
@@ -58,8 +61,35 @@ def take_over_sticky_actions(environment: Any) -> None:
     The console drops its own setting when a seeded reset loads the game.
     """
     plain = environment.unwrapped
-    ale_py: Any = sys.modules.get("ale_py")  # any ALE environment has imported it
-    if ale_py is None or not isinstance(getattr(plain, "ale", None), ale_py.ALEInterface):
-        return
-    if plain.ale.getFloat(SETTING) > 0:
+    if AleState.fits(environment) and plain.ale.getFloat(SETTING) > 0:
         plain.ale = StickyActions(plain.ale)
+
+
+class AleState(EngineSimulator):
+    """An Atari game whose copies share the console and save `clone_state`.
+
+    The random numbers of a game in progress are those of `StickyActions` and of a random frame
+    skip.  Both are drawn in Python.
+    """
+
+    adapter = "ALE's clone_state and restore_state"
+
+    @classmethod
+    def fits(cls, environment: Environment) -> bool:
+        """Implement `Simulator.fits`."""
+        ale_py: Any = sys.modules.get("ale_py")  # any ALE environment has imported it
+        return ale_py is not None and isinstance(_console(environment), ale_py.ALEInterface)
+
+    def _parts(self) -> list[object]:
+        return [_console(self.environment), self.environment.unwrapped._action_set]
+
+    def _save(self) -> Any:
+        return self.environment.unwrapped.clone_state(include_rng=True)
+
+    def _restore(self, state: Any) -> None:
+        self.environment.unwrapped.restore_state(state)
+
+
+def _console(environment: Environment) -> Any:
+    ale = getattr(environment.unwrapped, "ale", None)
+    return ale.console if isinstance(ale, StickyActions) else ale

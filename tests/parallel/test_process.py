@@ -1,6 +1,7 @@
-"""Exit codes of processes while a thread of gloo frees a tensor."""
+"""Standard output of commands and child processes, and exit codes while gloo frees a tensor."""
 
 import atexit
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,10 @@ from pathlib import Path
 import pytest
 from submitit import LocalExecutor
 
-from sad_hpc.parallel.teardown import end_before_teardown
+from sad_hpc.parallel.process import end_before_teardown
 from tests.conftest import TINY
+from tests.parallel.test_ranks import BIN
 from tests.patience import HUNG
-
-pytestmark = pytest.mark.slow
 
 IN_A_GROUP = """
 import atexit, sys, threading, time, types
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from sad_hpc import cli
 from sad_hpc.parallel import preemption
 from sad_hpc.launch import job
-from sad_hpc.parallel.teardown import end_before_teardown
+from sad_hpc.parallel.process import end_before_teardown
 
 class FreedAtTheEnd:
     def __del__(self):
@@ -72,11 +72,11 @@ JOB = """
 def stage(*arguments):
     {end}
 
-job._call_stage = stage
 from pathlib import Path
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.launch.graph import graph
+from sad_hpc.launch.graph import Step, graph
 from sad_hpc.storage.run import Run
+Step.call = stage
 
 run = Run(load_experiment(Path({config!r}), []), Path({folder!r}))
 job.StageJob.of(run, graph(run)[0], Path({folder!r}))()
@@ -88,12 +88,14 @@ def end_of(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=HUNG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1, 143])
 def test_a_command_ends_with_its_code(code: int):
     done = end_of(COMMAND.format(code=code))
     assert (done.returncode, done.stdout) == (code, "exit functions ran\n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, code", [("mpi", 0), ("none", 1)])
 def test_a_probe_of_a_site_ends_with_its_code(name: str, code: int):
     done = end_of(PROBE.format(name=name))
@@ -101,6 +103,7 @@ def test_a_probe_of_a_site_ends_with_its_code(name: str, code: int):
     assert ("KeyError" in done.stderr) == bool(code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end, code",
     [
@@ -116,6 +119,7 @@ def test_a_job_ends_with_its_code(end: str, code: int, tmp_path: Path):
     assert done.stdout.endswith("exit functions ran\n")
 
 
+@pytest.mark.slow
 def test_a_job_that_submitit_started_is_not_aborted(tmp_path: Path):
     script = IN_A_GROUP + JOB.format(end="pass", config=str(TINY), folder=str(tmp_path))
     job = LocalExecutor(folder=tmp_path / "logs").submit(exec, script, {})
@@ -125,18 +129,35 @@ def test_a_job_that_submitit_started_is_not_aborted(tmp_path: Path):
     assert "terminate called" not in job.stderr()
 
 
+@pytest.mark.slow
 def test_an_uncaught_exception_is_not_hidden():
     done = end_of("end_before_teardown(0)\nraise ValueError('later')")
     assert done.returncode != 0
     assert "ValueError: later" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_in_no_group_ends_as_ever(monkeypatch: pytest.MonkeyPatch):
     """MPI still has to be left."""
-    monkeypatch.setattr("sad_hpc.parallel.teardown._in_process_group", lambda: False)
+    monkeypatch.setattr("sad_hpc.parallel.process._in_process_group", lambda: False)
     monkeypatch.setattr(atexit, "register", lambda *_: pytest.fail("something was registered"))
     end_before_teardown(0)
 
 
+@pytest.mark.slow
 def test_the_command_is_the_one_that_ends_so():
     assert "import run" in (Path(sys.executable).parent / "sad-hpc").read_text()
+
+
+def test_the_program_that_replaces_a_command_has_its_standard_output(tmp_path: Path):
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\necho a rank speaks\n")
+    srun.chmod(0o755)
+    done = subprocess.run(
+        [BIN / "sad-hpc", "ranks", "collect", "config.yaml"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a rank speaks\n", "")
