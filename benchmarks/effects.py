@@ -1,4 +1,4 @@
-"""What single optimisations bring: this code against itself without one of them, on one core."""
+"""Effects of single optimizations: the code against itself without one of them, on one core."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parent.parent
 HORIZONS = {"gaussian_bandit": (20, 80, 320, 1280), "darkroom": (3, 7, 15, 49)}
 """The trust horizons N of SAD, by config."""
 SOURCE_STEPS = 100_000
-"""Of Q-learning, for AD's trained policies."""
+"""Steps of Q-learning in the histories of AD."""
 REPEATS = 5
 
 Part = Callable[[], int]
@@ -49,7 +49,7 @@ Part = Callable[[], int]
 def tabular_parts(
     family: TabularFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
 ) -> dict[str, list[Part]]:
-    """What each method needs of a block of episodic tasks."""
+    """Return the parts of each method's data for a block of episodic tasks."""
     data, horizon = experiment.data, family.config.horizon
     draw = Draw.of(family, data, "train", 0, ("transitions", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
@@ -96,7 +96,7 @@ def tabular_parts(
 def bandit_parts(
     family: BanditFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
 ) -> dict[str, list[Part]]:
-    """What each method needs of a block of bandits."""
+    """Return the parts of each method's data for a block of bandits."""
     data, horizon = experiment.data, family.config.horizon
     draw = Draw.of(family, data, "train", 0, ("tasks", "transitions", "sad", "dpt"))
     policy, streams, count = draw.policy, draw.streams, draw.count

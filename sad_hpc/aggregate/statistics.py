@@ -91,7 +91,7 @@ class Ratio:
     is too uncertain to bound the quotient."""
     high: float
     paired: bool
-    """Whether both sides have the same seeds, so that the test is paired by seed."""
+    """True if both sides have the same seeds, so that the test is paired by seed."""
 
 
 def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:

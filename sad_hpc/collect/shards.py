@@ -51,7 +51,7 @@ class ShardMaker:
         """Imported contexts; None: contexts are drawn."""
         self.spent = Throughput()
         self.lost = False
-        """Whether a signal interrupted a block."""
+        """True if a signal interrupted a block."""
         self.failures: dict[int, str] = {}
         """Error of each failed block, by block number."""
 

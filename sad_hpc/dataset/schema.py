@@ -105,7 +105,7 @@ class Manifest:
 
     @property
     def complete(self) -> bool:
-        """Whether every block has a shard."""
+        """True if every block has a shard."""
         return len(self.shards) == self.n_blocks
 
     @property

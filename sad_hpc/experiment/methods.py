@@ -39,7 +39,7 @@ class Method:
     revision: int = 0
     """Increased when the training examples change: the same config then gives other weights."""
     baseline: bool = True
-    """Whether tables compare SAD with this method, in the order of the paper's columns."""
+    """True if tables compare SAD with this method, in the order of the paper's columns."""
 
     def longest_context(self, horizon: int) -> int:
         """Return the number of transitions in the longest context of the training, given T.
