@@ -10,8 +10,7 @@ from sad_hpc.collect.throughput import Throughput
 from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.schema import Manifest, ShardEntry
 from sad_hpc.dataset.writer import shard_content, write_shard
-from sad_hpc.distill import Block, make_block
-from sad_hpc.distill.rollout import RolloutPolicy
+from sad_hpc.distill import Block, Incumbent, make_block
 from sad_hpc.errors import EnvironmentFailure
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import Interrupted, interruptible
@@ -34,7 +33,7 @@ class ShardMaker:
         manifest: manifest of the split.
         family: family of the tasks.
         data: settings of contexts and labels.
-        policy: policy of label rollouts; None: the behavior policy.
+        incumbent: policy of label rollouts; None: the behavior policy.
     """
 
     def __init__(
@@ -43,10 +42,10 @@ class ShardMaker:
         manifest: Manifest,
         family: TaskFamily,
         data: DataConfig,
-        policy: RolloutPolicy | None,
+        incumbent: Incumbent | None,
     ) -> None:
         self._folder, self._manifest, self._family, self._data = folder, manifest, family, data
-        self._options = {} if policy is None else {"policy": policy}
+        self._options = {} if incumbent is None else {"incumbent": incumbent}
         self.imported: ImportedContexts | None = None
         """Imported contexts; None: contexts are drawn."""
         self.spent = Throughput()

@@ -17,7 +17,7 @@ from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_virtual_dataset
-from sad_hpc.distill.rollout import RolloutPolicy
+from sad_hpc.distill import Incumbent
 from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
@@ -40,12 +40,12 @@ INSIDE = (
 """Part of the message if a signal interrupted a block."""
 
 
-def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
+def collect(run: Run, incumbent: Incumbent | None = None) -> None:
     """Collect the dataset of a run, or its missing shards; every MPI rank calls this.
 
     Args:
         run: run of the dataset.
-        policy: policy of label rollouts; None: the behavior policy.
+        incumbent: policy of label rollouts; None: the behavior policy.
 
     Raises:
         UserError: the folder has another dataset or cannot be written, or MPI is set up wrongly.
@@ -63,14 +63,14 @@ def collect(run: Run, policy: RolloutPolicy | None = None) -> None:
         # the other ranks must learn of it here.
         if stop := communicator.bcast(stop):
             raise stop
-        _collect_splits(run, communicator, policy)
+        _collect_splits(run, communicator, incumbent)
 
 
-def _collect_splits(run: Run, communicator: Any, policy: RolloutPolicy | None) -> None:
+def _collect_splits(run: Run, communicator: Any, incumbent: Incumbent | None) -> None:
     _check_environments(communicator, run.experiment.family)
     folder = run.data()
     # The marker is not enough, because a repeated collection replaces damaged shards.
-    collectors = [SplitCollector(run, split, communicator, policy) for split in SPLITS]
+    collectors = [SplitCollector(run, split, communicator, incumbent) for split in SPLITS]
     complete = folder.done is not None and not any(each.missing for each in collectors)
     if communicator.bcast(complete):
         if communicator.Get_rank() == 0:
@@ -108,7 +108,7 @@ class SplitCollector:
     """Collector of one split with all ranks of `communicator`."""
 
     def __init__(
-        self, run: Run, split: str, communicator: Any, policy: RolloutPolicy | None
+        self, run: Run, split: str, communicator: Any, incumbent: Incumbent | None
     ) -> None:
         self._run, self.split, self._communicator = run, split, communicator
         self._data = run.experiment.data
@@ -118,7 +118,7 @@ class SplitCollector:
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)
         self.throughput: dict[str, Any] = {}
         """Summary of the throughput (`Throughput.summary`); empty if no shard was missing."""
-        self._maker = ShardMaker(self._folder, self.manifest, self._family, self._data, policy)
+        self._maker = ShardMaker(self._folder, self.manifest, self._family, self._data, incumbent)
 
     @property
     def _is_first(self) -> bool:

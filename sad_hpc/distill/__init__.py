@@ -6,10 +6,14 @@ from typing import Any
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
 from sad_hpc.distill.poses import pose_block
+from sad_hpc.distill.rollout import SimulatedIncumbent
 from sad_hpc.distill.simulated import simulated_block
-from sad_hpc.distill.tabular import tabular_block
+from sad_hpc.distill.tabular import TabularIncumbent, tabular_block
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TaskFamily
+
+Incumbent = TabularIncumbent | SimulatedIncumbent
+"""The policy of label rollouts in later rounds: the model of the round before."""
 
 
 @functools.singledispatch
@@ -23,8 +27,9 @@ def make_block(
         data: settings of contexts and labels.
         split: train or test.
         block: number of the block, from 0 up to n_tasks / block_tasks.
-        options: `policy` (simulated families), the policy of label rollouts; `given` (families with
-            `takes_contexts`), imported tasks and contexts of the block.
+        options: `incumbent` (families without `no_rounds`), the policy of label rollouts in later
+            rounds; `given` (families with `takes_contexts`), imported tasks and contexts of the
+            block.
     """
     raise TypeError(f"{type(family).__name__} has no kernels for contexts and labels")
 
@@ -34,4 +39,4 @@ make_block.register(bandit_block)
 make_block.register(pose_block)
 make_block.register(simulated_block)
 
-__all__ = ["Block", "make_block"]
+__all__ = ["Block", "Incumbent", "make_block"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import draw_actions
 from sad_hpc.distill.labels import Labels, best_action
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
@@ -42,7 +43,7 @@ def bandit_block(
         means_of_query,
         family.sigma,
         policy,
-        data.trust_horizon,
+        first_round(data.trust_horizon),
         data.tie_break == "random",
         streams["sad"],
     )

@@ -21,7 +21,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
+from sad_hpc.experiment.per_round import last_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word
 
@@ -56,11 +57,14 @@ class LabelRule:
 
     @classmethod
     def of(cls, data: DataConfig, sparse_reward: bool) -> "LabelRule":
-        """Return the rule of a `data` section: Algorithm 5 for sparse rewards, else Algorithm 3."""
+        """Return the rule of a `data` section's last round.
+
+        It is Algorithm 5 for sparse rewards, else Algorithm 3.
+        """
         return cls(
-            trust_horizon=data.trust_horizon,
-            episodes_per_action=data.episodes_per_action,
-            discount=data.discount,
+            trust_horizon=last_round(data.trust_horizon),
+            episodes_per_action=last_round(data.episodes_per_action),
+            discount=last_round(data.discount),
             stop_at_reward=sparse_reward,
             return_threshold=data.return_threshold,
             random_ties=data.tie_break == "random",

@@ -15,11 +15,22 @@ from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 Act = Callable[[Simulators, int], NDArray[Any]]
 """Map n simulators at step t to actions (n,), or to vectors (n, a)."""
 
-Acts = Callable[[NDArray[np.int64]], Act]
-"""Map tasks (m,), possibly repeated, to a policy for one simulator of each."""
 
-RolloutPolicy = Callable[[Transitions, np.random.Generator], Acts]
-"""Map contexts (n, T) to the policies of an agent that is conditioned on them."""
+@dataclass(frozen=True)
+class Following:
+    """The incumbent in m simulators: the model of the round before, which label rollouts follow."""
+
+    act: Act
+    """Its actions in rollouts."""
+    likeliest: Callable[[NDArray[np.float32]], NDArray[Any]]
+    """A function from observations (m, d) to its likeliest actions (m,) or (m, a)."""
+
+
+Followings = Callable[[NDArray[np.int64]], Following]
+"""Map tasks (m,), possibly repeated, to the incumbent in one simulator of each."""
+
+SimulatedIncumbent = Callable[[Transitions, np.random.Generator], Followings]
+"""Map contexts (n, T) to the incumbent in their tasks."""
 
 
 @dataclass(frozen=True)

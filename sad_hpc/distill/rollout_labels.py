@@ -1,5 +1,6 @@
 """Algorithms 3 and 5 on tables and poses: the label is the action whose rollouts score best."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from sad_hpc.distill.action_table import ActionTable, LikeliestActions, next_action
 from sad_hpc.distill.labels import (
     MAX_CANDIDATES,
     LabelRule,
@@ -23,7 +25,7 @@ from sad_hpc.distill.steps import (
     step_tables,
     take,
 )
-from sad_hpc.experiment.integers import no_labels
+from sad_hpc.experiment.numbers import no_labels
 from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_per_word,
@@ -45,10 +47,13 @@ def distill_labels(
     rule: LabelRule,
     stream: NDArray[np.uint64],
     given: NDArray[np.uint16] | None = None,
+    incumbent: ActionTable | None = None,
 ) -> Labels:
     """Label query states by Algorithm 5 (`stop_at_reward`) or 3, with N_ep rollouts per action.
 
-    A rollout ends with its episode.
+    A rollout ends with its episode.  With an incumbent, the label is its likeliest action in the
+    query state if no other action has a better score.  If its actions and all steps are certain,
+    the rollouts of an action are equal, and one is made.
 
     Args:
         mdps: M MDPs.
@@ -58,6 +63,8 @@ def distill_labels(
         stream: state of the random stream; it is advanced.
         given: (n,) query states, which get no label (see `labelled`) where their best score is
             below the threshold; None: states are drawn until one reaches it.
+        incumbent: actions after the first one; None: those of `policy`.  Its tasks are n / K
+            tasks with K adjacent labels each.
 
     Raises:
         UserError: a million query states of one task were below the threshold.
@@ -65,7 +72,9 @@ def distill_labels(
     """
     tables = step_tables(mdps)
     queries = np.empty(len(mdp_of_task), np.uint16) if given is None else given
-    return _labels(tables, mdp_of_task, policy, rule, stream, queries, given is not None)
+    if isinstance(tables, Certain) and isinstance(incumbent, LikeliestActions):
+        rule = dataclasses.replace(rule, episodes_per_action=1)
+    return _labels(tables, mdp_of_task, policy, rule, stream, queries, given is not None, incumbent)
 
 
 def distill_pose_labels(
@@ -102,13 +111,15 @@ def _labels(
     stream: NDArray[np.uint64],
     queries: NDArray[Any],
     given: bool,
+    incumbent: ActionTable | None = None,
 ) -> Labels:
     n_actions = POSE_ACTIONS if isinstance(world, Rooms) else world.paid.shape[2]
     labels = no_labels(len(task_of_label), n_actions)
+    per_task = 1 if incumbent is None else len(labels) // len(incumbent.likeliest)
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
         rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
-        rule.random_ties, stream, given, queries, labels, STOP_FLAG,
+        rule.random_ties, stream, given, incumbent, per_task, queries, labels, STOP_FLAG,
     )  # fmt: skip
     if raise_if_interrupted(spent) < 0:
         raise hopeless(rule, "pose" if isinstance(world, Rooms) else "state")
@@ -169,7 +180,7 @@ def _keep_query(queries, label, query):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]
     world, task_of_label, policy, digits, discounts, episodes, stop_at_reward, best_episode,
-    least_score, random_ties, stream, given, queries, labels, stop,
+    least_score, random_ties, stream, given, incumbent, per_task, queries, labels, stop,
 ):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -179,7 +190,7 @@ def _distill(  # type: ignore[no-untyped-def]
     scores = np.empty(rounds if by_action else per_round, np.float64)
     transitions = 0
     for label in range(len(task_of_label)):
-        task = find_task(world, task_of_label[label])
+        task, context = find_task(world, task_of_label[label]), label // per_task
         accepted = False
         for _ in range(1 if given else MAX_CANDIDATES):
             query = query_at(queries, label) if given else draw_state(world, task, stream)
@@ -194,11 +205,14 @@ def _distill(  # type: ignore[no-untyped-def]
                     state, action = query, np.uint64(first_action)
                     for t in range(limit):
                         if t > 0:
-                            if left == 0:
-                                word, left = digits_word(stream, product, threshold), digits
-                            action = np.uint64(policy[high_product(word, policy_range)])
-                            word *= policy_range
-                            left -= 1
+                            if incumbent is not None:
+                                action = next_action(incumbent, context, state, stream)
+                            else:
+                                if left == 0:
+                                    word, left = digits_word(stream, product, threshold), digits
+                                action = np.uint64(policy[high_product(word, policy_range)])
+                                word *= policy_range
+                                left -= 1
                         state, reward, end = take(world, task, state, action, stream)
                         transitions += 1
                         if reward != 0:
@@ -214,6 +228,10 @@ def _distill(  # type: ignore[no-untyped-def]
                 for i in range(len(scores)):
                     scores[i] /= episodes
             best = best_action(scores, random_ties, stream)
+            if incumbent is not None:
+                kept = np.int64(incumbent.likeliest[context, query])
+                if scores[kept] == scores[best]:
+                    best = kept
             if scores[best] >= least_score:
                 keep_query(queries, label, query)
                 labels[label] = best

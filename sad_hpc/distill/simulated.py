@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Given
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
-from sad_hpc.distill.rollout import Act, Acts, Behavior, RolloutPolicy, rollout
+from sad_hpc.distill.rollout import Act, Behavior, Followings, SimulatedIncumbent, rollout
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
@@ -21,7 +21,7 @@ MAX_VAIN_TRIES = 2000
 """Number of successive rejected query states after which the search stops with an error."""
 
 FOLLOWED = 0.5
-"""Share of query-state rollouts by the policy of label rollouts, if there is one."""
+"""Share of query-state rollouts by the incumbent, if there is one."""
 
 COPIES_AT_ONCE = 4096
 """Largest number of simulators in memory for label rollouts."""
@@ -32,13 +32,13 @@ def simulated_block(
     data: DataConfig,
     split: str,
     block: int,
-    policy: RolloutPolicy | None = None,
+    incumbent: SimulatedIncumbent | None = None,
     given: Given | None = None,
 ) -> Block:
     """Make a block of simulated tasks; see `distill.make_block`.
 
-    `policy` replaces the behavior policy after the first action of label rollouts, and in half of
-    the rollouts that search for query states.
+    `incumbent` replaces the behavior policy after the first action of label rollouts, and in half
+    of the rollouts that search for query states.
     """
     draw = Draw.of(family, data, split, block, ("tasks", "transitions", "sad", "dpt"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
@@ -56,7 +56,7 @@ def simulated_block(
     rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
     of_sad = generators["sad"]
-    following = None if policy is None else policy(context, of_sad)
+    following = None if incumbent is None else incumbent(context, of_sad)
     sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()
     # A state of the context, and a newly drawn action.
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
@@ -73,7 +73,7 @@ class Distillation:
         family: family of the tasks.
         parameters: (n, p) of the tasks.
         behavior: policy of first actions and rollouts.
-        following: policy of rollouts after the first action; None: `behavior`.
+        following: the incumbent, the policy of rollouts after the first action; None: `behavior`.
         rule: settings of label distillation.
         queries: K.
         generator: random numbers of the search.
@@ -84,7 +84,7 @@ class Distillation:
         family: SimulatedFamily,
         parameters: NDArray[np.float64],
         behavior: Behavior,
-        following: Acts | None,
+        following: Followings | None,
         rule: LabelRule,
         queries: int,
         generator: np.random.Generator,
@@ -133,14 +133,14 @@ class Distillation:
         self._spent += steps * len(tasks)
 
     def _searching(self, tasks: NDArray[np.int64]) -> Act:
-        """Return the policy of the search, the trained one in a share FOLLOWED of tasks (m,).
+        """Return the policy of the search, the incumbent in a share FOLLOWED of tasks (m,).
 
         The others play at random, because a good policy does not visit all kinds of states.
         """
         if self._following is None:
             return self._random_play
         followed = self._generator.random(len(tasks)) < FOLLOWED
-        policy = self._following(tasks)
+        policy = self._following(tasks).act
 
         def act(simulators: Simulators, step: int) -> NDArray[Any]:
             actions = self._random_play(simulators, step)
@@ -160,13 +160,34 @@ class Distillation:
         size = max(1, COPIES_AT_ONCE // (candidates.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
-            scores = self._scores(simulators, rows[part], candidates[part], places[0][part])
+            here = simulators.observations[rows[part]], places[0][part]
+            tried, kept = self._with_incumbent(candidates[part], *here)
+            scores = self._scores(simulators, rows[part], tried, places[0][part])
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
             self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
-            here = tuple(each[part][accepted] for each in places)
-            self._actions[here] = candidates[part][accepted, self._best(scores)[accepted]]
-            self._states[here] = simulators.observations[rows[part][accepted]]
-            self._missing[here] = False
+            labelled = tuple(each[part][accepted] for each in places)
+            self._actions[labelled] = tried[accepted, self._best(scores, kept)[accepted]]
+            self._states[labelled] = simulators.observations[rows[part][accepted]]
+            self._missing[labelled] = False
+
+    def _with_incumbent(
+        self,
+        candidates: NDArray[Any],
+        observations: NDArray[np.float32],
+        tasks: NDArray[np.int64],
+    ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+        """Return the candidates to try, and the numbers (m,) of the incumbent's actions among them.
+
+        The incumbent's vector replaces the first candidate.  Without an incumbent there are no
+        numbers.
+        """
+        if self._following is None:
+            return candidates, None
+        likeliest = self._following(tasks).likeliest(observations)
+        if self._behavior.components is None:
+            return candidates, likeliest
+        candidates[:, 0] = likeliest
+        return candidates, np.zeros(len(candidates), np.int64)
 
     def _scores(
         self,
@@ -181,7 +202,7 @@ class Distillation:
         copies = simulators.copied(np.repeat(rows, shape[1] * shape[2]), self._generator)
         go_on = self._random_play
         if self._following is not None:
-            go_on = self._following(np.repeat(tasks, shape[1] * shape[2]))
+            go_on = self._following(np.repeat(tasks, shape[1] * shape[2])).act
         returns, running = np.zeros(len(first_actions)), np.ones(len(first_actions), np.bool_)
         for step, discount in enumerate(self._rule.discounts):
             if STOP_FLAG[0]:
@@ -197,13 +218,20 @@ class Distillation:
         by_candidate = returns.reshape(shape)
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
 
-    def _best(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _best(
+        self, scores: NDArray[np.float64], kept: NDArray[np.int64] | None
+    ) -> NDArray[np.int64]:
         """Return the candidates (m,) with the best scores (m, C).
 
-        Ties go to the first candidate only in Algorithm 5 without `random_ties`.  In Algorithm 3
-        that would bias the model to the first action where all scores are equal.
+        Ties go to the incumbent's actions `kept` (m,).  Without it they go to the first candidate
+        only in Algorithm 5 without `random_ties`.  In Algorithm 3 that would bias the model to the
+        first action where all scores are equal.
         """
-        if self._rule.stop_at_reward and not self._rule.random_ties:
-            return scores.argmax(axis=1)
         equal = scores == scores.max(axis=1, keepdims=True)
-        return (equal * (1 + self._generator.random(scores.shape))).argmax(axis=1)
+        if self._rule.stop_at_reward and not self._rule.random_ties:
+            best = equal.argmax(axis=1)
+        else:
+            best = (equal * (1 + self._generator.random(scores.shape))).argmax(axis=1)
+        if kept is None:
+            return best
+        return np.where(equal[np.arange(len(kept)), kept], kept, best)

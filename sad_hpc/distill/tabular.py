@@ -1,12 +1,14 @@
 """Blocks of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.distill.action_table import ActionTable
 from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import (
     sample_episodes,
@@ -16,9 +18,13 @@ from sad_hpc.distill.contexts import (
 from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.rollout_labels import distill_labels
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
 from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
+
+TabularIncumbent = Callable[[Transitions], ActionTable]
+"""Map contexts (n, T) to the incumbent's actions in their tasks."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ def drawn_contexts(
     if data.q_learning_steps:
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning needs deterministic tables"
         episodes = sample_histories(
-            family, tables.mdps, mdp_of_task, draw.policy, data.q_learning_steps, data.discount,
-            draw.streams["episodes"],
+            family, tables.mdps, mdp_of_task, draw.policy, data.q_learning_steps,
+            first_round(data.discount), draw.streams["episodes"],
         )  # fmt: skip
     else:
         episodes = sample_episodes(*tasks, draw.streams["episodes"])
@@ -86,12 +92,19 @@ def drawn_contexts(
 
 
 def tabular_block(
-    family: TabularFamily, data: DataConfig, split: str, block: int, given: Given | None = None
+    family: TabularFamily,
+    data: DataConfig,
+    split: str,
+    block: int,
+    incumbent: TabularIncumbent | None = None,
+    given: Given | None = None,
 ) -> Block:
-    """Make a block of tabular tasks; see `distill.make_block`."""
-    draw = Draw.of(
-        family, data, split, block, ("transitions", "episodes", "sad", "dpt", "dpt_star")
-    )
+    """Make a block of tabular tasks; see `distill.make_block`.
+
+    `incumbent` replaces the behavior policy after the first action of label rollouts.
+    """
+    purposes = ("transitions", "episodes", "sad", "dpt", "dpt_star")
+    draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
     if given is None:
@@ -102,7 +115,8 @@ def tabular_block(
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
-    sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"])
+    table = None if incumbent is None else incumbent(contexts["transitions"])
+    sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"], incumbent=table)
     drawn = functools.partial(sample_state_actions, tables.mdps, mdp_of_query, policy)
     dpt_states, dpt_actions = drawn(streams["dpt"])
     star_states, _ = drawn(streams["dpt_star"])

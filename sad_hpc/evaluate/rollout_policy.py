@@ -1,18 +1,25 @@
-"""A trained model as the policy of label rollouts, from the second round of `data.rounds` on."""
+"""A trained model as the incumbent: the policy of label rollouts from the second round on."""
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sad_hpc.distill import Incumbent
+from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.rollout import Act, Acts, RolloutPolicy
-from sad_hpc.evaluate.policy import load_model
-from sad_hpc.evaluate.simulated import Read, acting, readings
+from sad_hpc.distill.rollout import Following, Followings, SimulatedIncumbent
+from sad_hpc.distill.tabular import TabularIncumbent
+from sad_hpc.evaluate.policy import load_model, state_logits
+from sad_hpc.evaluate.simulated import Ask, asking, readings
+from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
-from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
+from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 SIMULATORS_A_PASS = 256
 """Largest number of a task's simulators that share one pass over its context."""
@@ -21,32 +28,74 @@ FEW_SIMULATORS = 8
 """Number of a task's simulators below which an encoded context is faster than a new pass."""
 
 
-def rollout_policy(run: Run) -> RolloutPolicy:
-    """Return the policy of a run's only model; see `Run.round_before`.
+def rollout_policy(run: Run) -> Incumbent:
+    """Return the incumbent of a run's dataset: the model that `Run.round_before` trains.
 
     Raises:
         CheckpointError: the model is not trained yet.
     """
-    (element,) = run.experiment.elements
-    model, family = load_model(run, *element), make_family(run.experiment.task)
-    assert isinstance(family, SimulatedFamily)
+    before = run.round_before
+    assert before is not None, "label rollouts of the first round follow the behavior policy"
+    (element,) = before.experiment.elements
+    model, family = load_model(before, *element), make_family(run.experiment.task)
+    temperature = run.experiment.data.round_temperature
+    batch_size = run.experiment.evaluate.batch_size
+    if isinstance(family, TabularFamily):
+        return tabular_incumbent(model, family, temperature, batch_size)
+    assert isinstance(family, SimulatedFamily), f"{family.name} has no later rounds"
+    return simulated_incumbent(model, family, temperature, batch_size)
 
-    def policy(context: Transitions, generator: np.random.Generator) -> Acts:
-        shown, (_, sample) = Context.of_parts(context.parts), readings(family, generator)
-        batch_size = run.experiment.evaluate.batch_size
-        return lambda tasks: following(model, shown, sample, tasks, batch_size)
 
-    return policy
+def tabular_incumbent(
+    model: Transformer, family: TabularFamily, temperature: float, batch_size: int
+) -> TabularIncumbent:
+    """Return a model as the incumbent of tabular tasks.
+
+    Args:
+        model: the transformer.
+        family: family of the tasks.
+        temperature: see `data.round_temperature`.
+        batch_size: number of contexts in one forward pass.
+    """
+
+    def incumbent(context: Transitions) -> ActionTable:
+        logits = []
+        for part in Context.of_parts(context.parts).split(batch_size):
+            if STOP_FLAG[0]:
+                raise Interrupted
+            logits.append(state_logits(model, family, part, batch_size))
+        return action_table(np.concatenate(logits), temperature)
+
+    return incumbent
 
 
-def following(
-    model: Transformer,
-    context: Context,
-    read: Read,
-    tasks: NDArray[np.int64],
-    batch_size: int,
-) -> Act:
-    """Return a model's policy in simulators of `tasks` (m,), which can have many repetitions.
+def simulated_incumbent(
+    model: Transformer, family: SimulatedFamily, temperature: float, batch_size: int
+) -> SimulatedIncumbent:
+    """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
+
+    def incumbent(context: Transitions, generator: np.random.Generator) -> Followings:
+        shown, (likeliest, sample) = Context.of_parts(context.parts), readings(family, generator)
+
+        def read(logits: NDArray[np.float32]) -> NDArray[Any]:
+            return sample(logits / temperature) if temperature else likeliest(logits)
+
+        def followings(tasks: NDArray[np.int64]) -> Following:
+            ask = asking_about(model, shown, tasks, batch_size)
+            return Following(
+                lambda simulators, step: read(ask(simulators.observations)),
+                lambda observations: likeliest(ask(observations)),
+            )
+
+        return followings
+
+    return incumbent
+
+
+def asking_about(
+    model: Transformer, context: Context, tasks: NDArray[np.int64], batch_size: int
+) -> Ask:
+    """Return a model's answers in simulators of `tasks` (m,), which can have many repetitions.
 
     The rollouts of a label use many simulators of one task.  One forward pass answers for several
     of them and reads their context once.
@@ -54,13 +103,12 @@ def following(
     Args:
         model: the transformer.
         context: one context for each task.
-        read: function from logits to actions.
         tasks: rows of the context.
         batch_size: number of contexts in one forward pass.
     """
     most = int(np.bincount(tasks).max())
     if most < FEW_SIMULATORS:
-        return acting(model, context.map(lambda part: part[tasks]), read, batch_size)
+        return asking(model, context.map(lambda part: part[tasks]), batch_size)
     # A power of 2, because the kernel keeps buffers for every size.
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     task_of_pass, places = _passes(tasks, size)
@@ -70,16 +118,16 @@ def following(
     shape = () if components is None else (components,)
 
     @torch.no_grad()
-    def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
-        states = np.zeros((*after.shape[:2], simulators.observations.shape[1]), np.float32)
-        states[places] = simulators.observations
+    def ask(observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        states = np.zeros((*after.shape[:2], observations.shape[1]), np.float32)
+        states[places] = observations
         asked = torch.from_numpy(states).to(device).split(batch_size)
         parts = zip(shown.split(batch_size), asked, after.split(batch_size), strict=True)
         logits = torch.cat([model(part, Queries(*query)) for part, *query in parts])
-        answers = logits.float().cpu().numpy()
-        return read(answers.reshape(*states.shape[:2], *shape, answers.shape[-1])[places])
+        answers: NDArray[np.float32] = logits.float().cpu().numpy()
+        return answers.reshape(*states.shape[:2], *shape, answers.shape[-1])[places]
 
-    return act
+    return ask
 
 
 def _passes(

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import plain_yaml
+from sad_hpc.experiment import per_round, plain_yaml
 
 SCHEMA_VERSION = 1
 """Increased when a config or a stage's output changes meaning, so that no old folder is reused."""
@@ -191,7 +191,7 @@ def build(
 
 def _explain(section: type[BaseModel], error: ValidationError, prefix: str) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    key = ".".join(str(part) for part in first["loc"] if part not in per_round.TAGS)
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         valid = _keys_at(section, [str(part) for part in first["loc"][:-1]])

@@ -7,6 +7,10 @@ from pydantic import Field, model_validator
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Role, Section, with_role
+from sad_hpc.experiment.per_round import PerRound, up_to
+
+PER_ROUND = ("trust_horizon", "episodes_per_action", "discount")
+"""Keys of `data` that may be lists with a value for each round."""
 
 
 class DataConfig(Section):
@@ -18,9 +22,13 @@ class DataConfig(Section):
     queries_per_task: int = with_role(Role.ROW_SETTING, 1, ge=1, le=100_000)
     """K: the number of query states a task, drawn independently, each with a label.  The paper
     has 1."""
-    trust_horizon: int = with_role(Role.ROW_SETTING, ge=1, le=10_000_000)
+    trust_horizon: PerRound[Annotated[int, Field(ge=1, le=10_000_000)]] = with_role(
+        Role.ROW_SETTING
+    )
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
-    episodes_per_action: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10**12)
+    episodes_per_action: PerRound[Annotated[int, Field(ge=1, le=10**12)]] = with_role(
+        Role.ROW_SETTING, 1
+    )
     """N_ep of Theorem 2: rollouts an action.  The paper's algorithm has 1."""
     score: Literal["mean", "fastest"] = with_role(Role.ROW_SETTING, "mean")
     """The score of an action's N_ep rollouts: the mean of their discounted returns, or the return
@@ -30,7 +38,7 @@ class DataConfig(Section):
     the first action of a shortest path, whichever action has the best value under the behavior
     policy.
     """
-    discount: float = with_role(Role.ROW_SETTING, 0.9, gt=0, lt=1)
+    discount: PerRound[Annotated[float, Field(gt=0, lt=1)]] = with_role(Role.ROW_SETTING, 0.9)
     """gamma: the discount in the returns of label rollouts."""
     return_threshold: float | None = with_role(Role.ROW_SETTING, 1e-6)
     """R of Algorithm 3.  null accepts every query state.  Families with sparse rewards (Algorithm
@@ -39,10 +47,15 @@ class DataConfig(Section):
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy.  Discrete actions are all tried."""
     tie_break: Literal["lowest", "random"] = with_role(Role.ROW_SETTING, "lowest")
-    """SAD's label among equally good actions.  The oracle always picks a random one of them."""
+    """SAD's label among equally good actions.  The oracle always picks a random one of them.  From
+    the second round on, the incumbent's action has precedence."""
     rounds: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10)
-    """Rounds of distillation.  In each further round the label rollouts follow the SAD model that
-    was trained on the labels of the round before, instead of the behavior policy."""
+    """Rounds of distillation.  In each further round the label rollouts follow the incumbent, the
+    SAD model that was trained on the labels of the round before, instead of the behavior policy.
+    The keys in PER_ROUND may be lists with a value for each round."""
+    round_temperature: float = with_role(Role.ROW_SETTING, 0.0, ge=0, le=1e3)
+    """Temperature of the incumbent's actions in label rollouts; 0: its likeliest action.  Only with
+    several rounds."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """The distribution over actions that collects contexts, episodes and label rollouts."""
     context_policy: Literal["behavior", "drawn"] = with_role(Role.ROW_SETTING, "behavior")
@@ -64,6 +77,22 @@ class DataConfig(Section):
     def blocks(self, n_tasks: int) -> int:
         """Return the number of blocks for `n_tasks` tasks; the last block may be smaller."""
         return math.ceil(n_tasks / self.block_tasks)
+
+    def in_round(self, number: int) -> "DataConfig":
+        """Return the settings of an earlier round's dataset; `number` counts from 1."""
+        cut = {key: up_to(getattr(self, key), number) for key in PER_ROUND}
+        return self.model_copy(update={"rounds": number, **cut})
+
+    @model_validator(mode="after")
+    def _check_rounds(self) -> "DataConfig":
+        for key in PER_ROUND:
+            value = getattr(self, key)
+            if isinstance(value, list) and len(value) != self.rounds:
+                raise ValueError(
+                    f"data.{key} has {len(value)} values, but data.rounds={self.rounds}: give one "
+                    "for each round"
+                )
+        return self
 
     @property
     def revision(self) -> int:
@@ -192,6 +221,9 @@ class EvaluateConfig(Section):
     context: Literal["transitions", "episodes"] = with_role(Role.ROW_SETTING, "transitions")
     """The offline contexts: those of Algorithm 1, or episodes, on which AD and DIT are trained.
     Bandits have only one kind."""
+    acting: Literal["given", "auto"] = with_role(Role.ROW_SETTING, "given")
+    """The rule of online actions.  given: by the next two keys; auto: chosen for each trained model
+    on training tasks (see `evaluate.acting`), and the paper's rule beside it."""
     temperature: float = with_role(Role.ROW_SETTING, 1.0, ge=1e-3, le=1e3)
     """Divisor of the logits for online actions: below 1, sampling favors the likeliest action.  The
     paper uses 1.  Offline actions are greedy and do not depend on it."""
@@ -202,10 +234,15 @@ class EvaluateConfig(Section):
     """Sequences in one forward pass."""
 
     @model_validator(mode="after")
-    def _check_episodes(self) -> "EvaluateConfig":
+    def _check_online(self) -> "EvaluateConfig":
         if self.headline_episodes > self.online_episodes:
             raise ValueError(
                 f"evaluate.headline_episodes={self.headline_episodes} exceeds "
                 f"evaluate.online_episodes={self.online_episodes}"
+            )
+        if self.acting == "auto" and (self.temperature != 1 or self.greedy_after_reward):
+            raise ValueError(
+                "evaluate.acting=auto chooses evaluate.temperature and "
+                "evaluate.greedy_after_reward: remove them, or set evaluate.acting to given"
             )
         return self

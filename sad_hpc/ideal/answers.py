@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.arms import best_arm_probabilities
 from sad_hpc.ideal.label_law import label_law
@@ -100,7 +101,8 @@ def _of_arms(
     """
     if not isinstance(family, GaussianBandit) or labels == "labels/dpt":
         return None
-    noise = family.sigma / np.sqrt(data.trust_horizon) if labels == "labels/sad" else 0.0
+    pulls = first_round(data.trust_horizon)
+    noise = family.sigma / np.sqrt(pulls) if labels == "labels/sad" else 0.0
     probabilities = best_arm_probabilities(
         columns["actions"], columns["rewards"], family.n_actions, family.sigma, noise
     )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.experiment.behavior_policy import policy_shares
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 from sad_hpc.tasks.tabular import TabularFamily
@@ -19,8 +20,8 @@ def label_law(
 ) -> NDArray[np.float64] | None:
     """Return the joint distribution of query state and label in distinct tasks, (M, S, A).
 
-    Return None for labels by the mean of several rollouts and for dense rewards, whose distribution
-    is not computed.
+    Return None where it is not computed: for SAD's labels by the mean of several rollouts, of dense
+    rewards, or of a later round, whose rollouts follow a model.
 
     Args:
         family: family of the tasks.
@@ -37,12 +38,13 @@ def label_law(
     if labels == "labels/dpt_star":
         optimal = family.optimal_actions(parameters).astype(np.float64)
         return optimal / optimal.sum(axis=-1, keepdims=True) * asked / choices
-    if not family.sparse_reward or (data.score == "mean" and data.episodes_per_action > 1):
+    ties, steps = data.tie_break == "random", first_round(data.trust_horizon)
+    episodes = first_round(data.episodes_per_action)
+    if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
-    ties, steps = data.tie_break == "random", data.trust_horizon
     return np.stack(
         [
-            algorithm_5_law(mdps, policy, steps, ties, data.episodes_per_action, task)
+            algorithm_5_law(mdps, policy, steps, ties, episodes, task)
             for task in range(len(parameters))
         ]
     )

@@ -87,7 +87,7 @@ class Step:
 
 
 def collect_with_policy(run: Run) -> None:
-    """Run collect; from the second round on, label rollouts follow the model of the last round."""
+    """Run collect; from the second round on, with the model of the round before."""
     from sad_hpc.collect.stage import collect
 
     if run.round_before is None:
@@ -95,7 +95,7 @@ def collect_with_policy(run: Run) -> None:
         return
     from sad_hpc.evaluate.rollout_policy import rollout_policy
 
-    collect(run, rollout_policy(run.round_before))
+    collect(run, rollout_policy(run))
 
 
 def graph(run: Run) -> list[Step]:
@@ -121,7 +121,7 @@ def graph(run: Run) -> list[Step]:
         return add(Step(own.checkpoint(*element), own, (collected(own, row),), element, row))
 
     for row, seed in run.experiment.elements:
-        own, method = run.of_row(row)
+        own, method = run.of_element(row, seed)
         element = (method, seed)
         needs = [collected(own, row)]
         if own.experiment.pretrained is None:

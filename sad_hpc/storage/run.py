@@ -30,6 +30,9 @@ from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.provenance import provenance
 from sad_hpc.storage.stage_folder import StageFolder
 
+MOST_NAMED = 8
+"""Most trained models that an error names."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -67,6 +70,13 @@ class Run:
             return self, method
         return Run(experiment, self.runs, self.whole or self.experiment), method
 
+    def of_element(self, row: str, seed: int) -> tuple["Run", str]:
+        """Return the run that makes the data and the model of a (row, seed), and its method."""
+        experiment, method = self.experiment.of_element(row, seed)
+        if experiment is self.experiment:
+            return self, method
+        return Run(experiment, self.runs, self.whole or self.experiment), method
+
     @property
     def round_before(self) -> "Run | None":
         """The run of the model that label rollouts follow; see `Experiment.round_before`."""
@@ -76,8 +86,8 @@ class Run:
         return Run(before, self.runs, self.whole or self.experiment)
 
     def with_datasets(self) -> list["Run"]:
-        """Return one run for each distinct dataset of the rows."""
-        runs = [self.of_row(row)[0] for row in self.experiment.by_row]
+        """Return one run for each distinct dataset."""
+        runs = [self.of_element(*element)[0] for element in self.experiment.elements]
         return list({run.data().path: run for run in runs}.values())
 
     @property
@@ -91,7 +101,7 @@ class Run:
         return self.path / "logs"
 
     def data(self) -> StageFolder:
-        """Return the dataset's folder; the run of a row may have another one (see `of_row`)."""
+        """Return the dataset's folder; the run of an element may have another one."""
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
 
     @property
@@ -101,7 +111,7 @@ class Run:
 
     def checkpoint(self, row: str, seed: int) -> StageFolder:
         """Return the folder of a trained model, in the run of the experiment that trains it."""
-        run, method = self.of_row(row)
+        run, method = self.of_element(row, seed)
         if run.experiment.pretrained is not None:
             return Run(run.experiment.source, self.runs).checkpoint(method, seed)
         signature = run.experiment.pretrain_signature(method, seed)
@@ -109,7 +119,7 @@ class Run:
 
     def evaluation(self, row: str, seed: int) -> StageFolder:
         """Return the folder of an evaluation; its results are in `result.h5`."""
-        run, method = self.of_row(row)
+        run, method = self.of_element(row, seed)
         signature = run.experiment.evaluate_signature(method, seed)
         return self._element("evaluate", "evaluations", method, seed, signature)
 
@@ -158,3 +168,29 @@ class Run:
     ) -> StageFolder:
         name = f"{METHODS[method].slug}-seed{seed}-{signature}"
         return StageFolder(stage, self.path / folder / name)
+
+
+def trained_models(run: Run) -> str:
+    """Describe which (row, seed)s are trained, and which folders hold models of other settings.
+
+    Args:
+        run: the run of an experiment, or of one of its rows.
+    """
+    whole = Run(run.whole or run.experiment, run.runs)
+    expected = {element: whole.checkpoint(*element) for element in whole.experiment.elements}
+    done = [f"{row} seed {seed}" for (row, seed), folder in expected.items() if folder.done]
+    known = {folder.path for folder in expected.values()}
+    parents = {path.parent for path in known}
+    others = [
+        path.name
+        for parent in sorted(parents)
+        for path in sorted(parent.glob("*"))
+        if path not in known and StageFolder("pretrain", path).done
+    ]
+    text = f"trained models: {_few(done) if done else 'none'}"
+    return f"{text}; trained with other settings: {_few(others)}" if others else text
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

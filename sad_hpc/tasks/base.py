@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig, new_family
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.fingerprint import Fingerprint, code_digests
 
@@ -82,8 +82,8 @@ class TaskFamily(ABC):
     """True if each context can have its own random policy (`data.context_policy: drawn`)."""
     takes_contexts: bool = False
     """True if contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
-    follows_models: bool = False
-    """True if a trained model can act in label rollouts (`data.rounds`)."""
+    no_rounds: str = ""
+    """Reason why this family has no later rounds (`data.rounds`); empty: it has."""
     context_groups: tuple[str, ...] = ("transitions", "episodes")
     """HDF5 groups of contexts; families whose contexts are rollouts have `transitions` only."""
 
@@ -123,10 +123,8 @@ class TaskFamily(ABC):
             raise ConfigError(
                 f"data.context_policy={data.context_policy} is for bandits: set it to behavior"
             )
-        if data.rounds > 1 and not self.follows_models:
-            raise ConfigError(
-                f"data.rounds={data.rounds} is for simulated task families: set it to 1"
-            )
+        if data.rounds > 1 and self.no_rounds:
+            raise ConfigError(f"data.rounds={data.rounds}: {self.no_rounds}; set it to 1")
         if data.imported_contexts is None:
             return
         if not self.takes_contexts:

@@ -57,7 +57,6 @@ class SimulatedFamily(TaskFamily):
     certain = False
     has_ends = True
     takes_contexts = True
-    follows_models = True
     reward_dtype = np.float32
     context_groups = ("transitions",)
     label_groups = ("sad", "dpt")

@@ -116,9 +116,11 @@ def _mdp(options: argparse.Namespace) -> int:
 
 
 def _experiment(options: argparse.Namespace) -> "Experiment[Any]":
+    """Load the config with the settings of its first round, whose rollouts are random play."""
     from sad_hpc.experiment.load import load_experiment
 
-    return load_experiment(options.config, options.overrides)
+    experiment = load_experiment(options.config, options.overrides)
+    return experiment.model_copy(update={"data": experiment.data.in_round(1)})
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -189,10 +191,11 @@ def _labels(options: argparse.Namespace) -> int:
 
 
 def _assumption(options: argparse.Namespace) -> int:
+    from sad_hpc.experiment.per_round import first_round
     from sad_hpc.theory.trust import assumption_2
 
     experiment = _experiment(options)
-    gamma = experiment.data.discount if options.gamma is None else options.gamma
+    gamma = first_round(experiment.data.discount) if options.gamma is None else options.gamma
     found = assumption_2(experiment, gamma)
     for split, parameters, state in found.misled[:20]:
         print(f"misled: {split} task {parameters}, state {state}")
@@ -211,10 +214,9 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.formats import plain_table
-    from sad_hpc.experiment.load import load_experiment
     from sad_hpc.theory.horizon import tried_rules, write_horizon
 
-    experiment = load_experiment(options.config, options.overrides)
+    experiment = _experiment(options)
     table = tried_rules(experiment, options.agreement)
     header = ["N", "N_ep", "consensus", "with a label", "optimal label", "transitions", ""]
     rows = [

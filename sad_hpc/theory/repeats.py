@@ -17,7 +17,8 @@ from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import sample_pose_actions
 from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.integers import labelled
+from sad_hpc.experiment.numbers import labelled
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.bandit import BanditFamily
@@ -82,9 +83,10 @@ def repeat_labels(family: TaskFamily, data: DataConfig, count: int) -> Repeats:
 def _bandit(family: BanditFamily, data: DataConfig, count: int) -> Repeats:
     means = family.draw_means(count, np.random.default_rng(_stream(data, "tasks")))
     policy, ties = _policy(family, data), data.tie_break == "random"
+    pulls_of_arm = first_round(data.trust_horizon)
     drawn = [
         distill_bandit_labels(
-            means, family.sigma, policy, data.trust_horizon, ties, _stream(data, purpose)
+            means, family.sigma, policy, pulls_of_arm, ties, _stream(data, purpose)
         )
         for purpose in ("sad", "reference")
     ]

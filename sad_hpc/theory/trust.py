@@ -11,13 +11,13 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import FiniteMDPs
-from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, optimal_q, policy_q
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, agreement, kappa, optimal_q, policy_q
 from sad_hpc.tasks.tabular import TabularFamily
-from sad_hpc.theory.bellman import agreement, kappa
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
@@ -69,17 +69,17 @@ def trust(experiment: Experiment[Any]) -> Trust:
 def _promise(family: TaskFamily, data: DataConfig) -> tuple[float | None, str, MDPBound | None]:
     """Return a theorem's 1 - delta, or None and the reason, and Theorem 2's bound."""
     if isinstance(family, BanditFamily):
-        return expected_trustworthiness(family, data.trust_horizon), "", None
+        return expected_trustworthiness(family, first_round(data.trust_horizon)), "", None
     if data.score == "fastest":
         return None, "it is for data.score=mean, not for the fastest rollout", None
-    mdps, random, optimal = _q_tables(_tabular(family), data, "train", data.discount)
+    mdps, random, optimal = _q_tables(_tabular(family), data, "train", first_round(data.discount))
     if agreement(random, optimal).misled.any():
         return None, "the random policy's best actions are not all optimal (Assumption 2)", None
     bound, horizon = mdp_bound(mdps, random), theorem_horizon(data)
     if horizon < bound.least_horizon:
-        least = bound.least_horizon - horizon + data.trust_horizon
+        least = bound.least_horizon - horizon + first_round(data.trust_horizon)
         return None, f"it needs N = {least:,} or more", bound
-    return bound.trustworthiness(data.episodes_per_action, horizon), "", bound
+    return bound.trustworthiness(first_round(data.episodes_per_action), horizon), "", bound
 
 
 def expected_trustworthiness(family: BanditFamily, pulls: int) -> float:
@@ -125,7 +125,7 @@ def mdp_bound(mdps: FiniteMDPs, random: QTables) -> MDPBound:
 
 def theorem_horizon(data: DataConfig) -> int:
     """Convert a config's N, a number of rewards, to the theorem's, with rewards at t = 0..N."""
-    return data.trust_horizon - 1
+    return first_round(data.trust_horizon) - 1
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,7 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
 
 def _tabular(family: TaskFamily) -> TabularFamily:
     if not isinstance(family, TabularFamily):
-        raise ConfigError(
-            f"{family.name} has no table of states and actions: use a tabular family"
-        )
+        raise ConfigError(f"{family.name} has no table of states and actions: use a tabular family")
     return family
 
 

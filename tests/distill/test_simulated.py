@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.rollout import Act, Acts
+from sad_hpc.distill.rollout import Behavior, Following, Followings
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law
@@ -118,26 +119,31 @@ def test_query_states_that_are_seldom_good_enough_are_found() -> None:
     assert arrays["labels/sad/actions"].shape == (240, 1)
 
 
-def test_labels_are_best_before_what_the_policy_does() -> None:
-    """One that always goes +x: the label is the action after which this reaches the goal first."""
+LIKELIEST = 3
+
+
+def always_right(contexts: Transitions, generator: np.random.Generator) -> Followings:
+    """An incumbent that goes +x in rollouts, though -y is its likeliest action."""
+
+    def followings(tasks: np.ndarray) -> Following:
+        context = contexts.map(lambda part: part[tasks])
+
+        def act(simulators: RoomSimulators, step: int) -> np.ndarray:
+            found, when = np.nonzero(context.rewards)
+            goals = context.next_states[found, when]
+            np.testing.assert_array_equal(goals, simulators.goals[found])
+            return np.zeros(len(tasks), np.int64)
+
+        return Following(act, lambda observations: np.full(len(tasks), LIKELIEST))
+
+    return followings
+
+
+def test_labels_are_best_before_what_the_incumbent_does() -> None:
+    """The label is the action after which +x reaches the goal first; ties keep the likeliest."""
     family = Rooms()
-
-    def policy(contexts: Transitions, generator: np.random.Generator) -> Acts:
-        def acts(tasks: np.ndarray) -> Act:
-            context = contexts.map(lambda part: part[tasks])
-
-            def act(simulators: RoomSimulators, step: int) -> np.ndarray:
-                found, when = np.nonzero(context.rewards)
-                goals = context.next_states[found, when]
-                np.testing.assert_array_equal(goals, simulators.goals[found])
-                return np.zeros(len(tasks), np.int64)
-
-            return act
-
-        return acts
-
     data = DataConfig(tasks=200, trust_horizon=3, queries_per_task=8, seed=2)
-    arrays = make_block(family, data, "train", 0, policy=policy).arrays
+    arrays = make_block(family, data, "train", 0, incumbent=always_right).arrays
     states = arrays["labels/sad/query_states"].astype(int)
     goals = np.broadcast_to(arrays["tasks/parameters"][:, None].astype(int), states.shape)
     steps = np.full((*states.shape[:2], 5), 9)
@@ -150,5 +156,65 @@ def test_labels_are_best_before_what_the_policy_does() -> None:
             )
             chosen = np.zeros_like(chosen)
     assert (steps.min(axis=2) < 9).all()  # nothing else is accepted
-    np.testing.assert_array_equal(arrays["labels/sad/actions"], steps.argmin(axis=2))
+    tied = steps[..., LIKELIEST] == steps.min(axis=2)
+    assert (tied & (steps.argmin(axis=2) != LIKELIEST)).any()
+    expected = np.where(tied, LIKELIEST, steps.argmin(axis=2))
+    np.testing.assert_array_equal(arrays["labels/sad/actions"], expected)
     assert len(np.unique(arrays["labels/sad/actions"])) > 2
+
+
+@pytest.mark.parametrize("ties", ["lowest", "random"])
+def test_an_incumbent_of_equal_scores_keeps_all_of_its_actions(ties: str) -> None:
+    """So a round does not change what is solved, such as a pole that any first action keeps up."""
+    family = Rooms(ends=True)
+    family.sparse_reward = False
+    data = DataConfig(tasks=400, trust_horizon=1, queries_per_task=4, tie_break=ties)
+    data = data.model_copy(update={"return_threshold": None})
+    arrays = make_block(family, data, "train", 0, incumbent=always_right).arrays
+    goals = arrays["tasks/parameters"][:, None]
+    far = abs(goals - arrays["labels/sad/query_states"]).sum(axis=2) > 1
+    assert far.sum() > 100 and (arrays["labels/sad/actions"][far] == LIKELIEST).all()
+
+
+class Slopes(Rooms):
+    """Rooms in which any vector is an action, and the highest first component is paid best."""
+
+    components, sparse_reward = 2, False
+
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> "SlopeSimulators":
+        """Agents anywhere."""
+        made = SlopeSimulators(self, parameters, np.zeros_like(parameters), generator)
+        made.start(np.arange(len(parameters)), generator)
+        return made
+
+
+class SlopeSimulators(RoomSimulators):
+    """See Slopes."""
+
+    def step(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See Simulators."""
+        return np.minimum(actions[:, 0], 0.5)
+
+    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "SlopeSimulators":
+        """See Simulators."""
+        cells = self.observations[rows].astype(np.float64)
+        return SlopeSimulators(self._family, self.goals[rows], cells, generator)
+
+
+@pytest.mark.parametrize("height, kept", [(0.5, True), (0.7, True), (-1.0, False)])
+def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: bool) -> None:
+    family = Slopes()
+    family.sparse_reward = False
+    vector = np.array([height, -0.25], np.float32)
+
+    def incumbent(contexts: Transitions, generator: np.random.Generator) -> Followings:
+        behavior = Behavior.of(family, np.arange(5))
+        return lambda tasks: Following(
+            behavior.act(generator), lambda observations: np.tile(vector, (len(tasks), 1))
+        )
+
+    data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None)
+    labels = make_block(family, data, "train", 0, incumbent=incumbent).arrays["labels/sad/actions"]
+    assert ((labels == vector).all(axis=2) == kept).all()

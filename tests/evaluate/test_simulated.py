@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.acting import greedy
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import Trained, greedy
-from sad_hpc.evaluate.rollout_policy import following
-from sad_hpc.evaluate.simulated import Episodes, acting, evaluate_simulated
+from sad_hpc.evaluate.policy import Trained
+from sad_hpc.evaluate.rollout_policy import asking_about
+from sad_hpc.evaluate.simulated import Episodes, acting, asking, evaluate_simulated
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
@@ -76,9 +77,9 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
     tasks = generator.integers(5, size=40)  # of the sixth task there is none
     monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 4)
     simulators = family.simulators(parameters[tasks], generator)
-    each = acting(model, context.map(lambda part: part[tasks]), lambda logits: logits, 8)
-    expected = each(simulators, 0)
-    found = following(model, context, lambda logits: logits, tasks, 2)(simulators, 0)
+    each = asking(model, context.map(lambda part: part[tasks]), 8)
+    expected = each(simulators.observations)
+    found = asking_about(model, context, tasks, 2)(simulators.observations)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (expected[tasks == 0].mean(axis=0) - expected[tasks == 1].mean(axis=0)).std() > 0.1
 

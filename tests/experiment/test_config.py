@@ -68,6 +68,11 @@ def test_paper_configs_have_the_numbers_of_its_tables(name: str):
         ("task.family=maze", ["maze", "darkroom"]),
         ("task.horizon=0", ["task.horizon", "1"]),
         ("data.trust_horizon=0", ["data.trust_horizon", "1"]),
+        ("data.trust_horizon=[3, 0]", ["data.trust_horizon.1:"]),
+        ("data.trust_horizon=[3, 6]", ["2 values", "data.rounds=1"]),
+        ("data.discount=[0.9, 1.5]", ["data.discount.1:", "less than 1"]),
+        ("data.episodes_per_action=[many]", ["data.episodes_per_action.0:", "integer"]),
+        ("data.trust_horizon=[]", ["0 values", "data.rounds=1"]),
         ("data.queries_per_task=0", ["data.queries_per_task", "1"]),
         ("task.train_goals=10", ["train_goals", "9"]),
         ("task.train_goals=9", ["no goal for test"]),
@@ -102,6 +107,14 @@ def test_a_wrong_override_is_named_in_one_line(override: str, words: list[str]):
     assert "tiny.yaml" in message or "override" in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    "config, word", [("gaussian_bandit", "first pull"), ("miniworld", "image")]
+)
+def test_families_without_later_rounds_say_why(config: str, word: str):
+    with pytest.raises(ConfigError, match=rf"data.rounds=2: .*{word}.*; set it to 1"):
+        load_experiment(ROOT / f"configs/{config}.yaml", ["data.rounds=2"])
 
 
 def test_where_every_pull_is_rewarded_there_is_no_first_reward():
@@ -286,6 +299,8 @@ def stage_signatures(*overrides: str) -> tuple[str, str, str]:
         ("model.heads=2", (False, True, True)),
         ("evaluate.tasks=10", (False, False, True)),
         ("data.schedule=static", (False, False, False)),
+        ("data.rounds=2", (True, True, True)),
+        ("data.round_temperature=0.5", (False, False, False)),
         ("pretrain.checkpoint_minutes=1.0", (False, False, False)),
         ("evaluate.batch_size=7", (False, False, False)),
         ("seeds=[0]", (False, False, False)),

@@ -108,6 +108,7 @@ class Miniworld(TaskFamily):
     reward_dtype = np.uint8
     sparse_reward = True
     model_revision = 2
+    no_rounds = "every step of a rollout that follows a Miniworld model needs a rendered image"
 
     def __init__(self, config: MiniworldConfig) -> None:
         super().__init__(config)
