@@ -13,6 +13,12 @@ from sad_hpc.errors import ConfigError
 MOST_STATES = 2**16
 """Most states of a tabular family; kernels index them in uint16."""
 
+LARGEST_NUMBER = 1e30
+"""Largest magnitude.  Differences, and sums over the longest episode, then fit into float32."""
+
+NOT_IN_RANGE = f"which is not within ±{LARGEST_NUMBER:g}, the range for float32"
+"""Part of an error message about a number outside the range."""
+
 
 def integer_dtype(largest: int, what: str) -> np.dtype[Any]:
     """Return the smallest supported type for the integers 0..`largest`.
@@ -45,13 +51,6 @@ def labelled(actions: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of the known action labels."""
     known: NDArray[np.bool_] = actions != np.iinfo(actions.dtype).max
     return known
-
-
-LARGEST_NUMBER = 1e30
-"""Largest magnitude.  Differences, and sums over the longest episode, then fit into float32."""
-
-NOT_IN_RANGE = f"which is not within ±{LARGEST_NUMBER:g}, the range for float32"
-"""Part of an error message about a number outside the range."""
 
 
 def is_in_range(number: float) -> bool:
