@@ -187,10 +187,10 @@ def _with_labels(row: RowFacts, manifest: Manifest, accuracy: dict[str, float]) 
     method = METHODS[row.method]
     labels = (method.labels or "").removeprefix("labels/")
     # Bandits have only one kind of context.
-    context = manifest.transitions[method.context] or manifest.transitions["context"]
+    context = manifest.steps[method.context] or manifest.steps["transitions"]
     return dataclasses.replace(
         row,
         label_accuracy=accuracy.get(labels, math.nan),
         context_transitions=context / manifest.n_tasks,
-        label_transitions=manifest.transitions.get(f"labels_{labels}", 0) / manifest.n_tasks,
+        label_transitions=manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
     )

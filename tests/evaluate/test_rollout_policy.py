@@ -26,7 +26,7 @@ from tests.patience import HUNG
 
 PARTS = ("states", "actions", "rewards", "next_states")
 NAMES = (
-    *(f"context/{part}" for part in PARTS),
+    *(f"transitions/{part}" for part in PARTS),
     *("labels/sad/query_states", "labels/sad/actions", "tasks/parameters"),
 )
 TWO_ROUNDS = ("data.rounds=2", "data.trust_horizon=[3, 6]", "data.queries_per_task=3")
@@ -59,7 +59,7 @@ def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
     columns = training_columns(second)
     goals = columns["tasks/parameters"]
     model = load_model(before, "SAD", 0)
-    context = Context.of_group(columns, "context")
+    context = Context.of_group(columns, "transitions")
     greedy = state_logits(model, family, context, 512).argmax(axis=2)
     assert 0.2 < (greedy[:, :, None] == greedy.mean(axis=1).round()[:, None, None]).mean() < 1
     mdps, tasks = family.mdps(goals), np.arange(len(goals))[:, None]
@@ -103,6 +103,6 @@ def test_a_round_resumes_with_what_is_missing(second: Run) -> None:
 def test_a_temperature_draws_the_incumbents_actions(second: Run) -> None:
     drawing = load_experiment(TINY, [*TWO_ROUNDS, "data.round_temperature=0.5"])
     columns = training_columns(second)
-    context = Transitions(**{part: columns[f"context/{part}"] for part in PARTS})
+    context = Transitions(**{part: columns[f"transitions/{part}"] for part in PARTS})
     table = rollout_policy(Run(drawing, second.runs))(context)
     assert table.bounds.shape == (len(context.actions), 9, 5)
