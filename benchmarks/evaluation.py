@@ -11,12 +11,13 @@ import torch
 from measure import Work, command, compare, report, timed, void
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.bandit import TransformerPolicy
 from sad_hpc.evaluate.bandit_policies import run_bandit
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import sampled, state_logits
+from sad_hpc.evaluate.policy import state_logits
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer

@@ -14,7 +14,8 @@ from safetensors.torch import load
 from torch import Tensor
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.policy import answers, greedy, make_ready, sampled
+from sad_hpc.evaluate.acting import greedy, sampled
+from sad_hpc.evaluate.policy import answers, make_ready
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context
 from sad_hpc.model.finite import all_finite

@@ -16,8 +16,9 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, UserError
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import history_places
-from sad_hpc.evaluate.policy import Trained, sampled
+from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.aggregate.training import CURVES, Epochs
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
-from sad_hpc.evaluate.result_file import check_mode
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, Measure, ModeResult, Result
+from sad_hpc.evaluate.result_file import check_mode, modes_of, read_selection, write_selection
 from sad_hpc.experiment.rows import slug
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
@@ -139,6 +139,8 @@ class _Store:
 
 def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
     group.attrs.update(signature=each.result.signature, commit=each.commit)
+    if each.result.selection is not None:
+        write_selection(group, each.result.selection)
     for mode, part in each.result.modes.items():
         place = group.create_group(mode)
         measure = part.measure
@@ -157,7 +159,7 @@ def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
 
 
 def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
-    for mode in MODES:
+    for mode in modes_of(group):
         for name, reference in group.get(f"{mode}/references", {}).items():
             place = f"references/{name}/seeds/{seed}/{mode}"
             if place not in file:
@@ -220,9 +222,11 @@ def _digest(found: ExperimentResults) -> str:
     for each in sorted(found.seeds, key=lambda one: (one.result.row, one.result.seed)):
         result = each.result
         digest.update(f"{result.row} {result.seed} {result.signature} {each.commit}".encode())
-        for mode in MODES:
-            digest.update(f"{mode} {result.modes[mode].measure}".encode())
-            for name, array in _mode_arrays(result.modes[mode]):
+        if result.selection is not None:
+            digest.update(repr(result.selection).encode())
+        for mode, part in result.modes.items():
+            digest.update(f"{mode} {part.measure}".encode())
+            for name, array in _mode_arrays(part):
                 _add(digest, name, array)
         for name, array in sorted(_training_arrays(each.training).items()):
             _add(digest, name, array)
@@ -314,7 +318,7 @@ def _read_facts(group: h5py.Group) -> RowFacts:
 def _read_seed(
     path: Path, group: h5py.Group, facts: RowFacts, seed: int, texts: Mapping[str, str]
 ) -> SeedResult:
-    modes = {mode: _read_mode(path, member(group, mode), mode) for mode in MODES}
+    modes = {mode: _read_mode(path, member(group, mode), mode) for mode in modes_of(group)}
     result = Result(
         path=path,
         row=facts.row,
@@ -322,6 +326,7 @@ def _read_seed(
         task_family=texts["task_family"],
         signature=read_attribute(group, "signature", str),
         modes=modes,
+        selection=read_selection(group),
     )
     return SeedResult(
         result,

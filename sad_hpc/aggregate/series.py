@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.aggregate.statistics import Statistics, describe, masked_mean, per_seed
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import BAYES_OPTIMAL, MODES, SUBSETS, Measure, Result
+from sad_hpc.evaluate.result import ALL_MODES, BAYES_OPTIMAL, MODES, SUBSETS, Measure, Result
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import is_recipe, method_of
 
@@ -105,7 +105,7 @@ def make_series(results: Sequence[Result]) -> list[Series]:
     candidates = [
         _one_series(ordered, policy, is_reference, mode, subset)
         for policy, is_reference in policies
-        for mode in MODES
+        for mode in ALL_MODES
         for subset in SUBSETS
     ]
     found = [series for series in candidates if series is not None]
@@ -119,7 +119,9 @@ def _one_series(
     """Return one series, or None if no result has the policy or the mode's subset."""
     by_seed: dict[int, tuple[NDArray, ...]] = {}
     for result in results:
-        part, own = result.modes[mode], result.row == policy
+        part, own = result.modes.get(mode), result.row == policy
+        if part is None:
+            continue
         values = part.references.get(policy) if is_reference else part.values if own else None
         if values is None or subset not in part.subsets or result.seed in by_seed:
             continue
@@ -139,6 +141,6 @@ def _one_series(
     curves, headlines, learner = map(np.stack, zip(*by_seed.values(), strict=True))
     known = per_seed(learner)[~np.isnan(per_seed(learner))]
     bayes_optimal = float(known.mean()) if len(known) else float("nan")
-    first = results[0].modes[mode]
+    first = next(result.modes[mode] for result in results if mode in result.modes)
     kind = (policy, is_reference, mode, subset, first.measure, first.steps)
     return Series(*kind, tuple(by_seed), curves, headlines, bayes_optimal)

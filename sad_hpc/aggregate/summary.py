@@ -18,7 +18,7 @@ COLUMNS = (
     "n_seeds", "mean", "std", "iqm", "ci_low", "ci_high", "bayes_optimal",
 )  # fmt: skip
 SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
-VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"))
+VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"), ("sampled", "all"))
 """(mode, subset): the columns of a headline table."""
 DECIMALS = {"suboptimality": 4}
 """Decimals of a metric's numbers; two by default."""
@@ -83,6 +83,8 @@ def headline_cells(summary: pd.DataFrame) -> Table:
 def view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
     """Return a title such as `offline return, reward seen`."""
     metric = pick(summary, mode, subset)["metric"].iloc[0]
+    if mode == "sampled":
+        return f"online {metric}, temperature 1"
     return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
 
 

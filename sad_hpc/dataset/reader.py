@@ -97,6 +97,25 @@ def read_columns(
     return whole
 
 
+def read_last(
+    folder: Path,
+    manifest: Manifest,
+    name: str,
+    rows: int,
+    columns: Mapping[str, Column] | None = None,
+) -> NDArray[Any]:
+    """Read the last rows of one HDF5 dataset, from as few shards as possible; see `read_columns`.
+
+    A split with fewer tasks gives all of them.
+    """
+    parts: list[NDArray[Any]] = []
+    for entry in reversed(list(_entries(manifest))):
+        parts.insert(0, read_shard(folder, manifest, entry, [name], columns)[name])
+        if sum(map(len, parts)) >= rows:
+            break
+    return np.concatenate(parts)[-rows:]
+
+
 def _empty(
     folder: Path, manifest: Manifest, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any]:

@@ -8,19 +8,22 @@ cached keys and values.
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.acting import PAPER, ActingRule, greedy, online_rules, sampled
 from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
     run_bandit,
 )
-from sad_hpc.evaluate.policy import Trained, answers, greedy, sampled
+from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.policy import Trained, answers
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
@@ -44,21 +47,45 @@ def evaluate_bandit(
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
+    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline suboptimality and online regret; see `stage.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, "context")
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
-    transformer = TransformerPolicy(trained.model, len(means), generator)
-    pulled = run_bandit(family, means, transformer, generator, report=report)
-    online = gaps(means, pulled).cumsum(axis=1, dtype=np.float32)
-    # An independent stream, so that every row of a seed has the same references.
-    others = generator.spawn(1)[0]
-    return {
+    modes = {
         "offline": _result("suboptimality", "context length", offline,
                            _offline_references(family, means, columns)),
-        "online": _result("regret", "pull", online, _online_references(family, means, others)),
     }  # fmt: skip
+    rules = online_rules(settings, chosen)
+    regrets = {}
+    for number, (mode, rule) in enumerate(rules.items()):
+        before = number * family.config.horizon
+        regrets[mode], _ = play_pulls(
+            family, trained, means, settings, rule, generator,
+            counted_on(report, before),
+        )  # fmt: skip
+    # An independent stream, so that every row of a seed has the same references.
+    references = _online_references(family, means, generator.spawn(1)[0])
+    return modes | {
+        mode: _result("regret", "pull", regret, references) for mode, regret in regrets.items()
+    }
+
+
+def play_pulls(
+    family: BanditFamily,
+    trained: Trained,
+    parameters: NDArray[Any],
+    settings: EvaluateConfig,
+    rule: ActingRule,
+    generator: np.random.Generator,
+    report: Callable[[int], None] = lambda pulls: None,
+) -> tuple[NDArray[np.float32], None]:
+    """Play online; see `stage.play_online`.  Values are regrets (n, T)."""
+    means = parameters.astype(np.float32)
+    transformer = TransformerPolicy(trained.model, len(means), generator, rule)
+    pulled = run_bandit(family, means, transformer, generator, report=report)
+    return gaps(means, pulled).cumsum(axis=1, dtype=np.float32), None
 
 
 def _result(
@@ -97,10 +124,18 @@ class TransformerPolicy:
         model: the transformer.
         n_tasks: n.
         generator: random numbers of the samples, n a pull.
+        rule: rule of the samples.
     """
 
-    def __init__(self, model: Transformer, n_tasks: int, generator: np.random.Generator) -> None:
-        self._model, self._generator = model, generator
+    def __init__(
+        self,
+        model: Transformer,
+        n_tasks: int,
+        generator: np.random.Generator,
+        rule: ActingRule = PAPER,
+    ) -> None:
+        self._model, self._generator, self._rule = model, generator, rule
+        self._rewarded = np.zeros(n_tasks, np.bool_)
         device = model.head.weight.device
         self._state = torch.zeros((n_tasks, 1, 1), dtype=torch.uint8, device=device)
         self._cache = KVCache(capacity=model.inputs.horizon)
@@ -108,11 +143,13 @@ class TransformerPolicy:
 
     def choose(self) -> NDArray[np.int64]:
         """Sample an arm for each task, (n,)."""
-        return sampled(self._logits, self._generator.random(len(self._logits)))
+        logits = self._rule.applied(self._logits, self._rewarded)
+        return sampled(logits, self._generator.random(len(logits)))
 
     @torch.no_grad()
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
         """Add one pull (n,) to the contexts."""
+        self._rewarded |= rewards > 0
         device = self._state.device
         pull = Context(
             self._state,

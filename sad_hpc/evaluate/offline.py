@@ -7,8 +7,8 @@ F(. | C, s_t) at every step.  C is constant, so the actions of all states are co
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.acting import greedy
 from sad_hpc.evaluate.episode import play_episode, returns_of
-from sad_hpc.evaluate.policy import greedy
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
 

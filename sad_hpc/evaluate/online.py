@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import AgentMemory
 from sad_hpc.evaluate.episode import play_episode, returns_of
-from sad_hpc.evaluate.policy import sampled
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -57,6 +57,11 @@ def online_returns(
         memory.add(episode)
         report(number + 1)
     return returns, context_rewards
+
+
+def counted_on(report: Callable[[int], None], before: int) -> Callable[[int], None]:
+    """Return a report function whose numbers continue after `before`."""
+    return lambda units: report(before + units)
 
 
 def _draw(

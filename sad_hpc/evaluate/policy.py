@@ -32,14 +32,13 @@ class Trained:
         return context.map(lambda part: part[:, max(0, part.shape[1] - self.longest) :])
 
 
-def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Transformer:
+def load_model(run: Run, method: str, seed: int) -> Transformer:
     """Load the trained model of one (method, seed).
 
     Args:
         run: run of the evaluation.
         method: method of the model.
         seed: seed of its training.
-        temperature: divisor of the logits.
 
     Raises:
         CheckpointError: the model is not trained yet, damaged, or another one.
@@ -57,9 +56,6 @@ def load_model(run: Run, method: str, seed: int, temperature: float = 1.0) -> Tr
     model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
-    with torch.no_grad():
-        model.head.weight.div_(temperature)
-        model.head.bias.div_(temperature)
     make_ready(model, kernel=trained.pretrain.kernel == "auto")
     return model
 
@@ -119,28 +115,3 @@ def state_logits(
     """
     prefixes = np.full((family.n_states, 1), context.actions.shape[1])
     return answers(model, context, family.coordinates, prefixes, batch_size)
-
-
-def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the most likely actions (...) of logits (..., A)."""
-    return logits.argmax(axis=-1)
-
-
-def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Make rows of logits (n, ..., A) greedy: set all but the most likely action to -inf.
-
-    Args:
-        logits: (n, ..., A).
-        known: (n,), the rows to change.
-    """
-    unlikely = np.arange(logits.shape[-1]) != greedy(logits)[..., None]
-    rows = known.reshape(-1, *(1,) * (logits.ndim - 1))
-    return np.where(rows & unlikely, np.float32(-np.inf), logits)
-
-
-def sampled(logits: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Sample actions (n,) from the softmax of logits (n, A), by uniform numbers (n,) in [0, 1)."""
-    weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    cumulative = weights.cumsum(axis=-1)
-    below = cumulative <= uniforms[:, None] * cumulative[:, -1:]
-    return below.sum(axis=-1)

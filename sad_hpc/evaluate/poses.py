@@ -19,9 +19,11 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.pose_contexts import sample_pose_episodes
+from sad_hpc.evaluate.acting import ActingRule, greedy, online_rules, sampled
 from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.encoded import EncodedContexts
-from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
+from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -66,6 +68,7 @@ def evaluate_poses(
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
+    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `stage.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
@@ -73,26 +76,57 @@ def evaluate_poses(
     context = trained.shown(Context.of_group(columns, "context"))
     offline = rooms.walk(rooms.read(context), greedy)
     report(1)
+    random = random_returns(family, targets, int(columns["tasks/index"][0]))
+    modes = {"offline": _result(random, targets, [offline], [context.rewarded], 1)}
+    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
+        before = 1 + number * settings.online_episodes
+        walks, seen = _walks(
+            rooms, trained.longest, settings, rule, generator,
+            counted_on(report, before),
+        )  # fmt: skip
+        modes[mode] = _result(random, targets, walks, seen, settings.headline_episodes)
+    return modes
+
+
+def play_rooms(
+    family: Miniworld,
+    trained: Trained,
+    parameters: NDArray[Any],
+    settings: EvaluateConfig,
+    rule: ActingRule,
+    generator: np.random.Generator,
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Play online; see `stage.play_online`."""
+    targets = parameters[:, 0].astype(np.int64)
+    rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
+    walks, seen = _walks(rooms, trained.longest, settings, rule, generator)
+    return np.stack([walk.returns for walk in walks], axis=1), np.stack(seen, axis=1)
+
+
+def _walks(
+    rooms: "Rooms",
+    longest: int,
+    settings: EvaluateConfig,
+    rule: ActingRule,
+    generator: np.random.Generator,
+    report: Callable[[int], None] = lambda episodes: None,
+) -> tuple[list[Walk], list[NDArray[np.int32]]]:
+    """Play successive episodes, and return them with the numbers of rewards in their contexts."""
+    walks: list[Walk] = []
+    seen: list[NDArray[np.int32]] = []
 
     def sample(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-        if settings.greedy_after_reward:
-            logits = settled(logits, seen_online[-1] > 0)
-        return sampled(logits, generator.random(len(logits)))
+        return sampled(rule.applied(logits, seen[-1] > 0), generator.random(len(logits)))
 
-    walks: list[Walk] = []
-    seen_online: list[NDArray[Any]] = []
     for episode in range(settings.online_episodes):
-        tokens, rewards = rooms.nothing(), np.zeros((len(targets), 0))
+        tokens = rooms.nothing()
+        rewards: NDArray[Any] = np.zeros((len(tokens), 0))
         if walks:
-            tokens, rewards = _remembered(walks, settings.memory, trained.longest, generator)
-        seen_online.append(rewards.sum(axis=1))
+            tokens, rewards = _remembered(walks, settings.memory, longest, generator)
+        seen.append(rewards.sum(axis=1).astype(np.int32))
         walks.append(rooms.walk(tokens, sample))
-        report(2 + episode)
-    random = random_returns(family, targets, int(columns["tasks/index"][0]))
-    return {
-        "offline": _result(random, targets, [offline], [context.rewarded], 1),
-        "online": _result(random, targets, walks, seen_online, settings.headline_episodes),
-    }
+        report(1 + episode)
+    return walks, seen
 
 
 def _remembered(

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sad_hpc.evaluate.acting import Selection
+
 MODES = ("offline", "online")
+ALL_MODES = (*MODES, "sampled")
+"""MODES, and that of a chosen acting rule: with `evaluate.acting: auto`, actions of `online` follow
+the chosen rule, and those of `sampled` the paper's."""
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
 """Whether higher values are better, by metric."""
@@ -111,3 +116,6 @@ class Result:
     task_family: str
     signature: str
     modes: dict[str, ModeResult]
+    """Results of MODES, and of `sampled` if there is one."""
+    selection: Selection | None = None
+    """How the acting rule was chosen; None: the config gives it."""

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER, MODES, Measure, ModeResult, Result
+from sad_hpc.evaluate.acting import ActingRule, Selection
+from sad_hpc.evaluate.result import (
+    ALL_MODES,
+    HIGHER_IS_BETTER,
+    MODES,
+    Measure,
+    ModeResult,
+    Result,
+)
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
@@ -25,20 +33,23 @@ def write_result(
     attributes: dict[str, Any],
     tasks: dict[str, NDArray[Any]],
     modes: dict[str, ModeResult],
+    selection: Selection | None = None,
 ) -> None:
     """Write a result file in one step.
 
         tasks/index (n) parameters (n, p)
         <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
         references/<name>/<mode> (n, K) <mode>_context_rewards (n, K)
+        acting/temperature (R) greedy_after_reward (R) score (R)    attrs: chosen
 
-    Context rewards are omitted if they were not counted.
+    Context rewards are omitted if they were not counted, and `acting` if the config gives the rule.
 
     Args:
         path: path of the file.
         attributes: attributes of its root; `config` is written as JSON.
         tasks: datasets of the group `tasks`.
-        modes: results of offline and online.
+        modes: results by mode.
+        selection: how the acting rule was chosen; None: the config gives it.
     """
 
     def fill(file: h5py.File) -> None:
@@ -63,7 +74,9 @@ def write_result(
                 _put(file, f"references/{reference}/{mode}", values)
             for reference, counts in sorted(result.reference_context_rewards.items()):
                 _put(file, f"references/{reference}/{mode}{OF_CONTEXTS}", counts)
-        file.attrs["digest"] = _digest(modes)
+        if selection is not None:
+            write_selection(file, selection)
+        file.attrs["digest"] = _digest(modes, selection)
 
     write_file(path, fill)
 
@@ -90,11 +103,50 @@ def _put(group: h5py.Group, name: str, array: NDArray[Any]) -> None:
     )
 
 
-def _digest(modes: dict[str, ModeResult]) -> str:
+def modes_of(group: Any) -> list[str]:
+    """Return the modes of a result's group, which must have MODES."""
+    return [mode for mode in ALL_MODES if mode in MODES or mode in list(group)]
+
+
+def write_selection(group: h5py.Group, selection: Selection) -> None:
+    """Write the comparison of acting rules as the subgroup `acting`."""
+    acting = group.create_group("acting")
+    acting.attrs["chosen"] = selection.chosen
+    acting["temperature"] = [rule.temperature for rule in selection.rules]
+    after_reward = [rule.greedy_after_reward for rule in selection.rules]
+    acting["greedy_after_reward"] = np.array(after_reward, np.uint8)
+    acting["score"] = selection.scores
+
+
+def read_selection(group: Any) -> Selection | None:
+    """Read what `write_selection` has written, or None if there is none.
+
+    Raises:
+        ValueError: it is inconsistent.
+    """
+    if "acting" not in list(group):
+        return None
+    acting = _group(group, "acting")
+    names = "temperature", "greedy_after_reward", "score"
+    temperatures, after_reward, scores = (read_numbers(acting, name) for name in names)
+    chosen = read_attribute(acting, "chosen", int)
+    if not (temperatures.shape == after_reward.shape == scores.shape == (scores.size,)):
+        raise ValueError("acting has arrays of different lengths")
+    if not (0 <= chosen < scores.size and np.isfinite(scores).all()):
+        raise ValueError("acting has no chosen rule")
+    rules = [
+        ActingRule(float(temperature), bool(after))
+        for temperature, after in zip(temperatures, after_reward, strict=True)
+    ]
+    return Selection(rules, scores.tolist(), chosen)
+
+
+def _digest(modes: dict[str, ModeResult], selection: Selection | None) -> str:
     """Return a checksum of all names and numbers; those of HDF5 do not cover the whole file."""
     digest = hashlib.blake2b(digest_size=16)
-    for mode in MODES:
-        result = modes[mode]
+    if selection is not None:
+        digest.update(repr(selection).encode())
+    for mode, result in modes.items():
         arrays = {**_own_arrays(result), **_reference_arrays(result)}
         for name in sorted(arrays):
             digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())
@@ -111,8 +163,9 @@ def read_result(path: Path) -> Result:
     try:
         with h5py.File(path, "r") as file:
             _check_version(path, file)
-            modes = {mode: _read_mode(path, file, mode) for mode in MODES}
-            if read_attribute(file, "digest", str) != _digest(modes):
+            modes = {mode: _read_mode(path, file, mode) for mode in modes_of(file)}
+            selection = read_selection(file)
+            if read_attribute(file, "digest", str) != _digest(modes, selection):
                 raise _unusable(path, "was altered since it was written")
             return Result(
                 path=path,
@@ -121,6 +174,7 @@ def read_result(path: Path) -> Result:
                 task_family=read_attribute(file, "task_family", str),
                 signature=read_attribute(file, "signature", str),
                 modes=modes,
+                selection=selection,
             )
     # TypeError: HDF5 has types that NumPy does not.
     except (OSError, RuntimeError, TypeError, ValueError) as error:

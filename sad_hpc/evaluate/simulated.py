@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Behavior, rollout
+from sad_hpc.evaluate.acting import ActingRule, greedy, online_rules, sampled
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import Trained, greedy, sampled, settled
+from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -43,34 +45,70 @@ def evaluate_simulated(
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
+    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `stage.evaluate_family`."""
-    episodes = Episodes(family, columns["tasks/parameters"], generator)
-    likeliest, sample = readings(family, generator)
+    parameters = columns["tasks/parameters"]
+    episodes = Episodes(family, parameters, generator)
+    likeliest, _ = readings(family, generator)
+    given = trained.shown(Context.of_group(columns, "context"))
+    act = acting(trained.model, given, likeliest, settings.batch_size)
+    offline = returns_of(episodes.rollout(act))
+    report(1)
+    played = {}
+    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
+        before = 1 + number * settings.online_episodes
+        played[mode] = play_simulators(
+            family, trained, parameters, settings, rule, generator,
+            counted_on(report, before),
+        )  # fmt: skip
+    random = _random_returns(family, parameters, generator.spawn(1)[0])
+    result = functools.partial(_result, random)
+    counts = given.rewarded[:, None] if family.sparse_reward else None
+    return {
+        "offline": result(offline[:, None], counts, 1),
+        **{mode: result(*each, settings.headline_episodes) for mode, each in played.items()},
+    }
 
-    def agent(context: Context, read: Read) -> Act:
-        return acting(trained.model, context, read, settings.batch_size)
+
+def play_simulators(
+    family: SimulatedFamily,
+    trained: Trained,
+    parameters: NDArray[np.float64],
+    settings: EvaluateConfig,
+    rule: ActingRule,
+    generator: np.random.Generator,
+    report: Callable[[int], None] = lambda episodes: None,
+) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
+    """Play online; see `stage.play_online`.  Context rewards are counted if they are sparse."""
+    episodes = Episodes(family, parameters, generator)
+    _, sample = readings(family, generator)
+    context = Context.of_parts(_no_transitions(family, len(parameters)).parts)
+    online: list[NDArray[np.float32]] = []
+    shown: list[NDArray[np.int32]] = []
 
     def draw(logits: NDArray[np.float32]) -> NDArray[Any]:
-        drawn = not settings.greedy_after_reward
-        return sample(logits if drawn else settled(logits, shown[-1] > 0))
+        return sample(rule.applied(logits, shown[-1] > 0))
 
-    given = trained.shown(Context.of_group(columns, "context"))
-    offline = returns_of(episodes.rollout(agent(given, likeliest)))
-    report(1)
-    context, online, shown = given.map(lambda part: part[:, :0]), [], []
     for episode in range(settings.online_episodes):
         shown.append(context.rewarded)
-        played = episodes.rollout(agent(context, draw))
+        act = acting(trained.model, context, draw, settings.batch_size)
+        played = episodes.rollout(act)
         online.append(returns_of(played))
         context = trained.shown(Context.of_parts(played.parts))
-        report(2 + episode)
-    random = _random_returns(family, columns["tasks/parameters"], generator.spawn(1)[0])
-    result = functools.partial(_result, family, random)
-    return {
-        "offline": result([offline], [given.rewarded], 1),
-        "online": result(online, shown, settings.headline_episodes),
-    }
+        report(1 + episode)
+    counts = np.stack(shown, axis=1) if family.sparse_reward else None
+    return np.stack(online, axis=1), counts
+
+
+def _no_transitions(family: SimulatedFamily, n_tasks: int) -> Transitions:
+    """Return the empty transitions before the first episode of n tasks."""
+    states = np.empty((n_tasks, 0, len(family.state_center)), np.float32)
+    none = np.empty((n_tasks, 0), np.float32)
+    vectors = none if family.components is None else np.empty((n_tasks, 0, family.components))
+    return Transitions(
+        states, vectors.astype(family.action_dtype), none, states, none.astype(np.uint8)
+    )
 
 
 class Episodes:
@@ -148,18 +186,19 @@ def _random_returns(
 
 
 def _result(
-    family: SimulatedFamily,
     random: NDArray[np.float32],
-    played: list[NDArray[np.float32]],
-    shown: list[NDArray[np.int32]],
+    values: NDArray[np.float32],
+    counts: NDArray[np.int32] | None,
     headline: int,
 ) -> ModeResult:
-    """Return the result of a mode, one column an episode; `random` (n,) is the random policy's.
+    """Return the result of a mode.
 
-    Context rewards are counted if rewards are sparse.
+    Args:
+        random: (n,), returns of the random policy.
+        values: (n, E), one column an episode.
+        counts: (n, E), context rewards; None: not counted.
+        headline: see `Measure`.
     """
-    steps = np.arange(1, len(played) + 1, dtype=np.int32)
-    references = {"random": random[:, None].repeat(len(played), axis=1)}
-    values = np.stack(played, axis=1)
-    counts = np.stack(shown, axis=1) if family.sparse_reward else None
+    steps = np.arange(1, values.shape[1] + 1, dtype=np.int32)
+    references = {"random": random[:, None].repeat(values.shape[1], axis=1)}
     return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)

@@ -4,7 +4,6 @@ Test tasks are evaluated in chunks.  Each chunk has its own random numbers and i
 so an interrupted evaluation resumes with the next chunk and has the same result.
 """
 
-import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from sad_hpc.dataset.layout import layout
-from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
+from sad_hpc.dataset.reader import Arrays, load_complete, read_columns, read_last
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.bandit import evaluate_bandit
+from sad_hpc.evaluate.acting import Selection
+from sad_hpc.evaluate.families import Modes, evaluate_family, n_units
 from sad_hpc.evaluate.policy import Trained, load_model
-from sad_hpc.evaluate.result import MODES, ModeResult
+from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import RESULT, read_result, write_result
-from sad_hpc.evaluate.simulated import evaluate_simulated
-from sad_hpc.evaluate.tabular import evaluate_tabular
+from sad_hpc.evaluate.selection import CHUNKS, VALIDATION_TASKS, selected
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.compilation import compilation_announced
@@ -29,15 +28,8 @@ from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
-from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
-from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.user_code import UserCode
-
-CHUNKS = "chunks"
-"""Folder of the chunks' results until the last one is finished."""
-
-Modes = dict[str, ModeResult]
 
 
 def evaluate(run: Run, method: str, seed: int) -> None:
@@ -63,13 +55,13 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     }
     columns = _test_columns(run, family, experiment.evaluate.tasks)
     longest = METHODS[method].longest_context(experiment.task.horizon)
-    model = load_model(run, method, seed, experiment.evaluate.temperature)
-    trained = Trained(model, longest)
+    trained = Trained(load_model(run, method, seed), longest)
     evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # an earlier start of the job has finished meanwhile
             say_complete(folder)
             return
+        evaluation.selection = _selection(run, family, trained, seed, folder)
         modes = evaluation.all_chunks()
         evaluation.write(folder.path / RESULT, columns, modes)
         means: dict[str, Any] = {
@@ -77,51 +69,6 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         }
         folder.complete(outputs=[RESULT], **means)
         shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
-
-
-@functools.singledispatch
-def evaluate_family(
-    family: TaskFamily,
-    trained: Trained,
-    columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-) -> Modes:
-    """Evaluate a model on test tasks, offline and online.
-
-    Args:
-        family: family of the tasks.
-        trained: the model.
-        columns: contexts and parameters of the tasks.
-        settings: settings of the evaluation.
-        generator: random numbers of tasks and actions.
-        report: called with the number of finished units; see `n_units`.
-    """
-    raise TypeError(f"no evaluation for {type(family).__name__}")
-
-
-evaluate_family.register(evaluate_tabular)
-evaluate_family.register(evaluate_bandit)
-evaluate_family.register(evaluate_simulated)
-
-
-@evaluate_family.register
-def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
-    from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
-
-    return evaluate_poses(family, *rest)
-
-
-@functools.singledispatch
-def n_units(family: TaskFamily, settings: EvaluateConfig) -> tuple[int, str]:
-    """Return the number of units of work in a chunk, and their name."""
-    return settings.online_episodes + 1, "episodes"
-
-
-@n_units.register
-def _pulls(family: BanditFamily, settings: EvaluateConfig) -> tuple[int, str]:
-    return family.config.horizon, "pulls"
 
 
 class Evaluation:
@@ -147,6 +94,8 @@ class Evaluation:
     ) -> None:
         self._family, self._trained, self._columns = family, trained, columns
         self._settings, self._folder, self._attributes = settings, folder, attributes
+        self.selection: Selection | None = None
+        """How the acting rule was chosen; None: the config gives it."""
 
     def all_chunks(self) -> Modes:
         """Return the results on all tasks; saved chunks are not evaluated again."""
@@ -166,12 +115,12 @@ class Evaluation:
                     found[number] = self._evaluate_chunk(number, rows, report)
                     finished += units
         chunks = [modes for modes in found.values() if modes is not None]
-        return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in MODES}
+        return {mode: ModeResult.of_chunks([each[mode] for each in chunks]) for mode in chunks[0]}
 
     def write(self, path: Path, columns: Arrays, modes: Modes) -> None:
         """Write results with their tasks."""
         tasks = {name: columns[f"tasks/{name}"] for name in ("index", "parameters")}
-        write_result(path, self._attributes, tasks, modes)
+        write_result(path, self._attributes, tasks, modes, self.selection)
 
     def _evaluate_chunk(self, number: int, rows: slice, report: Callable[[int], None]) -> Modes:
         columns = {name: column[rows] for name, column in self._columns.items()}
@@ -179,8 +128,9 @@ class Evaluation:
         generator = np.random.default_rng(seeds)
         with UserCode(lambda: f"chunk {number} of the evaluation", watched=False):
             modes = evaluate_family(
-                self._family, self._trained, columns, self._settings, generator, report
-            )
+                self._family, self._trained, columns, self._settings, generator, report,
+                self.selection.rule if self.selection else None,
+            )  # fmt: skip
         self.write(self._chunk(number), columns, modes)
         return modes
 
@@ -206,6 +156,23 @@ def _after(finished: int, progress: Progress) -> Callable[[int], None]:
         progress.update(finished + units)
 
     return report
+
+
+def _selection(
+    run: Run, family: TaskFamily, trained: Trained, seed: int, folder: StageFolder
+) -> Selection | None:
+    """Return how the acting rule is chosen; None: the config gives it.
+
+    The validation tasks are the last training tasks.
+    """
+    experiment, train = run.experiment, run.data().path / "train"
+    if experiment.evaluate.acting == "given":
+        return None
+    made_by = experiment.data_signature(), experiment.data_config()
+    manifest = load_complete(train, *made_by, family.fingerprint)
+    columns = layout(family, experiment.data)
+    parameters = read_last(train, manifest, "tasks/parameters", VALIDATION_TASKS, columns)
+    return selected(family, trained, parameters, experiment.evaluate, seed, folder)
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:

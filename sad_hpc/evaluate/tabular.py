@@ -1,18 +1,18 @@
 """Evaluation on tabular tasks: the return of an episode, offline and online."""
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.acting import ActingRule, online_rules
 from sad_hpc.evaluate.agent_memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.offline import offline_returns
-from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import Trained, settled, state_logits
+from sad_hpc.evaluate.online import counted_on, online_returns
+from sad_hpc.evaluate.policy import Trained, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
@@ -27,44 +27,64 @@ def evaluate_tabular(
     settings: EvaluateConfig,
     generator: np.random.Generator,
     report: Callable[[int], None],
+    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `stage.evaluate_family`."""
-    mdps, episodes = family.mdps(columns["tasks/parameters"]), settings.online_episodes
+    parameters, episodes = columns["tasks/parameters"], settings.online_episodes
+    mdps = family.mdps(parameters)
     whole = Context.of_group(columns, "context")
     context = trained.shown(whole)
-    logits = functools.partial(state_logits, trained.model, family, batch_size=settings.batch_size)
-
-    def answer(context: Context) -> NDArray[np.float32]:
-        drawn = not settings.greedy_after_reward
-        return logits(context) if drawn else settled(logits(context), context.rewarded > 0)
-
-    offline = offline_returns(family, mdps, answer(context), generator)
-    report(1)
-    memory: Recollection = LastEpisode(family, len(offline), trained.longest)
-    if settings.memory == "history":
-        memory = History(family, len(offline), trained.longest, generator)
-    online, online_rewards = online_returns(
-        answer, memory, family, mdps, episodes, generator, lambda played: report(1 + played)
-    )
+    logits = state_logits(trained.model, family, context, settings.batch_size)
     modes = {
         "offline": ModeResult(
             Measure("return", "episode", 1),
             np.ones(1, np.int32),
-            offline,
+            offline_returns(family, mdps, logits, generator),
             context.rewarded[:, None],
             _references(family, mdps, 1),
-        ),
-        "online": ModeResult(
+        )
+    }
+    report(1)
+    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
+        before = 1 + number * episodes
+        modes[mode] = ModeResult(
             Measure("return", "episode", settings.headline_episodes),
             np.arange(1, episodes + 1, dtype=np.int32),
-            online,
-            online_rewards,
+            *play_tables(
+                family, trained, parameters, settings, rule, generator,
+                counted_on(report, before),
+            ),
             _references(family, mdps, episodes),
-        ),
-    }
+        )  # fmt: skip
     # An independent stream, so that every row of a seed has the same Bayes-optimal reference.
     ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
-    return modes | {mode: modes[mode].with_reference(*each) for mode, each in ideal.items()}
+    for mode in modes:
+        kind = "offline" if mode == "offline" else "online"
+        if kind in ideal:
+            modes[mode] = modes[mode].with_reference(*ideal[kind])
+    return modes
+
+
+def play_tables(
+    family: TabularFamily,
+    trained: Trained,
+    parameters: NDArray[np.int16],
+    settings: EvaluateConfig,
+    rule: ActingRule,
+    generator: np.random.Generator,
+    report: Callable[[int], None] = lambda episodes: None,
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Play online; see `stage.play_online`."""
+    memory: Recollection = LastEpisode(family, len(parameters), trained.longest)
+    if settings.memory == "history":
+        memory = History(family, len(parameters), trained.longest, generator)
+
+    def answer(context: Context) -> NDArray[np.float32]:
+        logits = state_logits(trained.model, family, context, settings.batch_size)
+        return rule.applied(logits, context.rewarded > 0)
+
+    mdps, episodes = family.mdps(parameters), settings.online_episodes
+    return online_returns(answer, memory, family, mdps, episodes, generator, report)
 
 
 def _references(

@@ -221,6 +221,9 @@ class EvaluateConfig(Section):
     context: Literal["transitions", "episodes"] = with_role(Role.ROW_SETTING, "transitions")
     """The offline contexts: those of Algorithm 1, or episodes, on which AD and DIT are trained.
     Bandits have only one kind."""
+    acting: Literal["given", "auto"] = with_role(Role.ROW_SETTING, "given")
+    """The rule of online actions.  given: by the next two keys; auto: chosen for each trained model
+    on training tasks (see `evaluate.acting`), and the paper's rule beside it."""
     temperature: float = with_role(Role.ROW_SETTING, 1.0, ge=1e-3, le=1e3)
     """Divisor of the logits for online actions: below 1, sampling favors the likeliest action.  The
     paper uses 1.  Offline actions are greedy and do not depend on it."""
@@ -231,10 +234,15 @@ class EvaluateConfig(Section):
     """Sequences in one forward pass."""
 
     @model_validator(mode="after")
-    def _check_episodes(self) -> "EvaluateConfig":
+    def _check_online(self) -> "EvaluateConfig":
         if self.headline_episodes > self.online_episodes:
             raise ValueError(
                 f"evaluate.headline_episodes={self.headline_episodes} exceeds "
                 f"evaluate.online_episodes={self.online_episodes}"
+            )
+        if self.acting == "auto" and (self.temperature != 1 or self.greedy_after_reward):
+            raise ValueError(
+                "evaluate.acting=auto chooses evaluate.temperature and "
+                "evaluate.greedy_after_reward: remove them, or set evaluate.acting to given"
             )
         return self

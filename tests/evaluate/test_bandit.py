@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.bandit import (
     TransformerPolicy,
     evaluate_bandit,
@@ -15,7 +16,7 @@ from sad_hpc.evaluate.bandit_policies import (
     offline_ideal,
     run_bandit,
 )
-from sad_hpc.evaluate.policy import Trained, sampled
+from sad_hpc.evaluate.policy import Trained
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer

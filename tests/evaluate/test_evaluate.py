@@ -3,6 +3,7 @@ import hashlib
 import io
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,17 @@ from sad_hpc.dataset.reader import Arrays, read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
+from sad_hpc.evaluate.acting import PAPER, ActingRule, Selection, greedy, sampled, settled
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
+from sad_hpc.evaluate.families import play_online
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
-from sad_hpc.evaluate.policy import (
-    Trained,
-    greedy,
-    load_model,
-    sampled,
-    settled,
-    state_logits,
-)
+from sad_hpc.evaluate.policy import Trained, load_model, state_logits
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
+from sad_hpc.evaluate.selection import CHUNKS, VALIDATION_TASKS
 from sad_hpc.evaluate.stage import Evaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -40,6 +37,7 @@ from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
+from sad_hpc.storage.files import write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -348,16 +346,50 @@ def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run
 
 
 def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained: Run):
-    context = Context.of_group(columns_of_test_tasks(trained), "context")
-    family = make_family(trained.experiment.task)
-    usual, sharp = (
-        state_logits(load_model(trained, "SAD", 0, temperature), family, context, 20)
-        for temperature in (1.0, 0.25)
-    )
-    np.testing.assert_allclose(sharp, usual * 4, rtol=1e-4, atol=1e-4)
     found = modes_beside(trained, {"evaluate.temperature": 0.25})
     assert (found[0]["offline"].values == found[1]["offline"].values).all()
     assert (found[0]["online"].values != found[1]["online"].values).any()
+
+
+def test_auto_chooses_the_best_rule_on_the_last_training_tasks(trained: Run):
+    rows = [{"name": "SAD, auto", "method": "SAD", "set": {"evaluate.acting": "auto"}}]
+    values = trained.experiment.model_dump(mode="json") | {"rows": rows}
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, auto")
+    evaluate(own, "SAD", 0)
+    auto = read_result(own.evaluation("SAD", 0).path / "result.h5")
+    selection = auto.selection
+    assert selection is not None and len(selection.rules) == 17
+    assert selection.scores[selection.chosen] == max(selection.scores)
+    family, settings = make_family(own.experiment.task), own.experiment.evaluate
+    folder = trained.data().path / "train"
+    everyone = read_columns(folder, Manifest.load(folder), ["tasks/parameters"])
+    model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
+    parameters = everyone["tasks/parameters"][-VALIDATION_TASKS:]
+    for number in (0, 5, selection.chosen):
+        drawn = np.random.default_rng([settings.seed, 0])
+        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
+        headline = played[:, -settings.headline_episodes :].mean()
+        assert selection.scores[number] == pytest.approx(headline)
+
+
+def test_a_choice_of_an_earlier_start_is_kept_and_the_papers_rule_stays_beside_it(trained: Run):
+    """`online` is what the chosen rule gives where a config names it."""
+    rows = [{"name": "SAD, auto", "method": "SAD", "set": {"evaluate.acting": "auto"}}]
+    values = trained.experiment.model_dump(mode="json") | {"rows": rows}
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, auto")
+    chunks = own.evaluation("SAD", 0).path / CHUNKS
+    chunks.mkdir(parents=True, exist_ok=True)
+    stored = Selection.of_scores([PAPER, ActingRule(0.25)], [1.0, 2.0], higher_is_better=True)
+    write_json(chunks / "acting.json", asdict(stored))
+    evaluate(own, "SAD", 0)
+    auto = read_result(own.evaluation("SAD", 0).path / "result.h5")
+    assert auto.selection == stored
+    usual, given = modes_beside(trained, {"evaluate.temperature": 0.25})
+    assert list(auto.modes) == ["offline", "online", "sampled"]
+    assert (auto.modes["online"].values == given["online"].values).all()
+    assert (auto.modes["offline"].values == usual["offline"].values).all()
+    assert (auto.modes["sampled"].values != auto.modes["online"].values).any()
+    assert auto.modes["sampled"].references.keys() == usual["online"].references.keys()
 
 
 def modes_beside(trained: Run, changes: dict[str, Any]) -> list[dict[str, ModeResult]]:

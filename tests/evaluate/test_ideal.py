@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sad_hpc.distill.contexts import sample_transitions
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.episode import as_numbers
 from sad_hpc.evaluate.ideal import TasksLeft, ideal_returns, logits_of, tasks_left
-from sad_hpc.evaluate.policy import sampled
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.ideal.posterior import Posterior

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.acting import greedy
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import Trained, greedy
+from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.rollout_policy import asking_about
 from sad_hpc.evaluate.simulated import Episodes, acting, asking, evaluate_simulated
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig

@@ -1,0 +1,118 @@
+"""Choice of actions from logits: greedy, sampled, and the rules of online agents.
+
+The paper samples online actions from the softmax at temperature 1.  With `evaluate.acting: auto`
+every trained model gets the best rule of a grid (see `evaluate.selection`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.experiment.sections import EvaluateConfig
+
+TEMPERATURES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.1, 0.05, 0.02, 0.0)
+"""The grid of `auto`; 0 is greedy."""
+
+
+@dataclass(frozen=True)
+class ActingRule:
+    """A rule for online actions."""
+
+    temperature: float = 1.0
+    """Divisor of the logits; 0: greedy."""
+    greedy_after_reward: bool = False
+    """Whether the agent is greedy once its context contains a reward."""
+
+    def applied(self, logits: NDArray[np.float32], rewarded: NDArray[np.bool_]) -> NDArray:
+        """Return logits whose softmax has the rule's probabilities of actions.
+
+        Args:
+            logits: (n, ..., A).
+            rewarded: (n,), whether a context contains a reward.
+        """
+        certain = np.full(len(logits), self.temperature == 0)
+        if self.greedy_after_reward:
+            certain |= rewarded
+        if self.temperature not in (0, 1):
+            logits = logits / np.float32(self.temperature)
+        return settled(logits, certain) if certain.any() else logits
+
+
+PAPER = ActingRule()
+"""The rule of Algorithm 6."""
+
+
+def given_rule(settings: EvaluateConfig) -> ActingRule:
+    """Return the rule that a config gives."""
+    return ActingRule(settings.temperature, settings.greedy_after_reward)
+
+
+def online_rules(settings: EvaluateConfig, chosen: ActingRule | None) -> dict[str, ActingRule]:
+    """Return the rule of each online mode of a result.
+
+    Args:
+        settings: settings of the evaluation.
+        chosen: rule that `auto` has chosen; None: the config gives the rule.
+    """
+    if chosen is None:
+        return {"online": given_rule(settings)}
+    return {"online": chosen, "sampled": PAPER}
+
+
+def grid(sparse_reward: bool) -> list[ActingRule]:
+    """Return the rules that `auto` compares; without sparse rewards only temperatures differ."""
+    rules = [ActingRule(temperature) for temperature in TEMPERATURES]
+    if sparse_reward:
+        rules += [ActingRule(temperature, True) for temperature in TEMPERATURES if temperature]
+    return rules
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A comparison of acting rules."""
+
+    rules: list[ActingRule]
+    scores: list[float]
+    """Headline of each rule."""
+    chosen: int
+    """Number of the best rule."""
+
+    @classmethod
+    def of_scores(
+        cls, rules: Sequence[ActingRule], scores: Sequence[float], higher_is_better: bool
+    ) -> "Selection":
+        """Compare rules by their scores; the first one wins a tie."""
+        best = max(scores) if higher_is_better else min(scores)
+        return cls(list(rules), list(scores), list(scores).index(best))
+
+    @property
+    def rule(self) -> ActingRule:
+        """The best rule."""
+        return self.rules[self.chosen]
+
+
+def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the most likely actions (...) of logits (..., A)."""
+    return logits.argmax(axis=-1)
+
+
+def settled(logits: NDArray[np.float32], known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Make rows of logits (n, ..., A) greedy: set all but the most likely action to -inf.
+
+    Args:
+        logits: (n, ..., A).
+        known: (n,), the rows to change.
+    """
+    unlikely = np.arange(logits.shape[-1]) != greedy(logits)[..., None]
+    rows = known.reshape(-1, *(1,) * (logits.ndim - 1))
+    return np.where(rows & unlikely, np.float32(-np.inf), logits)
+
+
+def sampled(logits: NDArray[np.float32], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Sample actions (n,) from the softmax of logits (n, A), by uniform numbers (n,) in [0, 1)."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    cumulative = weights.cumsum(axis=-1)
+    below = cumulative <= uniforms[:, None] * cumulative[:, -1:]
+    return below.sum(axis=-1)

@@ -1,0 +1,68 @@
+"""The choice of an acting rule (`evaluate.acting: auto`) on training tasks.
+
+Each rule plays the same tasks with the same random numbers.  The tasks are the last ones of the
+training split, which the training holds out.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.evaluate.acting import Selection, grid
+from sad_hpc.evaluate.families import play_online
+from sad_hpc.evaluate.policy import Trained
+from sad_hpc.experiment.sections import EvaluateConfig
+from sad_hpc.parallel import preemption
+from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.progress import Progress
+from sad_hpc.storage.stage_folder import StageFolder
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.user_code import UserCode
+
+CHUNKS = "chunks"
+"""Folder of results until the evaluation is finished."""
+
+VALIDATION_TASKS = 100
+"""Number of tasks on which rules are compared."""
+
+
+def selected(
+    family: TaskFamily,
+    trained: Trained,
+    parameters: NDArray[Any],
+    settings: EvaluateConfig,
+    seed: int,
+    folder: StageFolder,
+) -> Selection:
+    """Return the comparison of all rules; one that an earlier start has finished is read.
+
+    Args:
+        family: family of the tasks.
+        trained: the model.
+        parameters: (n, p) of the validation tasks.
+        settings: settings of the evaluation.
+        seed: seed of the training.
+        folder: folder of the evaluation.
+    """
+    path = folder.path / CHUNKS / "acting.json"
+    if stored := typed(Selection, read_json(path)):
+        return stored
+    rules = grid(family.sparse_reward)
+    lower = isinstance(family, BanditFamily)  # regret, whose last number is the headline
+    headline = 1 if lower else settings.headline_episodes
+    scores = []
+    with Progress(folder, len(rules), "acting rules") as progress:
+        for rule in rules:
+            preemption.check()
+            generator = np.random.default_rng([settings.seed, seed])
+            with UserCode(lambda: "the choice of an acting rule", watched=False):
+                values = play_online(family, trained, parameters, settings, rule, generator)[0]
+            scores.append(float(values[:, -headline:].mean()))
+            progress.update(len(scores))
+    found = Selection.of_scores(rules, scores, higher_is_better=not lower)
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, asdict(found))
+    return found

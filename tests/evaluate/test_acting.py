@@ -1,0 +1,68 @@
+"""Acting rules: the probabilities of actions, and the choice of a rule."""
+
+import numpy as np
+import pytest
+
+from sad_hpc.errors import ConfigError
+from sad_hpc.evaluate.acting import PAPER, ActingRule, Selection, grid, sampled
+from sad_hpc.experiment.load import load_experiment
+from tests.conftest import TINY
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (40, 7, 5), (40, 3, 2, 5)])
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.02])
+@pytest.mark.parametrize("after", [False, True])
+def test_probabilities_are_powers_and_certain_where_a_rule_is_greedy(
+    shape: tuple[int, ...], temperature: float, after: bool
+):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=shape).astype(np.float32)
+    rewarded = generator.random(shape[0]) < 0.5
+    found = softmax(ActingRule(temperature, after).applied(logits, rewarded))
+    power = softmax(logits.astype(np.float64)) ** (1 / temperature)
+    expected = power / power.sum(axis=-1, keepdims=True)
+    certain = logits == logits.max(axis=-1, keepdims=True)
+    if after:
+        expected[rewarded] = certain[rewarded]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    always = softmax(ActingRule(0.0, after).applied(logits, rewarded))
+    np.testing.assert_array_equal(always, certain)
+
+
+def test_the_papers_rule_changes_nothing():
+    logits = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    assert PAPER.applied(logits, np.ones(4, np.bool_)) is logits
+
+
+def test_samples_follow_the_rule():
+    generator = np.random.default_rng(1)
+    logits = np.tile(np.float32([0.0, 0.5, 1.0]), (20_000, 1))
+    rule = ActingRule(0.25)
+    drawn = sampled(rule.applied(logits, np.zeros(20_000, np.bool_)), generator.random(20_000))
+    shares = np.bincount(drawn, minlength=3) / 20_000
+    np.testing.assert_allclose(shares, softmax(np.array([0.0, 2.0, 4.0])), atol=0.01)
+
+
+def test_each_rule_is_compared_once():
+    for sparse in (False, True):
+        rules = grid(sparse)
+        assert len(set(rules)) == len(rules) and rules[0] == PAPER
+        assert any(rule.greedy_after_reward for rule in rules) == sparse
+
+
+def test_the_first_of_the_best_rules_is_chosen():
+    rules = grid(False)[:4]
+    scores = [1.0, 3.0, 3.0, 0.5]
+    assert Selection.of_scores(rules, scores, higher_is_better=True).rule == rules[1]
+    assert Selection.of_scores(rules, scores, higher_is_better=False).rule == rules[3]
+
+
+@pytest.mark.parametrize("given", ["evaluate.temperature=0.5", "evaluate.greedy_after_reward=true"])
+def test_a_rule_that_auto_would_ignore_is_refused(given: str):
+    with pytest.raises(ConfigError, match="acting=auto chooses"):
+        load_experiment(TINY, ["evaluate.acting=auto", given])
