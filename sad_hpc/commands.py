@@ -88,7 +88,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     with preemption.watched():
         for row, seed in elements:
-            own, method = run.of_row(row)
+            own, method = run.of_element(row, seed)
             pretrain(own, method, seed)
     return 0
 
@@ -101,7 +101,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     failed = False
     with preemption.watched():
         for row, seed in elements:
-            own, method = run.of_row(row)
+            own, method = run.of_element(row, seed)
             try:
                 evaluate(own, method, seed)
             except UserError as error:  # the other elements do not depend on it
@@ -235,9 +235,11 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
     from sad_hpc.dataset.interchange import ROOT, dataset_id, export_episodes
     from sad_hpc.dataset.reader import load_complete
 
-    if options.seed is not None:
+    experiment = run.experiment
+    if options.seed is not None and "data" not in experiment.seeds_vary:
         raise UserError("--minari does not accept --seed: all training seeds share a dataset")
-    own = run if options.row is None else run.of_row(options.row)[0]
+    seed = experiment.seeds[0] if options.seed is None else options.seed
+    own, _ = run.of_element(options.row or next(iter(experiment.by_row)), seed)
     source = own.data().path / (options.split or "train")
     wanted = own.experiment.data_signature(), own.experiment.data_config()
     manifest, name = load_complete(source, *wanted), own.experiment.name

@@ -36,7 +36,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists: choose another folder, or remove it")
-    own, method = run.of_row(row)
+    own, method = run.of_element(row, seed)
     model, trained = load_model(own, method, seed), own.experiment.source
     if model.images is not None:
         raise UserError(f"models of {trained.task.family} have image inputs, which export excludes")

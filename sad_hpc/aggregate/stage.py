@@ -110,7 +110,7 @@ def _read_element(run: Run, element: Element) -> Result:
         UserError: the file belongs to another element, or to a training with other settings.
     """
     result, (row, seed) = read_result(_result_path(run, element)), element
-    own, method = run.of_row(row)
+    own, method = run.of_element(row, seed)
     found, wanted = f"{result.row} seed {result.seed}", f"{method} seed {seed}"
     if found == wanted:
         expected = own.experiment.evaluate_signature(method, seed)
@@ -161,15 +161,15 @@ def _experiment_results(
 def row_facts(run: Run) -> dict[str, RowFacts]:
     """Return the facts of each row; those of its labels are NaN if its dataset cannot be read.
 
-    Transitions are means over training tasks; those of labels count all labels of a task, in all
-    rounds.  A label is correct if it is an optimal action in its query state.  AD's and DIT's
-    labels are actions of the context itself, so they need no further transitions and have no
-    accuracy here.
+    Transitions are means over training tasks of the first seed's dataset; those of labels count all
+    labels of a task, in all rounds.  A label is correct if it is an optimal action in its query
+    state.  AD's and DIT's labels are actions of the context itself, so they need no further
+    transitions and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     found = {}
     for row in row_order(run.experiment.by_row):
-        own, method = run.of_row(row)
+        own, method = run.of_element(row, run.experiment.seeds[0])
         found[row] = RowFacts(row, method, dict(run.experiment.by_row[row].settings))
         trained = Run(own.experiment.source, run.runs)
         folder = trained.data().path

@@ -26,6 +26,25 @@ def check_experiment(experiment: Experiment[TaskConfig], where: str) -> None:
     _check_rows(experiment, where)
     for row in experiment.by_row:
         _check_row(*experiment.of_row(row), where)
+    _check_replicates(experiment, where)
+
+
+def _check_replicates(experiment: Experiment[TaskConfig], where: str) -> None:
+    """Check `seeds_vary`.
+
+    Raises:
+        ConfigError: the family has no split, or the models' seeds vary otherwise.
+    """
+    vary, trained = experiment.seeds_vary, experiment.source
+    if "split" in vary and "split_seed" not in type(experiment.task).model_fields:
+        raise ConfigError(
+            f"{where}: seeds_vary has split, but {experiment.family.name} has no task.split_seed: "
+            "remove it"
+        )
+    if set(vary) != set(trained.seeds_vary):
+        raise ConfigError(
+            f"{where}: seeds_vary={vary}, but {trained.name} has {trained.seeds_vary}: use the same"
+        )
 
 
 def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -45,7 +45,10 @@ class Experiment(Section, Generic[TaskT]):
     recipes: dict[str, dict[str, Any]] = {}
     """Named settings, by dotted key, that rows refer to with `use`."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
-    """Training seeds.  Each (row, seed) is an element: one pretraining in the array job."""
+    """Seeds of the replicates.  Each (row, seed) is an element: one training of the array job."""
+    seeds_vary: list[Literal["training", "data", "split"]] = ["training"]
+    """What a seed draws anew: the training (always), the dataset (`data.seed`), and the split of
+    tasks (`task.split_seed`).  The paper's seeds vary the training alone."""
     model: ModelConfig = with_role(Role.TRAINING, ModelConfig())
     dit: DITConfig = with_role(Role.TRAINING, DITConfig())
     pretrain: PretrainConfig = with_role(Role.TRAINING)
@@ -63,6 +66,13 @@ class Experiment(Section, Generic[TaskT]):
         if min(seeds) < 0:
             raise ValueError("seeds must be 0 or more")
         return _without_repeats(seeds)
+
+    @field_validator("seeds_vary")
+    @classmethod
+    def _check_seeds_vary(cls, parts: list[str]) -> list[str]:
+        if "training" not in parts:
+            raise ValueError("seeds_vary must contain training")
+        return _without_repeats(parts)
 
     @model_validator(mode="after")
     def _check_rows(self) -> "Experiment[TaskT]":
@@ -129,6 +139,26 @@ class Experiment(Section, Generic[TaskT]):
         plain = {**self.model_dump(mode="json", exclude={"recipes"}), "rows": [found.method]}
         return build(type(self), with_values(plain, found.settings), row), found.method
 
+    def of_element(self, row: str, seed: int) -> tuple["Experiment[Any]", str]:
+        """Return the experiment that trains one (row, seed), and the row's method.
+
+        Raises:
+            ConfigError: see `of_row`.
+        """
+        own, method = self.of_row(row)
+        return own.replicate(seed), method
+
+    def replicate(self, seed: int) -> "Experiment[TaskT]":
+        """Return the experiment with the data and the split of one seed; see `seeds_vary`."""
+        changed: dict[str, Any] = {}
+        if "data" in self.seeds_vary:
+            changed["data"] = self.data.model_copy(update={"seed": seed})
+        if "split" in self.seeds_vary:
+            changed["task"] = self.task.model_copy(update={"split_seed": seed})
+        if self.pretrained is not None:
+            changed["pretrained"] = self.source.replicate(seed)
+        return self.model_copy(update=changed) if changed else self
+
     @property
     def round_before(self) -> "Experiment[Any] | None":
         """The experiment that trains the incumbent, the SAD model of the label rollouts.
@@ -138,7 +168,7 @@ class Experiment(Section, Generic[TaskT]):
         """
         if self.data.rounds == 1:
             return None
-        alone = {"rows": [RowConfig(method="SAD")], "recipes": {}}
+        alone = {"rows": [RowConfig(method="SAD")], "recipes": {}, "seeds_vary": ["training"]}
         data = self.data.in_round(self.data.rounds - 1)
         return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
 
@@ -203,13 +233,11 @@ class Experiment(Section, Generic[TaskT]):
 
     def aggregate_signature(self) -> str:
         """Return the signature of the tables that include every element."""
-        made = {row: self.of_row(row) for row in self.by_row}
-        upstream = [
-            experiment.evaluate_signature(method, seed)
-            for experiment, method in made.values()
-            for seed in self.seeds
-        ]
-        return signature("aggregate", {"name": self.name, "rows": list(made)}, upstream)
+        upstream = []
+        for row, seed in self.elements:
+            own, method = self.of_element(row, seed)
+            upstream.append(own.evaluate_signature(method, seed))
+        return signature("aggregate", {"name": self.name, "rows": list(self.by_row)}, upstream)
 
 
 def _check_settings(name: str, row: Row) -> None:

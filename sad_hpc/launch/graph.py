@@ -121,7 +121,7 @@ def graph(run: Run) -> list[Step]:
         return add(Step(own.checkpoint(*element), own, (collected(own, row),), element, row))
 
     for row, seed in run.experiment.elements:
-        own, method = run.of_row(row)
+        own, method = run.of_element(row, seed)
         element = (method, seed)
         needs = [collected(own, row)]
         if own.experiment.pretrained is None:

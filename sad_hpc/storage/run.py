@@ -67,6 +67,13 @@ class Run:
             return self, method
         return Run(experiment, self.runs, self.whole or self.experiment), method
 
+    def of_element(self, row: str, seed: int) -> tuple["Run", str]:
+        """Return the run that makes the data and the model of a (row, seed), and its method."""
+        experiment, method = self.experiment.of_element(row, seed)
+        if experiment is self.experiment:
+            return self, method
+        return Run(experiment, self.runs, self.whole or self.experiment), method
+
     @property
     def round_before(self) -> "Run | None":
         """The run of the model that label rollouts follow; see `Experiment.round_before`."""
@@ -76,8 +83,8 @@ class Run:
         return Run(before, self.runs, self.whole or self.experiment)
 
     def with_datasets(self) -> list["Run"]:
-        """Return one run for each distinct dataset of the rows."""
-        runs = [self.of_row(row)[0] for row in self.experiment.by_row]
+        """Return one run for each distinct dataset."""
+        runs = [self.of_element(*element)[0] for element in self.experiment.elements]
         return list({run.data().path: run for run in runs}.values())
 
     @property
@@ -91,7 +98,7 @@ class Run:
         return self.path / "logs"
 
     def data(self) -> StageFolder:
-        """Return the dataset's folder; the run of a row may have another one (see `of_row`)."""
+        """Return the dataset's folder; the run of an element may have another one."""
         return StageFolder("collect", self.path / "data" / self.experiment.data_signature())
 
     @property
@@ -101,7 +108,7 @@ class Run:
 
     def checkpoint(self, row: str, seed: int) -> StageFolder:
         """Return the folder of a trained model, in the run of the experiment that trains it."""
-        run, method = self.of_row(row)
+        run, method = self.of_element(row, seed)
         if run.experiment.pretrained is not None:
             return Run(run.experiment.source, self.runs).checkpoint(method, seed)
         signature = run.experiment.pretrain_signature(method, seed)
@@ -109,7 +116,7 @@ class Run:
 
     def evaluation(self, row: str, seed: int) -> StageFolder:
         """Return the folder of an evaluation; its results are in `result.h5`."""
-        run, method = self.of_row(row)
+        run, method = self.of_element(row, seed)
         signature = run.experiment.evaluate_signature(method, seed)
         return self._element("evaluate", "evaluations", method, seed, signature)
 
