@@ -56,7 +56,7 @@ def rollouts(task: EnvironmentTask, adapter) -> Work:  # type: ignore[no-untyped
 
 def bare_loop(task: EnvironmentTask) -> Work:
     """One environment, stepped as often, and started again when it ends."""
-    environment = make_environment(task.id, task.make)
+    environment = make_environment(task)
     environment.action_space.seed(0)
     actions = [environment.action_space.sample() for _ in range(STEPS * ROLLOUTS)]
     environment.reset(seed=0)
@@ -72,7 +72,7 @@ def bare_loop(task: EnvironmentTask) -> Work:
 
 def deepcopies(task: EnvironmentTask) -> Work:
     """What copies by deepcopy cannot do without; their random numbers are those of their origin."""
-    environment = make_environment(task.id, task.make)
+    environment = make_environment(task)
     environment.reset(seed=0)
     space = environment.action_space
     space.seed(0)

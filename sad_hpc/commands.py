@@ -165,14 +165,21 @@ def _status(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.blocks import fill
     from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
-    from sad_hpc.aggregate.overview import comparison_tables, overview
+    from sad_hpc.aggregate.overview import (
+        beside_the_paper,
+        claim_tables,
+        comparison_tables,
+        find_results,
+        overview,
+    )
 
     if options.latex or options.csv:
-        tables = comparison_tables(options.results)
+        chosen = beside_the_paper(options.results, find_results(options.results))
+        tables, differences = comparison_tables(chosen), claim_tables(chosen)
         if options.csv:
             print(comparison_csv(tables), end="")
         for mode, table in tables.items() if options.latex else ():
-            print(comparison_latex(table, mode))
+            print(comparison_latex(table, mode, claimed=differences[mode]))
         return 0
     print(f"all experiments: {overview(options.results)}")
     for document in options.fill:

@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
     command = add("launch", "Run every stage that is not complete, through submitit.")
     _add_config(command)
-    _add_cluster(command, "local")
+    _add_cluster(command)
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
     command.add_argument(
         "--wait", action="store_true", help="wait for all jobs; exit code 1 if one fails"
@@ -122,7 +122,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="CONFIG | cluster.KEY=VALUE",
         help="a config whose tasks to try, and cluster settings",
     )
-    _add_cluster(command, "local")
+    _add_cluster(command)
     command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs")
     command.add_argument(
         "--submit", action="store_true", help="submit slurm/check.sh, which checks two nodes"
@@ -209,9 +209,9 @@ def _add_element(command: _Parser) -> None:
     )
 
 
-def _add_cluster(command: _Parser, default: str) -> None:
+def _add_cluster(command: _Parser) -> None:
     command.add_argument(
         "--cluster",
-        default=default,
+        default="local",
         help="local, slurm, a name in configs/cluster/ or a YAML file (default: %(default)s)",
     )

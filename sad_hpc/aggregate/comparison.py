@@ -14,12 +14,12 @@ from sad_hpc.aggregate.paper import (
     implied_values,
 )
 from sad_hpc.aggregate.series import LIMITS, reference_order, row_order
-from sad_hpc.aggregate.statistics import CONFIDENCE, Ratio, ratio
-from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS, pick
+from sad_hpc.aggregate.statistics import CONFIDENCE, holm, paired_difference
+from sad_hpc.aggregate.summary import COLUMNS, pick
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import BASELINES, METHODS
-from sad_hpc.experiment.rows import method_of
+from sad_hpc.experiment.rows import is_recipe, method_of
 
 CHANCE = 0.1
 """Upper bound of the share of the way from random to optimal play for a row at chance, if the row's
@@ -29,7 +29,9 @@ NOTHING = 0.01
 tasks, so an interval over seeds excludes their common error."""
 PAPER = "paper: SAD better by (%)"
 NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal")
-ORACLE_COLUMNS = ("oracle", "over_oracle", "over_oracle_low", "over_oracle_high", "paired")
+CLAIM_COLUMNS = (
+    "environment", "metric", "row", "other", "n_seeds", "difference", "low", "high", "p", "p_holm",
+)  # fmt: skip
 
 
 def improvement(metric: str, sad: float, baseline: float) -> float:
@@ -57,9 +59,7 @@ def contenders(names: Sequence[str]) -> list[str]:
     return row_order(["SAD", *(name for name in names if method_of(name) == "SAD")])
 
 
-def comparison(
-    summaries: Sequence[pd.DataFrame], mode: str, seeds: Sequence[pd.DataFrame] = ()
-) -> pd.DataFrame:
+def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     """Return one line for each environment and policy, for one mode of summaries (subset `all`).
 
     The columns beside the summary's numbers are
@@ -71,7 +71,6 @@ def comparison(
         implied_by_paper     see `implied_values`
         ... better by (%)    see `better_by`, for baselines that are not at chance; PAPER has the
                              paper's percentages
-    and the columns of `add_oracles`, from the `seed_table` of each summary.
 
     The paper's environments come first, then all others, then Average, the mean percentages over
     the paper's environments.  Without results on the paper's environments these lines are omitted.
@@ -96,7 +95,6 @@ def comparison(
     for name in contenders(found["row"].tolist()):
         table[better_by(name)] = _percentages(table, name)
     table[PAPER] = [_printed(mode, *row) for row in rows]
-    add_oracles(table, seeds, mode)
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
     titles = dict(zip(found["task_family"], found["environment"], strict=True)) | FAMILY_NAMES
     table["environment"] = table["environment"].map(titles)
@@ -179,36 +177,49 @@ def oracle_of(row: str) -> str | None:
     return "DPT*" + row.removeprefix("SAD") if method_of(row) == "SAD" else None
 
 
-def add_oracles(table: pd.DataFrame, seeds: Sequence[pd.DataFrame], mode: str) -> None:
-    """Add ORACLE_COLUMNS to a table by (family, row).
+def claims(
+    summaries: Sequence[pd.DataFrame], seeds: Sequence[pd.DataFrame], mode: str
+) -> pd.DataFrame:
+    """Return the paired differences of one mode, with CLAIM_COLUMNS.
 
-    The columns have the percentage by which SAD is better than its oracle, as the paper defines it,
-    and its 95 % interval; NaN if either result is missing.
+    A positive difference means that `row` is better than `other`.  Every row of SAD is compared
+    with its oracle; SAD and SAD+ also with the baselines, and SAD+ with SAD.  `p_holm` is corrected
+    for all lines of the table.
 
     Args:
-        table: the table, with columns `mean` and `metric`.
-        seeds: the `seed_table` of each experiment.
+        summaries: summary of each experiment.
+        seeds: `seed_table` of each experiment.
         mode: offline or online.
     """
-    parts = [pick(each, mode, "all").dropna() for each in seeds]
-    values = pd.concat(parts) if parts else pd.DataFrame(columns=list(SEED_COLUMNS))
-    by_row = {
-        place: dict(zip(group["seed"], group["value"], strict=True))
-        for place, group in values.groupby(["task_family", "row"])
-    }
-    found: list[tuple[str | None, float, float, float, bool | None]] = []
-    for (family, row), metric in table["metric"].items():
-        oracle = oracle_of(row)
-        if (family, row) in by_row and (family, oracle) in by_row:
-            sides = by_row[family, row], by_row[family, oracle]
-            each = ratio(*(sides if HIGHER_IS_BETTER[metric] else reversed(sides)))
-            found.append((oracle, *_percent(each), each.paired))
-        else:
-            found.append((None, math.nan, math.nan, math.nan, None))
-    for name, column in zip(ORACLE_COLUMNS, zip(*found, strict=True), strict=True):
-        table[name] = list(column)
+    lines = []
+    for summary, values in zip(summaries, seeds, strict=True):
+        for (family, title, metric), part in pick(summary, mode, "all").groupby(
+            ["task_family", "environment", "metric"], sort=False
+        ):
+            own = pick(values[values["task_family"] == family], mode, "all").dropna()
+            by_row = {
+                row: dict(zip(group["seed"], group["value"], strict=True))
+                for row, group in own.groupby("row")
+            }
+            sign = 1 if HIGHER_IS_BETTER[metric] else -1
+            for row, other in _pairs(part["row"].tolist()):
+                found = paired_difference(by_row.get(row, {}), by_row.get(other, {}))
+                if found is not None:
+                    ends = sorted([sign * found.low, sign * found.high])
+                    name = FAMILY_NAMES.get(family, title)
+                    numbers = (found.n_seeds, sign * found.mean, *ends, found.p)
+                    lines.append((name, metric, row, other, *numbers))
+    table = pd.DataFrame(lines, columns=list(CLAIM_COLUMNS[:-1]))
+    table["p_holm"] = holm(table["p"].tolist())
+    return table
 
 
-def _percent(each: Ratio) -> tuple[float, float, float]:
-    mean, low, high = (100 * (value - 1) for value in (each.mean, each.low, each.high))
-    return mean, low, high
+def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the rows that `claims` compares."""
+    known = dict.fromkeys(names)
+    rows = [row for row in row_order(known) if method_of(row) == "SAD"]
+    main = [row for row in rows if row == "SAD" or (is_recipe(row) and "," not in row)]
+    pairs = [(row, other) for row in main for other in BASELINES if method_of(other) != "DPT*"]
+    pairs += [(row, "SAD") for row in main if row != "SAD"]
+    pairs += [(row, oracle) for row in rows if (oracle := oracle_of(row)) is not None]
+    return [pair for pair in pairs if pair[1] in known]

@@ -1,5 +1,5 @@
-"""The comparison as Markdown, CSV and LaTeX: values, the paper's percentages, and SAD against its
-oracle."""
+"""The comparison as Markdown, CSV and LaTeX: values, the paper's percentages, and differences
+between rows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ VALUES_HEADER = [
     "Paper, implied",
 ]
 PERCENT_HEADER = ["Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)]
-ORACLE_HEADER = ["Environment", "Rows", "Better by", "95 % interval", "Over seeds"]
+CLAIM_HEADER = ["Environment", "Rows", "Seeds", "Better by", "95 % interval", "p", "p, Holm"]
 VALUES_TEXT = (
-    "Mean ± standard deviation over seeds, and the 95 % bootstrap interval of the mean. "
+    "Mean ± standard deviation over seeds, and the 95 % t interval of the mean. "
     "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
     "for suboptimality and regret, the excess over its loss. "
     "From random to optimal: (value - random) / (optimal - random). "
@@ -51,9 +51,9 @@ PERCENT_TEXT = (
     f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
     "paper."
 )
-ORACLE_TEXT = (
-    "The same measure over the oracle with the same training and optimal labels, with Fieller's "
-    "95 % interval: paired by seed where both rows have the same seeds, Welch's otherwise."
+CLAIM_TEXT = (
+    "Mean difference over seeds, positive where the first row is better, with its 95 % t interval; "
+    "the test is paired by seed. p, Holm: corrected for all lines of this table."
 )
 
 
@@ -93,22 +93,24 @@ def _share(value: float) -> str:
     return NOT_COMPUTED if math.isnan(value) else f"{100 * value:.1f} %"
 
 
-def oracle_cells(table: pd.DataFrame) -> list[list[str]]:
-    """Return the lines below ORACLE_HEADER."""
-    rows = []
-    for _, row in table[table["over_oracle"].notna()].iterrows():
-        ends = row["over_oracle_low"], row["over_oracle_high"]
-        interval = NOT_COMPUTED if any(map(math.isnan, ends)) else " to ".join(map(_percent, ends))
-        rows.append(
-            [
-                str(row["environment"]),
-                f"{row['row']} vs {row['oracle']}",
-                _percent(row["over_oracle"]),
-                interval,
-                "paired" if row["paired"] else "Welch",
-            ]
-        )
-    return rows
+def claim_cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the lines below CLAIM_HEADER, from `claims`."""
+    return [
+        [
+            f"{line.environment} ({line.metric})",
+            f"{line.row} - {line.other}",
+            f"{line.n_seeds}",
+            _signed(line.metric, line.difference),
+            f"{_signed(line.metric, line.low)} to {_signed(line.metric, line.high)}",
+            f"{line.p:.2g}",
+            f"{line.p_holm:.2g}",
+        ]
+        for line in table.itertuples()
+    ]
+
+
+def _signed(metric: str, value: float) -> str:
+    return ("+" if value >= 0 else "") + number(metric, value)
 
 
 def percent_cells(table: pd.DataFrame) -> list[list[str]]:
@@ -153,8 +155,13 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """Return values, percentages and oracles as Markdown, with `notes` at its top."""
+def comparison_markdown(
+    table: pd.DataFrame,
+    mode: str,
+    notes: Sequence[str] = (),
+    claimed: pd.DataFrame | None = None,
+) -> str:
+    """Return values, percentages and `claims` as Markdown, with `notes` at its top."""
     parts = [
         f"### Every row, {mode}",
         *(f"**{markdown(note)}**" for note in notes),
@@ -164,9 +171,9 @@ def comparison_markdown(table: pd.DataFrame, mode: str, notes: Sequence[str] = (
         markdown(PERCENT_TEXT),
         markdown_table(PERCENT_HEADER, percent_cells(table)),
     ]
-    if oracles := oracle_cells(table):
-        parts += [f"### SAD against its oracle, {mode}", markdown(ORACLE_TEXT)]
-        parts.append(markdown_table(ORACLE_HEADER, oracles))
+    if claimed is not None and len(claimed):
+        parts += [f"### Differences between rows, {mode}", markdown(CLAIM_TEXT)]
+        parts.append(markdown_table(CLAIM_HEADER, claim_cells(claimed)))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -176,16 +183,21 @@ def comparison_csv(tables: Mapping[str, pd.DataFrame]) -> str:
     return csv_text(pd.concat(parts, ignore_index=True))
 
 
-def comparison_latex(table: pd.DataFrame, mode: str, notes: Sequence[str] = ()) -> str:
-    """Return the comparison as LaTeX tables; the percentages have the paper's layout."""
+def comparison_latex(
+    table: pd.DataFrame,
+    mode: str,
+    notes: Sequence[str] = (),
+    claimed: pd.DataFrame | None = None,
+) -> str:
+    """Return `comparison` and `claims` as LaTeX; the percentages have the paper's layout."""
     pages = [
         _values_latex(value_cells(table), mode, notes),
         _percent_latex(percent_cells(table), mode, notes),
     ]
-    if oracles := oracle_cells(table):
-        caption = f"SAD compared to its oracle in the {mode} evaluation."
-        lines = [latex_line(cells) for cells in oracles]
-        pages.append(latex_table(caption, f"tab_oracle_{mode}", "ll|rrl", ORACLE_HEADER, lines))
+    if claimed is not None and len(claimed):
+        caption = f"Differences between rows in the {mode} evaluation."
+        lines = [latex_line(cells) for cells in claim_cells(claimed)]
+        pages.append(latex_table(caption, f"tab_claims_{mode}", "lll|rrrr", CLAIM_HEADER, lines))
     return "\n".join(pages)
 
 

@@ -8,15 +8,15 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sad_hpc.aggregate.comparison import comparison
+from sad_hpc.aggregate.comparison import claims, comparison
 from sad_hpc.aggregate.comparison_text import (
-    ORACLE_HEADER,
-    ORACLE_TEXT,
+    CLAIM_HEADER,
+    CLAIM_TEXT,
     PERCENT_HEADER,
     PERCENT_TEXT,
     VALUES_HEADER,
     VALUES_TEXT,
-    oracle_cells,
+    claim_cells,
     percent_cells,
     value_cells,
 )
@@ -67,8 +67,7 @@ def overview(results: Path) -> Path:
         notes=notes,
         page=PAGE,
     )
-    tables = {mode: _comparison(chosen, mode) for mode in MODES}
-    oracles = {mode: oracle_cells(table) for mode, table in tables.items()}
+    tables, differences = comparison_tables(chosen), claim_tables(chosen)
     path = results / PAGE
     write_page(
         path,
@@ -78,8 +77,12 @@ def overview(results: Path) -> Path:
         values={mode: (VALUES_HEADER, value_cells(table)) for mode, table in tables.items()},
         percent_text=PERCENT_TEXT,
         percent={mode: (PERCENT_HEADER, percent_cells(table)) for mode, table in tables.items()},
-        oracle_text=ORACLE_TEXT,
-        oracles={mode: (ORACLE_HEADER, cells) for mode, cells in oracles.items() if cells},
+        claim_text=CLAIM_TEXT,
+        claims={
+            mode: (CLAIM_HEADER, claim_cells(table))
+            for mode, table in differences.items()
+            if len(table)
+        },
         chosen=[_experiment(one, results) for one in chosen],
         experiments=[_experiment(one, results) for one in found],
         notes=notes,
@@ -125,14 +128,15 @@ def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[Resu
     return list(chosen.values())
 
 
-def comparison_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Return the `comparison` of the experiments to compare with the paper, by mode."""
-    chosen = beside_the_paper(results, find_results(results))
-    return {mode: _comparison(chosen, mode) for mode in MODES}
+def comparison_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+    """Return the `comparison` of experiments, by mode."""
+    return {mode: comparison([one.summary for one in chosen], mode) for mode in MODES}
 
 
-def _comparison(chosen: Sequence[ResultsFolder], mode: str) -> pd.DataFrame:
-    return comparison([one.summary for one in chosen], mode, [one.seeds for one in chosen])
+def claim_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
+    """Return the `claims` of experiments, by mode."""
+    summaries, seeds = [one.summary for one in chosen], [one.seeds for one in chosen]
+    return {mode: claims(summaries, seeds, mode) for mode in MODES}
 
 
 def online_line(one: ResultsFolder) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sad_hpc.aggregate.canvas import row_styles
-from sad_hpc.aggregate.comparison import comparison
+from sad_hpc.aggregate.comparison import claims, comparison
 from sad_hpc.aggregate.comparison_text import comparison_markdown
 from sad_hpc.aggregate.diagnosis import HEADER, diagnose, diagnosis_cells, draw_diagnosis
 from sad_hpc.aggregate.figures import distinct, draw_offline, draw_online, drawn
@@ -189,7 +189,12 @@ def _labels(one: ResultsFolder) -> list[Fold]:
 
 def _comparisons(one: ResultsFolder) -> list[Fold]:
     pages = [
-        comparison_markdown(comparison([one.summary], mode, [one.seeds]), mode) for mode in MODES
+        comparison_markdown(
+            comparison([one.summary], mode),
+            mode,
+            claimed=claims([one.summary], [one.seeds], mode),
+        )
+        for mode in MODES
     ]
     title = "Every row beside Bayes-optimal, optimal and random play, and the paper's percentages"
     return [Fold(title, text=Markdown("\n".join(pages)))]

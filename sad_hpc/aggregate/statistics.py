@@ -1,6 +1,10 @@
-"""Statistics over training seeds: means, intervals and ratios."""
+"""Statistics over replicates: means, intervals and paired differences.
 
-from collections.abc import Mapping
+A replicate (a seed) is the only unit of uncertainty.  Intervals of means are Student's t intervals
+over replicates, differences are paired by seed, and Holm's correction covers all claims of a table.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,24 +12,27 @@ from numpy.typing import NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
-RESAMPLES = 10_000
+RESAMPLES = 1000
 BOOTSTRAP_SEED = 0
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of one policy's headline number over training seeds."""
+    """Statistics of one policy's headline number over replicates."""
 
     n_seeds: int
-    """Number of seeds that have an entry in the subset."""
+    """Number of replicates that have an entry in the subset."""
     mean: float
     std: float
-    """Standard deviation over seeds, with n - 1 in the denominator; 0 for one seed."""
-    iqm: float
-    """Interquartile mean over the headline values of all tasks, pooled over seeds."""
+    """Standard deviation over replicates, with n - 1 in the denominator; 0 for one replicate."""
     ci_low: float
+    """With `ci_high`, the 95 % t interval of the mean; NaN for one replicate."""
     ci_high: float
-    """95 % bootstrap interval of the mean over seeds."""
+    iqm: float
+    """Interquartile mean over the headline values of all tasks, pooled over replicates."""
+    iqm_low: float
+    """With `iqm_high`, the 95 % interval of `iqm` by stratified bootstrap; see `iqm_interval`."""
+    iqm_high: float
 
 
 def masked_mean(values: NDArray[np.floating], mask: NDArray[np.bool_], axis: int) -> NDArray:
@@ -43,8 +50,8 @@ def per_seed(headlines: NDArray[np.float64]) -> NDArray[np.float64]:
 def describe(headlines: NDArray[np.float64]) -> Statistics:
     """Return the statistics of per-task headline values.
 
-    A seed's value is the mean over its tasks; mean, std and interval are over seeds.  The
-    interquartile mean drops the lowest and highest quarter of all (seed, task) values.
+    A replicate's value is the mean over its tasks; mean, std and the t interval are over
+    replicates.  The interquartile mean drops the lowest and highest quarter of all values.
 
     Args:
         headlines: (seeds, n_tasks), NaN if a task has no entry in the subset.
@@ -54,76 +61,82 @@ def describe(headlines: NDArray[np.float64]) -> Statistics:
     means = means[~np.isnan(means)]
     n = len(means)
     if n == 0:
-        return Statistics(0, *[float("nan")] * 5)
-    low, high = bootstrap_interval(means)
+        return Statistics(0, *[float("nan")] * 7)
+    low, high = t_interval(means)
+    iqm_low, iqm_high = iqm_interval(headlines)
     return Statistics(
         n_seeds=n,
         mean=float(means.mean()),
         std=float(means.std(ddof=1)) if n > 1 else 0.0,
-        iqm=float(stats.trim_mean(headlines[belongs], 0.25)),
         ci_low=low,
         ci_high=high,
+        iqm=float(stats.trim_mean(headlines[belongs], 0.25)),
+        iqm_low=iqm_low,
+        iqm_high=iqm_high,
     )
 
 
-def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the mean of (n,) values; the value if n = 1.
+def t_interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return Student's t interval of the mean of (n,) values; NaN if n = 1."""
+    n = len(values)
+    if n == 1:
+        return float("nan"), float("nan")
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    return float(values.mean() - half), float(values.mean() + half)
 
-    The seed is fixed, so equal values give equal intervals.  With few values, such as four seeds,
-    the interval covers the mean with less than 95 % probability.
+
+def iqm_interval(headlines: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the interquartile mean of (seeds, n_tasks).
+
+    The bootstrap is that of rliable (Agarwal et al. 2021): it draws the replicates of each task
+    anew.  NaN with one replicate, or if a task has no entry in the subset.  Its seed is fixed.
     """
-    if len(values) == 1:
-        return float(values[0]), float(values[0])
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
-    means = generator.choice(values, size=(RESAMPLES, len(values))).mean(axis=1)
+    n, n_tasks = headlines.shape
+    if n == 1 or np.isnan(headlines).any():
+        return float("nan"), float("nan")
+    generator, tasks = np.random.default_rng(BOOTSTRAP_SEED), np.arange(n_tasks)
+    cut = n * n_tasks // 4  # as in `scipy.stats.trim_mean`
+    means = np.empty(RESAMPLES)
+    for number in range(RESAMPLES):
+        drawn = headlines[generator.integers(n, size=(n, n_tasks)), tasks].ravel()
+        if cut:
+            drawn.partition([cut, len(drawn) - cut - 1])
+        means[number] = drawn[cut : len(drawn) - cut].mean()
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A quotient of two means over seeds."""
+class Difference:
+    """A difference of two rows, paired by seed."""
 
+    n_seeds: int
     mean: float
     low: float
-    """With `high`, Fieller's 95 % interval; NaN if a side has a single seed, or if the denominator
-    is too uncertain to bound the quotient."""
+    """With `high`, the 95 % t interval of the mean difference."""
     high: float
-    paired: bool
-    """Whether both sides have the same seeds, so that the test is paired by seed."""
+    p: float
+    """p value of the t test that the mean difference is 0."""
 
 
-def ratio(over: Mapping[int, float], under: Mapping[int, float]) -> Ratio:
-    """Return the mean of `over` divided by that of `under`; both are values by seed.
-
-    Fieller's interval has the quotients r for which a t test of mean(over - r under) = 0 is not
-    significant.  It excludes 1 exactly if the means differ significantly.  The test is paired if
-    the seeds are the same, and otherwise Welch's, with the degrees of freedom at the estimated
-    quotient.
-    """
-    paired = set(over) == set(under)
-    x = np.array(list(over.values()))
-    y = np.array([under[seed] for seed in (over if paired else under)])
-    if not len(x) or not len(y) or y.mean() == 0:
-        return Ratio(float("nan"), float("nan"), float("nan"), False)
-    low, high = float("nan"), float("nan")
-    if min(len(x), len(y)) > 1:
-        low, high = _fieller(x, y, paired)
-    return Ratio(float(x.mean() / y.mean()), low, high, paired)
+def paired_difference(over: Mapping[int, float], under: Mapping[int, float]) -> Difference | None:
+    """Return the mean of `over` minus `under` over their common seeds; None with less than two."""
+    seeds = sorted(set(over) & set(under))
+    if len(seeds) < 2:
+        return None
+    values = np.array([over[seed] - under[seed] for seed in seeds])
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
+    if deviation == 0:
+        return Difference(len(seeds), mean, mean, mean, 0.0 if mean else 1.0)
+    p = float(stats.ttest_1samp(values, 0).pvalue)
+    return Difference(len(seeds), mean, *t_interval(values), p)
 
 
-def _fieller(x: NDArray[np.float64], y: NDArray[np.float64], paired: bool) -> tuple[float, float]:
-    """Return the ends of {r: (mean x - r mean y)^2 <= t^2 (xx - 2 r xy + r^2 yy)}, or NaN."""
-    xx, yy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
-    xy = np.cov(x, y)[0, 1] / len(x) if paired else 0.0
-    counts, parts = np.array([len(x), len(y)]), np.array([xx, (x.mean() / y.mean()) ** 2 * yy])
-    freedom = float(counts[0] - 1 if paired else counts.sum() - 2)
-    if not paired and parts.any():
-        freedom = parts.sum() ** 2 / (parts**2 / (counts - 1)).sum()
-    t = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) ** 2
-    square, product = y.mean() ** 2 - t * yy, x.mean() * y.mean() - t * xy
-    if square <= 0:
-        return float("nan"), float("nan")
-    root = np.sqrt(max(product**2 - square * (x.mean() ** 2 - t * xx), 0))
-    return float((product - root) / square), float((product + root) / square)
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p values corrected by Holm's step-down method for testing all of them."""
+    corrected, largest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(np.argsort(values, kind="stable")):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[place]))
+        corrected[place] = largest
+    return corrected

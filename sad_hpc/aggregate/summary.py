@@ -15,7 +15,7 @@ from sad_hpc.experiment.rows import method_of
 
 COLUMNS = (
     "task_family", "environment", "row", "mode", "metric", "subset",
-    "n_seeds", "mean", "std", "iqm", "ci_low", "ci_high", "bayes_optimal",
+    "n_seeds", "mean", "std", "ci_low", "ci_high", "iqm", "iqm_low", "iqm_high", "bayes_optimal",
 )  # fmt: skip
 SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
 VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"), ("sampled", "all"))

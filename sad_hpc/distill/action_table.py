@@ -11,7 +11,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.kernels.random import next_double
 from sad_hpc.tasks.mdps import bounds
 

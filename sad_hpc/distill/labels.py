@@ -21,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.per_round import last_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import high_product, next_word

@@ -25,7 +25,7 @@ from sad_hpc.distill.steps import (
     step_tables,
     take,
 )
-from sad_hpc.experiment.integers import no_labels
+from sad_hpc.experiment.numbers import no_labels
 from sad_hpc.kernels.interruption import INTERRUPTED, STOP_FLAG, raise_if_interrupted
 from sad_hpc.kernels.random import (
     digits_per_word,

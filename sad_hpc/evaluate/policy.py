@@ -13,8 +13,7 @@ from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
 from sad_hpc.model.transformer import Through, Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
-from sad_hpc.storage.run import Run
-from sad_hpc.storage.trained import trained_models
+from sad_hpc.storage.run import Run, trained_models
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
 
 MAX_DENOMINATOR = 1000
 

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
-from sad_hpc.user_code import UserCode
-from sad_hpc.user_modules import import_user_module
+from sad_hpc.user_code import UserCode, import_user_module
 
 GROUP = "sad_hpc.tasks"
 

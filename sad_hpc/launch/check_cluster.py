@@ -143,13 +143,6 @@ def check_cluster(cluster: ClusterConfig, runs: Path) -> int:
             if outcome[0] == "miss":
                 with failed.open("a") as names:
                     names.write(f"{title}\n")
-        # A successful requeue ends this script.
-        subprocess.run(["scontrol", "requeue", job], check=False)
-        time.sleep(ACCOUNTING_SECONDS)
-        remedy = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
-        print_outcome("requeue", ("miss", f"Slurm did not requeue the job: {remedy}"))
-        with failed.open("a") as names:
-            names.write("requeue\n")
     else:
         print_outcome("requeue", ("ok", "the job requeued itself"))
     missing = failed.read_text().split("\n")[:-1] if failed.exists() else []
@@ -162,6 +155,11 @@ def _outcomes(cluster: ClusterConfig, job: str, folder: Path) -> Iterator[tuple[
     for probe in PROBES:
         yield probe.title, _tried(probe, cluster, folder)
     yield "accounting", _accounting(job)
+    # A successful requeue ends this script.
+    subprocess.run(["scontrol", "requeue", job], check=False)
+    time.sleep(ACCOUNTING_SECONDS)
+    remedy = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
+    yield "requeue", ("miss", f"Slurm did not requeue the job: {remedy}")
 
 
 def _tried(probe: Probe, cluster: ClusterConfig, folder: Path) -> Outcome:

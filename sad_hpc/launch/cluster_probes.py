@@ -16,7 +16,7 @@ from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.parallel.process import end_before_teardown
 from sad_hpc.parallel.ranks import SingleProcess, torch_process, world
 from sad_hpc.storage.files import has_locks
-from sad_hpc.storage.lock import held
+from sad_hpc.storage.lock import held, is_held
 
 SEEN_SECONDS = 60.0
 """Longest time until a file is visible on another node."""
@@ -81,22 +81,14 @@ def files(folder: Path) -> None:
     seconds = time.monotonic() - began
     with h5py.File(path) as file:
         same = np.array_equal(file["data"][()], data)
-    is_held = _is_held(folder / "held")
+    refused = is_held(folder / "held")
     tried.touch()
     if not same:
         raise UserError(f"{path} has other content on {_node()} than on the node that wrote it")
-    if not is_held:
+    if not refused:
         raise UserError(f"a lock that one node holds does not keep another out of {folder}")
     how = "locks" if has_locks(folder) else "lock files (no flock)"
     print(f"HDF5 files reach the other node in {seconds:.1f} s; {how} keep a second writer out")
-
-
-def _is_held(folder: Path) -> bool:
-    try:
-        with held(folder):
-            return False
-    except UserError:
-        return True
 
 
 def graphics(folder: Path) -> None:

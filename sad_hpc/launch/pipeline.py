@@ -19,7 +19,7 @@ from sad_hpc.launch.slurm import QueueEntry, ask, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
-from sad_hpc.storage.lock import held
+from sad_hpc.storage.lock import held, is_held
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 
@@ -243,16 +243,8 @@ def _launched_again(run: Run, records: Mapping[str, JobRecord]) -> bool:
 
     The function waits up to a minute for a launch that is submitting.
     """
-    wait_until_seen(lambda: _is_free(run))
+    wait_until_seen(lambda: not is_held(run.path))
     return load_records(run) != records
-
-
-def _is_free(run: Run) -> bool:
-    try:
-        with held(run.path):
-            return True
-    except UserError:
-        return False
 
 
 def _say_skipped(steps: list[Step]) -> None:

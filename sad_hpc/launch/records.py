@@ -13,8 +13,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.launch.graph import Step
-from sad_hpc.storage import plain_json
-from sad_hpc.storage.files import Moment, read_whole, typed, write_json
+from sad_hpc.storage.files import Moment, parse_json, typed, write_json
 from sad_hpc.storage.run import Run
 
 SHOWN_LINES = 20
@@ -117,7 +116,7 @@ def load_records(run: Run) -> dict[str, JobRecord]:
     """
     path = run.path / "jobs.json"
     try:
-        content = plain_json.parse(read_whole(path, plain_json.MAX_BYTES))
+        content = parse_json(path)
     except (FileNotFoundError, ValueError):
         return {}
     except OSError as error:

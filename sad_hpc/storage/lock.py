@@ -79,6 +79,15 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether the lock of `folder` cannot be taken, as while another process holds it."""
+    try:
+        with held(folder):
+            return False
+    except UserError:
+        return True
+
+
 def _acquired(folder: Path) -> BaseFileLock:
     """Acquire and return the folder's lock.
 

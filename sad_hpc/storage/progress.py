@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
@@ -38,12 +37,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._bar.close()
         if error is None:
             self._report("")

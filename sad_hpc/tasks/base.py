@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig, new_family
-from sad_hpc.experiment.integers import action_dtype
+from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.fingerprint import Fingerprint, code_digests
 

@@ -20,6 +20,9 @@ Fingerprint: TypeAlias = tuple[float, ...]
 TOLERANCE = 1e-3
 """Relative tolerance.  Rounding differs between machines and grows in the course of an episode."""
 
+KNOWN = {"sad_hpc", "gymnasium", "numpy", *sys.stdlib_module_names}
+"""Packages without digests: revisions of this package and versioned Gymnasium ids cover them."""
+
 
 def fingerprint(columns: NDArray[np.floating]) -> Fingerprint:
     """Summarize observations or rewards of some tasks.
@@ -40,10 +43,6 @@ def are_alike(one: Sequence[float] | None, other: Sequence[float] | None) -> boo
     if one is None or other is None:
         return True
     return len(one) == len(other) and np.allclose(one, other, TOLERANCE, TOLERANCE / 100)
-
-
-KNOWN = {"sad_hpc", "gymnasium", "numpy", *sys.stdlib_module_names}
-"""Packages without digests: revisions of this package and versioned Gymnasium ids cover them."""
 
 
 def code_digests(classes: Iterable[type]) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.experiment.integers import MOST_STATES
-from sad_hpc.tasks.number_range import NOT_IN_RANGE, is_in_range
+from sad_hpc.experiment.numbers import MOST_STATES, NOT_IN_RANGE, is_in_range
 
 Outcome = tuple[float, int, float, bool]
 """Probability, next state, reward, and whether the episode ends."""

@@ -1,4 +1,8 @@
-"""Q-tables of a policy and of the optimal policy, by iterating the Bellman equations."""
+"""Q-tables of a policy and of the optimal policy, by iterating the Bellman equations.
+
+Assumption 2 states that both have the same best actions in every state, for the random policy.
+Correct labels need less: every best action under the random policy must be optimal.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,3 +80,38 @@ def _iterate(
             return QTables(q, np.array(errors), discount)
         q = target
     raise ConfigError(f"threshold={threshold:g} is not reached in {MAX_ITERATIONS:,} iterations")
+
+
+def kappa(tables: QTables) -> NDArray[np.float64]:
+    """Return the gap in Q between the best action and the best of the worse actions, (M, S).
+
+    Equally good actions count as one, because each is a correct label.  The gap is infinite if all
+    actions are equally good.
+
+    Raises:
+        ConfigError: a gap cannot be distinguished from a tie.
+    """
+    worse = np.where(tables.best_actions(), -np.inf, tables.values)
+    gaps: NDArray[np.float64] = tables.values.max(axis=-1) - worse.max(axis=-1)
+    if gaps.min() < 10 * tables.margin:
+        raise ConfigError(
+            f"two actions differ by only {gaps.min():.1g}, which cannot be distinguished from a "
+            "tie: choose a larger discount"
+        )
+    return gaps
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Comparison of the random policy's best actions with the optimal actions, (M, S)."""
+
+    misled: NDArray[np.bool_]
+    """Whether a best action under the random policy is not optimal, so that labels are misled."""
+    unequal: NDArray[np.bool_]
+    """Whether the two sets of best actions differ, which violates Assumption 2."""
+
+
+def agreement(random: QTables, optimal: QTables) -> Agreement:
+    """Compare the best actions of the random policy with the optimal ones in every state."""
+    ours, best = random.best_actions(), optimal.best_actions()
+    return Agreement(np.any(ours & ~best, axis=-1), np.any(ours != best, axis=-1))

@@ -17,8 +17,8 @@ from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.storage.files import atomic_path, write_json
 from sad_hpc.storage.provenance import portable, provenance
-from sad_hpc.tasks.q_tables import QTables, optimal_q, policy_q
-from sad_hpc.theory.bellman import agreement, line_world
+from sad_hpc.tasks.mdps import TabularMDPs
+from sad_hpc.tasks.q_tables import QTables, agreement, optimal_q, policy_q
 
 UNIFORM = np.array([0.5, 0.5])
 ACTIONS = ("left", "right")
@@ -80,6 +80,19 @@ CASES = (
     LineWorld("case (b)", 0.9, 0.8),
     LineWorld("case (c)", 0.9, 0.97),
 )
+
+
+def line_world(left: float, right: float) -> TabularMDPs:
+    """Return the paper's example: five states in a row, and the actions left and right.
+
+    Args:
+        left: reward of a step that ends in the first state.
+        right: reward of a step that ends in the last one.
+    """
+    states = np.arange(5)
+    following = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, 4)], axis=1)
+    rewards = np.where(following == 0, left, np.where(following == 4, right, 0.0))
+    return TabularMDPs(following[None].astype(np.uint16), rewards[None].astype(np.float32))
 
 
 def write_line_worlds(results: Path) -> Path:

@@ -17,7 +17,7 @@ from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import sample_pose_actions
 from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.integers import labelled
+from sad_hpc.experiment.numbers import labelled
 from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream

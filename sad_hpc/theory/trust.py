@@ -16,9 +16,8 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import FiniteMDPs
-from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, optimal_q, policy_q
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, QTables, agreement, kappa, optimal_q, policy_q
 from sad_hpc.tasks.tabular import TabularFamily
-from sad_hpc.theory.bellman import agreement, kappa
 from sad_hpc.theory.bounds import BanditBound, MDPBound
 
 SIMULATED_TASKS = 20_000
@@ -161,9 +160,7 @@ def assumption_2(experiment: Experiment[Any], discount: float) -> Assumption2:
 
 def _tabular(family: TaskFamily) -> TabularFamily:
     if not isinstance(family, TabularFamily):
-        raise ConfigError(
-            f"{family.name} has no table of states and actions: use a tabular family"
-        )
+        raise ConfigError(f"{family.name} has no table of states and actions: use a tabular family")
     return family
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sad_hpc.aggregate.comparison import PAPER, better_by, comparison, improvement
+from sad_hpc.aggregate.comparison import PAPER, better_by, claims, comparison, improvement
 from sad_hpc.aggregate.comparison_text import (
     comparison_csv,
     comparison_latex,
     comparison_markdown,
-    oracle_cells,
     percent_cells,
     value_cells,
 )
@@ -22,6 +21,7 @@ from sad_hpc.aggregate.paper import (
     family_name,
     implied_values,
 )
+from sad_hpc.aggregate.statistics import holm
 from sad_hpc.aggregate.summary import COLUMNS, SEED_COLUMNS
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.methods import BASELINES
@@ -128,11 +128,11 @@ def test_the_paper_implies_nothing_of_other_families_or_without_random_play():
     assert table["implied_by_paper"].isna().all()
 
 
-def test_a_recipe_is_compared_with_its_own_oracle():
+def test_claims_are_paired_differences_corrected_for_all_of_a_table():
     by_seed = {
         "SAD+": [38.0, 39.0, 40.0], "DPT*+": [40.0, 41.0, 39.0],
         "SAD+, history": [42.0, 42.0, 42.0], "DPT*+, history": [40.0, 40.0, 40.0],
-        "SAD": [30.0, 31.0, 32.0],
+        "SAD": [30.0, 31.0, 33.0], "DIT": [10.0, 9.0, 11.0],
     }  # fmt: skip
     summaries = [summary("darkroom", {name: np.mean(each) for name, each in by_seed.items()})]
     seeds = pd.DataFrame(
@@ -140,17 +140,26 @@ def test_a_recipe_is_compared_with_its_own_oracle():
          for name, values in by_seed.items() for seed, value in enumerate(values)],
         columns=SEED_COLUMNS,
     )  # fmt: skip
-    first, second = oracle_cells(comparison(summaries, "offline", [seeds]))
-    assert first[:3] == ["Darkroom", "SAD+ vs DPT*+", "-2.5 %"] and first[4] == "paired"
-    assert second[1:] == ["SAD+, history vs DPT*+, history", "5.0 %", "5.0 % to 5.0 %", "paired"]
-    assert oracle_cells(comparison(summaries, "online", [seeds])) == []
-    table = comparison(summaries, "offline", [seeds])
-    assert "| SAD+ vs DPT\\*+ | -2.5 % |" in comparison_markdown(table, "offline")
-    latex = comparison_latex(table, "offline")
-    assert r"SAD+ vs DPT$^*$+ & $-2.5\%$" in latex and latex.count("{") == latex.count("}")
+    made = claims(summaries, [seeds], "offline")
+    pairs = list(zip(made["row"], made["other"], strict=True))
+    assert set(pairs) == {
+        ("SAD", "DIT"), ("SAD+", "DIT"), ("SAD+", "SAD"), ("SAD+", "DPT*+"),
+        ("SAD+, history", "DPT*+, history"),
+    }  # fmt: skip
+    assert made["p_holm"].tolist() == holm(made["p"].tolist())
+    by_pair = made.set_index(["row", "other"])
+    assert by_pair.loc[("SAD+", "SAD"), "difference"] == pytest.approx(23 / 3)
+    assert by_pair.loc[("SAD+, history", "DPT*+, history"), ["low", "high"]].tolist() == [2.0, 2.0]
+    assert len(claims(summaries, [seeds], "online")) == 0
+    table = comparison(summaries, "offline")
+    shown = comparison_markdown(table, "offline", claimed=made)
+    assert "| SAD+ - DPT\\*+ | 3 | -1.00 |" in shown
+    latex = comparison_latex(table, "offline", claimed=made)
+    assert r"SAD+ - DPT$^*$+" in latex and latex.count("{") == latex.count("}")
     assert [line for line in latex.splitlines() if "%" in line and r"\%" not in line] == []
-    losses = summaries[0].assign(metric="regret")
-    assert oracle_cells(comparison([losses], "offline", [seeds]))[1][2] == "-4.8 %"  # 40 / 42 - 1
+    losses = claims([summaries[0].assign(metric="regret")], [seeds], "offline")
+    worse = losses.set_index(["row", "other"]).loc[("SAD+", "SAD")]
+    assert worse["difference"] == pytest.approx(-23 / 3) and worse["low"] < worse["high"]
 
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])

@@ -63,7 +63,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_family_has_its_row_from_its_own_experiment(two: Path):
-    table = comparison_tables(two)["offline"].set_index(["environment", "row"])
+    table = comparison_tables(find_results(two))["offline"].set_index(["environment", "row"])
     better = table[better_by("SAD")]
     assert better["Gaussian Bandits", "DPT"] == pytest.approx(300)
     sad, oracle = (np.mean([level(name, seed) for seed in range(3)]) for name in ("SAD", "DPT*"))

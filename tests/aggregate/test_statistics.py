@@ -3,7 +3,14 @@ import pytest
 from scipy import stats
 
 from sad_hpc.aggregate.series import make_series
-from sad_hpc.aggregate.statistics import bootstrap_interval, describe, masked_mean, ratio
+from sad_hpc.aggregate.statistics import (
+    describe,
+    holm,
+    iqm_interval,
+    masked_mean,
+    paired_difference,
+    t_interval,
+)
 from sad_hpc.aggregate.summary import COLUMNS, summary_table
 from sad_hpc.evaluate.result_file import read_result
 
@@ -37,7 +44,7 @@ def test_interquartile_mean_ignores_the_outer_quarters():
 def test_one_seed_has_no_spread():
     numbers = describe(np.array([[1.0, 2.0, 6.0]]))
     assert (numbers.n_seeds, numbers.mean, numbers.std) == (1, 3.0, 0.0)
-    assert (numbers.ci_low, numbers.ci_high) == (3.0, 3.0)
+    assert np.isnan([numbers.ci_low, numbers.ci_high, numbers.iqm_low, numbers.iqm_high]).all()
 
 
 def test_mean_and_std_are_over_seeds():
@@ -47,7 +54,7 @@ def test_mean_and_std_are_over_seeds():
     assert numbers.mean == pytest.approx(headlines.mean())
     assert numbers.std == pytest.approx(headlines.mean(axis=1).std(ddof=1))
     assert numbers.ci_low < numbers.mean < numbers.ci_high
-    assert (numbers.ci_low, numbers.ci_high) == bootstrap_interval(headlines.mean(axis=1))
+    assert (numbers.ci_low, numbers.ci_high) == t_interval(headlines.mean(axis=1))
 
 
 def test_seed_without_entries_is_left_out_and_not_counted():
@@ -58,73 +65,71 @@ def test_seed_without_entries_is_left_out_and_not_counted():
     assert np.isnan([nothing.mean, nothing.std, nothing.iqm, nothing.ci_low]).all()
 
 
-def test_interval_is_the_percentile_bootstrap():
+def test_the_interval_of_a_mean_is_students():
     values = np.random.default_rng(1).normal(size=8)
-    expected = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000)
-    interval = bootstrap_interval(values)
-    assert interval == pytest.approx(tuple(expected.confidence_interval), abs=0.03)
-    assert interval == bootstrap_interval(values)
+    expected = stats.t.interval(0.95, 7, values.mean(), stats.sem(values))
+    assert t_interval(values) == pytest.approx(expected)
 
 
-def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+@pytest.mark.parametrize("n", [2, 5, 10])
+def test_intervals_cover_the_true_mean_as_often_as_they_say(n: int):
     generator = np.random.default_rng(2)
-    draws = generator.normal(3.0, 1.0, size=(300, 30))
-    covered = [low <= 3.0 <= high for low, high in map(bootstrap_interval, draws)]
-    assert 0.90 <= np.mean(covered) <= 0.98
+    draws = generator.normal(3.0, 1.0, size=(4000, n))
+    covered = [low <= 3.0 <= high for low, high in map(t_interval, draws)]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
 
 
-def test_equal_seeds_are_paired_and_others_are_not():
-    over, under = {0: 9.0, 1: 10.0, 2: 11.0}, {0: 18.0, 1: 20.0, 2: 22.0}
-    same = ratio(over, under)
-    assert same.paired and (same.low, same.mean, same.high) == pytest.approx((0.5, 0.5, 0.5))
-    other = ratio(over, {seed + 1: value for seed, value in under.items()})
-    assert not other.paired and other.low < 0.4 and other.high > 0.6
-    for degenerate in ({}, {0: 0.0, 1: 0.0}):
-        assert np.isnan(ratio(over, degenerate).mean)
-    assert ratio({0: 1.0}, {0: 2.0}).mean == 0.5 and np.isnan(ratio({0: 1.0}, {0: 2.0}).low)
+def test_the_interval_of_the_interquartile_mean_is_that_of_scipys_bootstrap():
+    """All tasks are the same here, so that their strata need no care."""
+    values = np.random.default_rng(3).normal(size=(40, 1))
+    expected = stats.bootstrap(
+        (values[:, 0],), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
+        method="percentile", n_resamples=20_000, rng=4,
+    ).confidence_interval  # fmt: skip
+    assert iqm_interval(values) == pytest.approx(tuple(expected), abs=0.05)
 
 
-def test_an_unpaired_ratio_to_a_certain_number_has_the_t_interval():
-    over = {seed: value for seed, value in enumerate([4.0, 5.0, 7.0, 9.0])}
-    found = ratio(over, {7: 2.0, 8: 2.0})
-    values = np.array(list(over.values())) / 2
-    expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
-    assert (found.low, found.high) == pytest.approx(expected)
+def test_the_bootstrap_stays_within_tasks():
+    """Tasks without a spread between replicates leave no uncertainty."""
+    headlines = np.tile(np.arange(12.0), (5, 1))
+    low, high = iqm_interval(headlines)
+    assert low == high == describe(headlines).iqm == 5.5
+    assert np.isnan(iqm_interval(headlines[:1])).all()
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_a_ratios_interval_covers_the_true_one_as_often_as_it_says(paired):
-    generator, covered = np.random.default_rng(3), []
-    for _ in range(1000):
-        shared = generator.normal(scale=2.0, size=4)
-        x, y = 40 + shared + generator.normal(size=4), 42 + shared + generator.normal(size=4)
-        if not paired:
-            x = 40 + generator.normal(scale=2.0, size=4)
-        seeds = range(4) if paired else range(4, 8)
-        found = ratio(dict(enumerate(x)), dict(zip(seeds, y, strict=True)))
-        covered.append(found.low <= 40 / 42 <= found.high)
-    assert 0.92 <= np.mean(covered) <= 0.98
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_differences_are_paired_and_their_intervals_cover(shift: float):
+    generator, covered, found = np.random.default_rng(5), [], []
+    for _ in range(3000):
+        shared = generator.normal(scale=5.0, size=5)
+        x, y = (shared + generator.normal(size=5) for _ in range(2))
+        each = paired_difference(dict(enumerate(x + shift)), dict(enumerate(y)))
+        assert each is not None
+        covered.append(each.low <= shift <= each.high)
+        found.append(each.p < 0.05)
+        assert found[-1] == (not each.low <= 0 <= each.high)
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
+    assert np.mean(found) == pytest.approx(0.05, abs=0.02) if not shift else np.mean(found) > 0.1
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_a_ratio_excludes_one_just_where_a_t_test_finds_a_difference(paired):
-    generator, differ = np.random.default_rng(4), []
-    for _ in range(200):
-        # With equal variances Welch's degrees of freedom are the same at all quotients near one.
-        x, y = generator.normal(10.0, 1.0, 4), generator.normal(11.5, 1.0, 4)
-        test = stats.ttest_rel(x, y) if paired else stats.ttest_ind(x, y, equal_var=False)
-        if not paired and abs(test.pvalue - 0.05) < 0.005:
-            continue
-        seeds = range(4) if paired else range(4, 8)
-        found = ratio(dict(enumerate(x)), dict(zip(seeds, y, strict=True)))
-        differ.append(test.pvalue < 0.05)
-        assert differ[-1] == (not found.low <= 1 <= found.high)
-    assert 20 < sum(differ) < 180
+def test_only_common_seeds_count():
+    found = paired_difference({0: 3.0, 1: 5.0, 2: 9.0}, {1: 4.0, 0: 3.0, 7: 1.0})
+    assert found is not None and (found.n_seeds, found.mean) == (2, 0.5)
+    assert paired_difference({0: 3.0}, {0: 4.0}) is None
+    same = paired_difference({0: 3.0, 1: 3.0}, {0: 1.0, 1: 1.0})
+    assert same is not None and (same.low, same.high, same.p) == (2.0, 2.0, 0.0)
 
 
-def test_a_ratio_to_a_mean_that_may_be_zero_has_no_interval():
-    found = ratio({0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: -0.5, 2: 0.7})
-    assert found.mean == pytest.approx(10) and np.isnan([found.low, found.high]).all()
+def test_holms_correction_has_its_known_values():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holms_correction_keeps_the_rate_of_any_false_claim():
+    generator = np.random.default_rng(6)
+    rejected = [min(holm(generator.random(8).tolist())) < 0.05 for _ in range(4000)]
+    assert np.mean(rejected) == pytest.approx(0.05, abs=0.015)
 
 
 def test_summary_has_known_numbers(tmp_path):

@@ -158,10 +158,10 @@ def test_no_job_is_cancelled_because_the_disk_does_not_answer(
     submit(run)
     queue_everything(run, slurm)
 
-    def fail(path: Path, largest: int | None = None) -> bytes:
+    def fail(path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("sad_hpc.launch.records.read_whole", fail)
+    monkeypatch.setattr("sad_hpc.launch.records.parse_json", fail)
     with pytest.raises(
         UserError, match=r"cannot read .*jobs\.json: Input/output error; .*try again"
     ):

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sad_hpc.errors import LONGEST, ConfigError, UserError, described
-from sad_hpc.tasks.environments.task import make_environment
-from sad_hpc.tasks.number_range import LARGEST_NUMBER
+from sad_hpc.experiment.numbers import LARGEST_NUMBER
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from tests.tasks.own_environments import sized
 
 ODD = st.text(".:/-_v0zQ \x00\x1b\n\u202eé", max_size=12)
@@ -19,7 +19,7 @@ ODD = st.text(".:/-_v0zQ \x00\x1b\n\u202eé", max_size=12)
 @given(ODD)
 def test_no_odd_name_of_an_environment_is_more_than_a_line(name: str):
     with pytest.raises(ConfigError) as caught:
-        make_environment(name)
+        make_environment(EnvironmentTask(name))
     assert str(caught.value).isprintable()
 
 

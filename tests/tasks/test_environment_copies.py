@@ -273,7 +273,7 @@ def test_sticky_actions_repeat_the_previous_frames_action_by_their_probability()
 
 
 def test_the_console_itself_has_no_sticky_actions_left():
-    environment = make_environment(pong().id, pong().make)
+    environment = make_environment(pong())
     environment.reset(seed=0)
     assert isinstance(environment.unwrapped.ale, StickyActions)
     environment.unwrapped.ale._probability = 0.0

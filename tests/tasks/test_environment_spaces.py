@@ -8,7 +8,7 @@ from gymnasium.spaces import flatten
 from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.environments.actions import actions_of
 from sad_hpc.tasks.environments.observations import Observations
-from sad_hpc.tasks.environments.task import make_environment
+from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 
 
 def written(space, value):
@@ -121,7 +121,7 @@ def test_other_actions_are_refused_with_a_way_out(space, text):
 )
 def test_environments_that_cannot_be_made_are_one_line_with_a_way_out(arguments, text):
     with pytest.raises(ConfigError, match=text) as caught:
-        make_environment(*arguments)
+        make_environment(EnvironmentTask(*arguments))
     assert "\n" not in str(caught.value)
 
 
@@ -140,9 +140,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=remedy):
-        make_environment(id)
+        make_environment(EnvironmentTask(id))
 
 
 def test_attributes_are_set_on_the_environment_inside_its_wrappers():
-    environment = make_environment("CartPole-v1", attributes={"gravity": 3.5})
+    environment = make_environment(EnvironmentTask("CartPole-v1", attributes={"gravity": 3.5}))
     assert environment is not environment.unwrapped and environment.unwrapped.gravity == 3.5

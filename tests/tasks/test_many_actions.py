@@ -14,8 +14,8 @@ from sad_hpc.distill import make_block
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import ConfigError, UserError
-from sad_hpc.experiment.integers import action_dtype, integer_dtype, labelled, no_labels
 from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.numbers import action_dtype, integer_dtype, labelled, no_labels
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.storage.run import Run

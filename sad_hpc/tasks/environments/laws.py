@@ -159,27 +159,20 @@ class Laws:
                 "task.vary and task.attributes are empty: add a parameter that differs between "
                 "tasks"
             )
-        sizes = [law.size for law in laws.values()]
-        self._sizes = [size for size in sizes if size is not None]
-        self._finite = len(self._sizes) == len(laws)
-        self._others_in_test = any(law.test is not None for law in laws.values())
-        self._check()
-
-    def _check(self) -> None:
-        total = math.prod(self._sizes)
-        if self._finite and self._others_in_test:
-            if not any(law.apart for law in self._laws.values()):
-                raise ConfigError(
-                    "training and test would share tasks: give a parameter values in `test` "
-                    "that are not among those for training"
-                )
-        elif self._finite and total < 2:
-            raise ConfigError("there is only one task: add values, so that one task is for test")
-
-    @property
-    def total(self) -> int | None:
+        self._sizes = [law.size for law in laws.values() if law.size is not None]
+        self.total: int | None = None
         """Number of tasks to divide; None: infinitely many, or `test` has other distributions."""
-        return math.prod(self._sizes) if self._finite and not self._others_in_test else None
+        if len(self._sizes) < len(laws):
+            return
+        if all(law.test is None for law in laws.values()):
+            self.total = math.prod(self._sizes)
+        elif not any(law.apart for law in laws.values()):
+            raise ConfigError(
+                "training and test would share tasks: give a parameter values in `test` "
+                "that are not among those for training"
+            )
+        if self.total == 1:
+            raise ConfigError("there is only one task: add values, so that one task is for test")
 
     def dealt(self, split: str, tasks: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return the numbers of a split's tasks, among `tasks` or among all (at most DEALT)."""
@@ -191,9 +184,9 @@ class Laws:
 
     def draw(self, split: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Draw parameters of tasks, (count, p): numbers, or indices of choices."""
-        if not self._finite or self._others_in_test:
+        if self.total is None:
             return self._independent(split, count, generator)
-        if math.prod(self._sizes) <= DEALT:
+        if self.total <= DEALT:
             return self.rows(generator.choice(self.dealt(split), size=count))
         rows = self._independent(split, count, generator)
         while (wrong := np.flatnonzero(~self._belong(rows, split))).size:

@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.tasks.number_range import NOT_IN_RANGE, in_range
+from sad_hpc.experiment.numbers import NOT_IN_RANGE, in_range
 
 LARGEST = 1024
 """Largest number of components of an observation; larger ones would need an image encoder."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, described
+from sad_hpc.experiment.numbers import in_range
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.atari import AleState
 from sad_hpc.tasks.environments.config import EnvironmentConfig
@@ -16,7 +17,6 @@ from sad_hpc.tasks.environments.mujoco_state import MujocoState
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import DeepCopied, Simulator, Step
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
-from sad_hpc.tasks.number_range import in_range
 from sad_hpc.user_code import FAILURES, UserCode
 
 ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)
@@ -78,7 +78,7 @@ class Recorder:
         self.task = task
         self.taken = 0
         """Number of steps of all simulators so far."""
-        self.environment = make_environment(task.id, task.make, task.attributes)
+        self.environment = make_environment(task)
         try:
             self._observations = Observations(self.environment.observation_space)
             self._actions: Actions = actions_of(self.environment.action_space)
@@ -146,7 +146,7 @@ def _fault(
     adapter: type[Simulator], task: EnvironmentTask, recorder: Recorder, episodes: list[Episode]
 ) -> str | None:
     """Describe the first difference between copies and recorded episodes, or return None."""
-    environment = make_environment(task.id, task.make, task.attributes)
+    environment = make_environment(task)
     with UserCode(lambda: f"{task}, step {recorder.taken} of trying {adapter.adapter}"):
         try:
             simulator = adapter(environment)

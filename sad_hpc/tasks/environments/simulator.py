@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from sad_hpc.experiment.numbers import is_in_range, reward_fault
 from sad_hpc.tasks.fingerprint import code_digests
-from sad_hpc.tasks.number_range import is_in_range, reward_fault
 
 Environment: TypeAlias = gymnasium.Env[Any, Any]
 

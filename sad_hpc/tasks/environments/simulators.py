@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, EnvironmentFailure, described
+from sad_hpc.experiment.numbers import in_range, reward_fault
 from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import Simulator, environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
-from sad_hpc.tasks.number_range import in_range, reward_fault
 from sad_hpc.tasks.simulated import Simulators
 from sad_hpc.user_code import FAILURES, UserCode
 
@@ -156,7 +156,7 @@ def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Si
         if key in made:
             simulators.append(made[key].copied())
             continue
-        made[key] = adapter(make_environment(task.id, task.make, task.attributes))
+        made[key] = adapter(make_environment(task))
         simulators.append(made[key])
         _check_spaces(made[key], task, simulators[0], tasks[0])
     return simulators

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.integers import MOST_STATES, integer_dtype
+from sad_hpc.experiment.numbers import MOST_STATES, integer_dtype, reward_fault
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.simulator import environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.mdps import ActionOutcomes
-from sad_hpc.tasks.number_range import reward_fault
 from sad_hpc.tasks.tabular import StochasticFamily
 
 MOST_TASKS = 2**14
@@ -148,7 +147,7 @@ def _with_table(task: EnvironmentTask, sparse: bool) -> Any:
     Raises:
         ConfigError: `P` or `initial_state_distrib` is missing, or a reward is invalid.
     """
-    environment: Any = make_environment(task.id, task.make, task.attributes).unwrapped
+    environment: Any = make_environment(task).unwrapped
     for name in ("P", "initial_state_distrib"):
         if not hasattr(environment, name):
             raise ConfigError(

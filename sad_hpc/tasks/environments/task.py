@@ -13,8 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 from sad_hpc.errors import ConfigError, described, printable
 from sad_hpc.tasks.environments.atari import take_over_sticky_actions
 from sad_hpc.tasks.environments.simulator import Environment
-from sad_hpc.user_code import FAILURES, UserCode
-from sad_hpc.user_modules import MissingModule, fault_of, import_user_module
+from sad_hpc.user_code import FAILURES, MissingModule, UserCode, fault_of, import_user_module
 
 PACKAGES = {
     "ALE/": ("ale_py", "ale-py"),
@@ -26,9 +25,10 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class EnvironmentTask:
-    """The arguments of `make_environment`."""
+    """An environment and its parameters; see `make_environment`."""
 
     id: str
+    """Id of the environment; "module:Id" imports the module first."""
     make: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of gymnasium.make."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -40,29 +40,22 @@ class EnvironmentTask:
         return printable(f"{self.id} ({listed})" if listed else self.id)
 
 
-def make_environment(
-    id: str, make: Mapping[str, Any] | None = None, attributes: Mapping[str, Any] | None = None
-) -> Environment:
-    """Make an environment without a time limit.
+def make_environment(task: EnvironmentTask) -> Environment:
+    """Make the environment of a task, without a time limit.
 
     The counter of a time limit would be part of the state, and callers count steps themselves.
     Values that a class derives from an attribute in `__init__` do not follow a later change of the
     attribute.  A parameter in `make` has no such problem.
 
-    Args:
-        id: id of the environment; "module:Id" imports the module first.
-        make: keyword arguments of gymnasium.make.
-        attributes: attributes to set on the unwrapped environment.
-
     Raises:
         ConfigError: the environment cannot be imported, found or made, or lacks an attribute.
     """
-    with UserCode(lambda: f"the making of {printable(id)}"):
-        _import_package(id)
-        environment = _made(id, make or {})
+    with UserCode(lambda: f"the making of {printable(task.id)}"):
+        _import_package(task.id)
+        environment = _made(task.id, task.make)
         take_over_sticky_actions(environment)
-        for name, value in (attributes or {}).items():
-            _set_attribute(environment, id, name, value)
+        for name, value in task.attributes.items():
+            _set_attribute(environment, task.id, name, value)
     return environment
 
 

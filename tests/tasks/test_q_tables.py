@@ -5,8 +5,8 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
-from sad_hpc.tasks.q_tables import FINE_THRESHOLD, optimal_q, policy_q
-from sad_hpc.theory.bellman import agreement, kappa, line_world
+from sad_hpc.tasks.q_tables import FINE_THRESHOLD, agreement, kappa, optimal_q, policy_q
+from sad_hpc.theory.line_worlds import line_world
 
 UNIFORM = np.array([0.5, 0.5])
 

@@ -1,4 +1,4 @@
-"""The smallest integer types for actions and states.
+"""The number types of datasets and kernels: integers of actions and states, and float32.
 
 PyTorch has few operations for uint16, so int16 follows uint8.
 """
@@ -12,6 +12,12 @@ from sad_hpc.errors import ConfigError
 
 MOST_STATES = 2**16
 """Most states of a tabular family; kernels index them in uint16."""
+
+LARGEST_NUMBER = 1e30
+"""Largest magnitude.  Differences, and sums over the longest episode, then fit into float32."""
+
+NOT_IN_RANGE = f"which is not within ±{LARGEST_NUMBER:g}, the range for float32"
+"""Part of an error message about a number outside the range."""
 
 
 def integer_dtype(largest: int, what: str) -> np.dtype[Any]:
@@ -45,3 +51,31 @@ def labelled(actions: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of the known action labels."""
     known: NDArray[np.bool_] = actions != np.iinfo(actions.dtype).max
     return known
+
+
+def is_in_range(number: float) -> bool:
+    """Return whether a number is finite and at most LARGEST_NUMBER in magnitude."""
+    return -LARGEST_NUMBER <= number <= LARGEST_NUMBER
+
+
+def in_range(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return `is_in_range` of each number."""
+    within: NDArray[np.bool_] = np.abs(numbers) <= LARGEST_NUMBER
+    return within
+
+
+def reward_fault(reward: float, sparse: bool) -> str | None:
+    """Describe what is wrong with a reward, or return None.
+
+    Args:
+        reward: reward of a transition.
+        sparse: whether it must be 0 or 1.
+    """
+    if not is_in_range(reward):
+        return f"its reward is {reward:g}, {NOT_IN_RANGE}"
+    if sparse and reward not in (0, 1):
+        return (
+            f"its reward is {reward:g}, but task.rewards=sparse needs 0 or 1; "
+            "set task.rewards=dense"
+        )
+    return None
