@@ -17,7 +17,7 @@ with graphics():
 
 TARGETS = np.arange(1000) % 4
 CONTEXT = sample_pose_transitions(
-    TARGETS, policy_table("uniform", 4), 1, stream(0, 0, 0, "context")
+    TARGETS, policy_table("uniform", 4), 1, stream(0, 0, 0, "transitions")
 )
 POSES = CONTEXT.states[:, 0]
 """(1000, 3): where images are taken, in turn."""

@@ -50,13 +50,13 @@ class Collection:
         return self.run()
 
     def run(self) -> int:
-        """The command, in the last folder: where it has been run there, nothing is left to do."""
+        """Run the command in the last folder; a second run there finds a complete dataset."""
         start = [BIN / "mpiexec", "-n", str(self._ranks)] if self._ranks > 1 else []
         return command([*start, BIN / "sad-hpc", "collect", *self._config, "--runs", self._runs])
 
     @property
     def stage_seconds(self) -> float:
-        """Of the last collection, without the start of its processes."""
+        """Seconds of the last collection, without the start of its processes."""
         marker = Run(self.experiment, self._runs).data().done or {}
         return sum(marker["throughput"][split]["seconds"] for split in SPLITS)
 
@@ -91,7 +91,7 @@ def start_up(folder: Path) -> None:
 
 
 def miniworld(folder: Path) -> None:
-    """All that a collection does on two cores, against rendering alone on two cores."""
+    """Measure a whole collection on two cores against rendering alone on two cores."""
     size = [f"data.tasks={IMAGE_TASKS}", "data.block_tasks=16"]
     ours = Collection(folder, "miniworld", 2, *size, *SMALL)
     family = make_family(ours.experiment.task)

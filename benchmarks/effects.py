@@ -1,4 +1,4 @@
-"""What single optimisations bring: this code against itself without one of them, on one core."""
+"""Effects of single optimizations: the code against itself without one of them, on one core."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ def bench_kernel_effects() -> None:
         distill_labels(mdps, numbers, policy, rule, stream(0, 0, 0, "sad"))
 
     def walks() -> None:
-        sample_transitions(family, mdps, numbers, policy, stream(0, 0, 0, "context"))
+        sample_transitions(family, mdps, numbers, policy, stream(0, 0, 0, "transitions"))
         sample_episodes(family, mdps, numbers, policy, stream(0, 0, 0, "episodes"))
 
     _effect(

@@ -21,7 +21,7 @@ TASKS = {
 
 ROLLOUTS = 256
 STEPS = 8
-"""Of a rollout: the trust horizon."""
+"""Steps of a rollout: the trust horizon."""
 
 
 def bench_environments() -> None:
@@ -39,7 +39,7 @@ def bench_environments() -> None:
 
 
 def rollouts(task: EnvironmentTask, adapter) -> Work:  # type: ignore[no-untyped-def]
-    """As labels make them: copies of one state, stepped side by side."""
+    """Step copies of one state side by side, as label rollouts do."""
     generator = np.random.default_rng(0)
     origin = EnvironmentSimulators([task], adapter, generator)
     shape = (STEPS, ROLLOUTS)
@@ -71,7 +71,7 @@ def bare_loop(task: EnvironmentTask) -> Work:
 
 
 def deepcopies(task: EnvironmentTask) -> Work:
-    """What copies by deepcopy cannot do without; their random numbers are those of their origin."""
+    """Make copies by deepcopy, which share the random numbers of their origin, and step them."""
     environment = make_environment(task)
     environment.reset(seed=0)
     space = environment.action_space

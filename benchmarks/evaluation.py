@@ -29,15 +29,15 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SMALL = ("data.tasks=1200", "pretrain.epochs=1", "pretrain.holdout_tasks=64", "seeds=[0]")
-"""Of the training before an element, whose own work does not depend on it."""
+"""Overrides for a short training; the work of an evaluation does not depend on it."""
 BIN = Path(sys.executable).parent
 TASKS = 200
 BATCH = EvaluateConfig().batch_size
 PULLING_TASKS = 4
-"""Of the slow reference on bandits; a pull costs it no more in 200 tasks at once."""
+"""Tasks of the slow reference on bandits; its cost of a pull is the same with 200 tasks."""
 WALKING_TASKS, WALKING_EPISODES = 100, 4
-"""Of the slow reference on Darkroom.  Its first episode, with an empty context, is cheap: as one in
-four instead of one in 40 it flatters the reference."""
+"""Tasks and episodes of the slow reference on Darkroom.  Its first episode, with an empty context,
+is cheap: as one in four instead of one in 40 it favors the reference."""
 
 
 def bench_evaluation() -> None:
@@ -87,7 +87,7 @@ class ForgetfulPolicy(TransformerPolicy):
         return ask_anew(self._model, self._past, self._state[:, 0])
 
     def observe(self, arms: NDArray[np.int64], rewards: NDArray[np.float32]) -> None:
-        """See BanditPolicy."""
+        """Implement `BanditPolicy.observe`."""
         past = self._past
         states = torch.cat([past.states, self._state], dim=1)
         pulled = torch.cat([past.actions, torch.from_numpy(arms)[:, None]], dim=1)
@@ -171,7 +171,7 @@ def elements() -> None:
 
 
 def element(config: list[str | Path]) -> None:
-    """All of a command: offline and online, references, files and start-up."""
+    """Measure a whole command: offline and online, references, files and start-up."""
     arguments = [BIN / "sad-hpc", "evaluate", *config, "--row", "SAD", "--seed", "0"]
     seconds, peak = timed(lambda: command(arguments, OMP_NUM_THREADS="1"))
     report(

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parent.parent
 HORIZONS = {"gaussian_bandit": (20, 80, 320, 1280), "darkroom": (3, 7, 15, 49)}
 """The trust horizons N of SAD, by config."""
 SOURCE_STEPS = 100_000
-"""Of Q-learning, for AD's trained policies."""
+"""Steps of Q-learning in the histories of AD."""
 REPEATS = 5
 
 Part = Callable[[], int]
@@ -49,15 +49,15 @@ Part = Callable[[], int]
 def tabular_parts(
     family: TabularFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
 ) -> dict[str, list[Part]]:
-    """What each method needs of a block of episodic tasks."""
+    """Return the parts of each method's data for a block of episodic tasks."""
     data, horizon = experiment.data, family.config.horizon
-    draw = Draw.of(family, data, "train", 0, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    draw = Draw.of(family, data, "train", 0, ("transitions", "episodes", "sad", "dpt", "dpt_star"))
     policy, streams = draw.policy, draw.streams
     tables, mdps = block_tables(family, "train", draw)
     tasks = (family, tables.mdps, mdps, policy)
 
     def context() -> int:
-        sample_transitions(*tasks, streams["context"])
+        sample_transitions(*tasks, streams["transitions"])
         return draw.count * horizon
 
     def episodes() -> int:
@@ -96,15 +96,15 @@ def tabular_parts(
 def bandit_parts(
     family: BanditFamily, experiment: Experiment[TaskConfig], horizons: tuple[int, ...]
 ) -> dict[str, list[Part]]:
-    """What each method needs of a block of bandits."""
+    """Return the parts of each method's data for a block of bandits."""
     data, horizon = experiment.data, family.config.horizon
-    draw = Draw.of(family, data, "train", 0, ("tasks", "context", "sad", "dpt"))
+    draw = Draw.of(family, data, "train", 0, ("tasks", "transitions", "sad", "dpt"))
     policy, streams, count = draw.policy, draw.streams, draw.count
     means = family.draw_means(count, np.random.default_rng(streams["tasks"]))
     generator = np.random.default_rng(0)
 
     def context() -> int:
-        arms = pull_arms(policy, count * horizon, streams["context"]).reshape(count, horizon)
+        arms = pull_arms(policy, count * horizon, streams["transitions"]).reshape(count, horizon)
         pay(means, family.sigma, arms, generator)
         return count * horizon
 

@@ -98,7 +98,7 @@ class Loop:
         if graphs and (reason := learner.use_graphs()):
             raise SystemExit(reason)
         self.tokens = config.batch_size * self._examples.tokens
-        """Of a step."""
+        """Tokens of a step."""
         self._batches = self._examples.order(0, 0).split(config.batch_size)
 
     def run(self, steps: int) -> float:

@@ -68,7 +68,7 @@ def collect_blocks(family: Darkroom | BanditFamily, data: DataConfig) -> Work:
 def darkroom_limit(family: Darkroom, data: DataConfig) -> Work:
     """The limit of `collect_blocks`."""
     count, horizon, actions = data.block_tasks, family.config.horizon, family.n_actions
-    labels = make_block(family, data, "train", 0).transitions["labels_sad"]
+    labels = make_block(family, data, "train", 0).steps["labels_sad"]
     # Of each rollout of N steps the first is not drawn.
     steps = round(labels * (1 - 1 / data.trust_horizon))
     state = stream(0, 0, 0, "reference")
@@ -89,7 +89,7 @@ def darkroom_limit(family: Darkroom, data: DataConfig) -> Work:
 def bandit_limit(family: BanditFamily, data: DataConfig) -> Work:
     """The limit of `collect_blocks`."""
     count, horizon, arms = data.block_tasks, family.config.horizon, family.n_actions
-    pulls = make_block(family, data, "train", 0).transitions["labels_sad"]
+    pulls = make_block(family, data, "train", 0).steps["labels_sad"]
     state, digits = stream(0, 0, 0, "reference"), digits_per_word(arms)
     contexts = np.random.default_rng(0)
     rollouts = np.random.Generator(np.random.SFC64(0))

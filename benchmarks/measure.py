@@ -23,11 +23,11 @@ from sad_hpc.collect.throughput import peak_memory
 
 REPEATS = 5
 LIMIT_SECONDS = 300
-"""Of a command."""
+"""Time limit of a command."""
 POLL_SECONDS = 0.1
-"""Between looks at the memory of a command."""
+"""Interval between readings of a command's memory."""
 LINES: list[dict[str, Any]] = []
-"""What was measured so far in this process."""
+"""The measurements of this process."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ DROPOUT = 0.1
 
 
 class PlainLoop:
-    """What public code for these models does: one-hot floats, a DataLoader, GPT2Model, AdamW."""
+    """Training as in public code: one-hot floats, a DataLoader, GPT2Model, AdamW."""
 
     def __init__(
         self, family: TaskFamily, columns: dict[str, Tensor], attention_dropout: float

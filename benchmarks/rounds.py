@@ -43,7 +43,7 @@ def bench_rounds() -> None:
     tables, mdps = block_tables(family, "train", draw)
     make = partial(make_block, family, data, "train", 0)
     arrays = make().arrays
-    context = Transitions(**{part: arrays[f"context/{part}"] for part in PARTS})
+    context = Transitions(**{part: arrays[f"transitions/{part}"] for part in PARTS})
     mdp_of_label = np.repeat(mdps, QUERIES)
     random = label_rollouts(tables.mdps, mdp_of_label, draw.policy, rule, None)
     first_round = Work(lambda: void(make()), draw.count)

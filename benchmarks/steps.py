@@ -24,7 +24,7 @@ from sad_hpc.tasks.base import TaskFamily
 BATCH = 64
 CONFIG = PretrainConfig(epochs=1, batch_size=BATCH)
 Way = Literal["auto", "torch"]
-"""See `PretrainConfig.kernel`."""
+"""A value of `pretrain.kernel`."""
 
 
 def random_columns(family: TaskFamily, tasks: int) -> dict[str, Tensor]:
@@ -62,13 +62,13 @@ class Steps:
         self._examples = Examples(METHODS["SAD"], columns, 0, stateless)
         tasks, answers = len(columns["labels"]), family.config.horizon + 1
         self.count = tasks // BATCH
-        """Of an epoch; as below, all ranks together."""
+        """Steps of an epoch."""
         self.answers = tasks * answers
-        """One after every prefix of a context."""
+        """Answers of an epoch: one after every prefix of each context."""
         self.operations = step_operations(self._model(), torch.arange(answers).expand(tasks, -1))
 
     def by_engine(self, way: Way = "auto") -> Callable[[], None]:
-        """As `sad-hpc pretrain` makes them, with `pretrain.kernel: <way>`."""
+        """Return an epoch of the engine's steps, with `pretrain.kernel: <way>`."""
         learner = self._learner()
         engine = make_engine(learner, CONFIG, self._process)
         _choose_way(learner, way)

@@ -18,15 +18,15 @@ from sad_hpc.tasks.base import make_family
 
 PAPER = Path(__file__).parent.parent / "configs/paper"
 SIDE = 1024
-"""Of the square matrices whose product shows what the core can do."""
+"""Side of the square matrices whose product measures the speed of the core."""
 PRODUCTS = 20
-"""In a turn."""
+"""Products in a turn."""
 
 
 def bench_training() -> None:
-    """On two cores against one; then all of the rest, on one core."""
+    """Measure two cores against one, then the other trainings on one core."""
     compile_kernel()  # before two processes do so
-    # First: whoever joins a process group has variables that others would inherit.
+    # First, because the variables of a process group are inherited by later processes.
     bench_training_ranks()
     bench_packed_trainings()
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -60,7 +60,7 @@ def bench_packed_trainings() -> None:
 
 
 class TrainingRanks:
-    """Ranks that wait in the background, and train for an epoch when they are told to."""
+    """Ranks in the background that train for an epoch on request."""
 
     def __init__(self, arguments: list[str | Path | int]) -> None:
         self._process = subprocess.Popen(

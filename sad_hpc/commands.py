@@ -231,7 +231,7 @@ def _export(options: argparse.Namespace) -> int:
         return _export_episodes(options, run)
     if options.row is None or options.seed is None or options.split is not None:
         raise UserError("--weights needs --row and --seed, and does not accept --split")
-    from sad_hpc.policy_export import export_policy
+    from sad_hpc.policies.export import export_policy
 
     export_policy(run, options.row, options.seed, options.weights)
     print(f"{options.weights}: sad_hpc.load_policy({str(options.weights)!r})")

@@ -207,12 +207,6 @@ def test_missing_evaluations_are_named(tmp_path: Path, capsys):
     assert "SAD" in error and "DPT" in error and "sad-hpc" in error
 
 
-def test_collect_starts_without_loading_torch():
-    code = "import sys, sad_hpc.collect.stage, sad_hpc.cli; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "False"
-
-
 def test_output_that_nobody_reads_to_its_end_is_no_error(tiny_run: Run):
     command = f"{BIN}/sad-hpc inspect {tiny_run.path} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

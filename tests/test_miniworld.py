@@ -57,7 +57,7 @@ def columns(run: Run, split: str) -> dict[str, np.ndarray]:
     with h5py.File(run.data().path / split / "dataset.h5") as file:
         return {
             f"{group}/{name}": file[group][name][()]
-            for group in ("context", "episodes", "labels/sad", "tasks")
+            for group in ("transitions", "episodes", "labels/sad", "tasks")
             for name in file[group]
         }
 
@@ -65,7 +65,7 @@ def columns(run: Run, split: str) -> dict[str, np.ndarray]:
 def test_images_are_those_of_the_states(run: Run):
     found, renderer = columns(run, "train"), shared_renderer(25)
     for states, images in (
-        ("context/states", "context/images"),
+        ("transitions/states", "transitions/images"),
         ("episodes/states", "episodes/images"),
         ("labels/sad/query_states", "labels/sad/query_images"),
     ):
@@ -155,19 +155,19 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     manifest = Manifest.load(folder)
     arrays = read_shard(folder, manifest, manifest.shards[0])
     if column == "images":
-        arrays["context/images"] = arrays["context/images"][..., :24, :]
+        arrays["transitions/images"] = arrays["transitions/images"][..., :24, :]
     elif column == "target":
         arrays["tasks/parameters"] = arrays["tasks/parameters"] + 4
     elif column == "rewards":
-        arrays["context/rewards"] = 1 - arrays["context/rewards"]
+        arrays["transitions/rewards"] = 1 - arrays["transitions/rewards"]
     else:
-        arrays[f"context/{column}"] = arrays[f"context/{column}"] + 1e-9
-    block = Block(arrays, manifest.shards[0].transitions)
+        arrays[f"transitions/{column}"] = arrays[f"transitions/{column}"] + 1e-9
+    block = Block(arrays, manifest.shards[0].steps)
     content = shard_content(block, manifest.signature, manifest.config, "miniworld")
     manifest.shards[0] = write_shard(folder, 0, block, content)
     manifest.save(folder)
     faults = " ".join(verify(folder).faults)
-    named = {"images": "context/images has shape", "target": "labels/sad has states or actions"}
+    named = {"images": "transitions/images has shape", "target": "labels/sad has states or actions"}
     assert named.get(column, "breaks the dynamics") in faults
 
 
@@ -190,7 +190,7 @@ def ask(
 def test_the_model_sees_images_and_headings_but_no_positions(run: Run):
     found, model = columns(run, "test"), make_model()
     names = ("states", "actions", "rewards", "next_states", "images")
-    context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    context = Context(**{name: torch.from_numpy(found[f"transitions/{name}"]) for name in names})
     states = torch.from_numpy(found["episodes/states"][:, 0])
     images = torch.from_numpy(found["episodes/images"][:, 0])
     answers = ask(model, states, context, images)
@@ -219,7 +219,7 @@ def test_a_walk_answers_as_from_scratch_and_its_tokens_are_those_of_its_transiti
     found, model = columns(run, "test"), make_model()
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     names = ("states", "actions", "rewards", "next_states", "images")
-    context = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    context = Context(**{name: torch.from_numpy(found[f"transitions/{name}"]) for name in names})
     rooms = Rooms(model, FAMILY, targets, 5, np.random.default_rng(0))
     asked: list[np.ndarray] = []
 
@@ -298,7 +298,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, greedy_after_
             *(torch.from_numpy(np.stack(part, axis=1)) for part in zip(*history, strict=True))
         )
 
-    given = Context(**{name: torch.from_numpy(found[f"context/{name}"]) for name in names})
+    given = Context(**{name: torch.from_numpy(found[f"transitions/{name}"]) for name in names})
     walk = play(given, True, np.ones(24, bool))
     assert (modes["offline"].values[:, 0] == walk.rewards.sum(dim=1).numpy()).all()
     seen = (given.rewards > 0).sum(dim=1).numpy()

@@ -22,7 +22,7 @@ from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
-from sad_hpc.policies import PARTS
+from sad_hpc.policies.policy import PARTS
 from sad_hpc.storage.files import checksum
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -81,7 +81,9 @@ def test_a_shared_policy_answers_as_the_run_does(run: Run, tmp_path: Path) -> No
     assert export(run, tmp_path / "policy") == 0
     policy = sad_hpc.load_policy(tmp_path / "policy")
     arrays = make_block(make_family(run.experiment.task), run.experiment.data, "train", 0).arrays
-    context = {k.removeprefix("context/"): v for k, v in arrays.items() if k.startswith("context/")}
+    context = {
+        k.removeprefix("transitions/"): v for k, v in arrays.items() if k.startswith("transitions/")
+    }
     state = context["states"][0, 0]
     for length in (0, 1, len(context["rewards"][0])):
         given = {name: part[0, :length] for name, part in context.items()}

@@ -82,7 +82,7 @@ class ExperimentResults:
     horizon: int
     """T: the number of transitions in a context."""
     has_episodes: bool
-    """Whether the contexts of AD and DIT are episodes, unlike those of the other methods."""
+    """True if the contexts of AD and DIT are episodes, unlike those of the other methods."""
     sweep: list[str]
     """Dotted keys of a sweep; the first one is the horizontal axis of its figure."""
     config: Mapping[str, Any]

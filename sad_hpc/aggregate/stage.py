@@ -189,7 +189,7 @@ def _earlier_transitions(run: Run) -> float:
     if before is None:
         return 0.0
     manifest = Manifest.load(before.data().path / "train")
-    return manifest.transitions["labels_sad"] / manifest.n_tasks + _earlier_transitions(before)
+    return manifest.steps["labels_sad"] / manifest.n_tasks + _earlier_transitions(before)
 
 
 def _read_labels(dataset: Path) -> tuple[Manifest, dict[str, float]]:
@@ -203,11 +203,10 @@ def _with_labels(
     method = METHODS[row.method]
     labels = (method.labels or "").removeprefix("labels/")
     # Bandits have only one kind of context.
-    context = manifest.transitions[method.context] or manifest.transitions["context"]
+    context = manifest.steps[method.context] or manifest.steps["transitions"]
     return dataclasses.replace(
         row,
         label_accuracy=accuracy.get(labels, math.nan),
         context_transitions=context / manifest.n_tasks,
-        label_transitions=earlier
-        + manifest.transitions.get(f"labels_{labels}", 0) / manifest.n_tasks,
+        label_transitions=earlier + manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
     )

@@ -12,13 +12,13 @@ from sad_hpc.tasks.miniworld.renderer import Renderer
 def add_images(block: Block, renderer: Renderer) -> Block:
     """Return the block with an image of every context state and query state.
 
-    New arrays: `context/images` and `episodes/images` (n, T, s, s, 3), and
+    New arrays: `transitions/images` and `episodes/images` (n, T, s, s, 3), and
     `labels/*/query_images` (n, K, s, s, 3); uint8.
 
     Raises:
         UserError: OpenGL reports an error.
     """
-    sources = {f"{group}/states": f"{group}/images" for group in ("context", "episodes")}
+    sources = {f"{group}/states": f"{group}/images" for group in ("transitions", "episodes")}
     sources |= {f"labels/{name}/query_states": f"labels/{name}/query_images" for name in LABELS}
     images = {
         image: render_all(renderer, block.arrays[states]) for states, image in sources.items()

@@ -50,7 +50,7 @@ class ShardMaker:
         """Imported contexts; None: contexts are drawn."""
         self.spent = Throughput()
         self.lost = False
-        """Whether a signal interrupted a block."""
+        """True if a signal interrupted a block."""
         self.failures: dict[int, str] = {}
         """Error of each failed block, by block number."""
 
@@ -73,7 +73,7 @@ class ShardMaker:
             )
         with spent.phase("I/O"):
             entry = write_shard(self._folder, number, block, content)
-        spent.transitions += sum(block.transitions.values())
+        spent.transitions += sum(block.steps.values())
         spent.bytes += entry.bytes
         return entry
 

@@ -117,7 +117,7 @@ class SplitCollector:
         self._folder = self._stage.path / split
         self.manifest = communicator.bcast(self._existing() if self._is_first else None)
         self.throughput: dict[str, Any] = {}
-        """See `Throughput.summary`; empty if no shard was missing."""
+        """Summary of the throughput (`Throughput.summary`); empty if no shard was missing."""
         self._maker = ShardMaker(self._folder, self.manifest, self._family, self._data, incumbent)
 
     @property
@@ -241,7 +241,7 @@ class SplitCollector:
                 continue
             shards[entry.block] = entry
             rows = sum(shard.rows for shard in shards.values())
-            made += sum(entry.transitions.values())
+            made += sum(entry.steps.values())
             rate = made / (time.monotonic() - start)
             progress.update(len(shards), f"{rows:,} tasks, {rate:,.3g} transitions/s")
             if time.monotonic() - saved >= SAVE_SECONDS:

@@ -2,8 +2,8 @@
 
     runs/<experiment>/contexts/minari-<digest>/     shard-00000.h5 ... manifest.json
 
-A shard has the groups `context` and `tasks` of a block.  The folder's name has the digest of all
-shards.  A config names the folder in `data.imported_contexts`, so other content changes the
+A shard has the groups `transitions` and `tasks` of a block.  The folder's name has the digest of
+all shards.  A config names the folder in `data.imported_contexts`, so other content changes the
 dataset's signature.  Collecting reads one shard for each block and makes its labels.  Minari is
 required for the import only.
 """
@@ -97,7 +97,9 @@ class ImportedContexts:
         if not manifest.complete or _name(manifest) != path.name:
             raise UserError(f"{path} is damaged: its digest differs. Remove it; {REMEDY}")
         columns = layout(family, experiment.data)
-        needed = {name: c for name, c in columns.items() if name.startswith(("tasks/", "context/"))}
+        needed = {
+            name: c for name, c in columns.items() if name.startswith(("tasks/", "transitions/"))
+        }
         return cls(path, manifest, needed)
 
     def block(self, number: int) -> Given:
@@ -114,7 +116,7 @@ class ImportedContexts:
             raise DatasetError(
                 f"{path} is missing or damaged: remove {self.folder}; {REMEDY}"
             ) from error
-        prefix = "context/"
+        prefix = "transitions/"
         parts = {n.removeprefix(prefix): arrays[n] for n in arrays if n.startswith(prefix)}
         return Given(arrays["tasks/parameters"], Transitions(**parts))
 
@@ -134,7 +136,7 @@ def _write(folder: Path, manifest: Manifest, logged: LoggedTasks, block_tasks: i
     for number in range(manifest.n_blocks):
         first = number * block_tasks
         given = logged.given(first, min(block_tasks, manifest.n_tasks - first))
-        block = Block.of(first, given.parameters, {"context": given.context}, {})
+        block = Block.of(first, given.parameters, {"transitions": given.context}, {})
         content = arrays_content(block.arrays, attributes)
         manifest.shards[number] = write_shard(folder, number, block, content)
     manifest.save(folder)

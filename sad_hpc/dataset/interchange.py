@@ -169,7 +169,7 @@ def action_space(family: TaskFamily) -> Space[Any]:
 
 def _names(family: TaskFamily) -> list[str]:
     """Return the HDF5 names of contexts in time order and of their tasks."""
-    group = "episodes" if "episodes" in family.context_groups else "context"
+    group = "episodes" if "episodes" in family.context_groups else "transitions"
     parts = ["states", "actions", "rewards", "next_states", *(["ends"] if family.has_ends else [])]
     return [*(f"{group}/{part}" for part in parts), "tasks/index", "tasks/parameters"]
 

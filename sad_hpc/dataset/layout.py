@@ -20,7 +20,7 @@ class Column:
     shape: tuple[int | None, ...]
     """Shape for one task; None: any length."""
     whole: bool = False
-    """Whether its dtype is an integer type."""
+    """True if its dtype is an integer type."""
     low: float = -np.inf
     high: float = np.inf
     """Smallest and largest value."""

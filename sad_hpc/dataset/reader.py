@@ -64,7 +64,7 @@ def read_columns(
     Args:
         folder: folder of the split.
         manifest: its manifest.
-        names: names of datasets, such as `context/states`.
+        names: names of datasets, such as `transitions/states`.
         rows: number of tasks to read; None: all.
         columns: columns of `layout` to check against; None: no check.
 

@@ -4,18 +4,18 @@
 
 Every file has these datasets; the first axis is the task, of length n:
 
-    context/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)     Algorithm 1
+    transitions/states (n,T,d) actions (n,T) rewards (n,T) next_states (n,T,d)  Algorithm 1
     episodes/...                                     the same, rollouts of the behavior policy
     labels/{sad,dpt,dpt_star}/query_states (n,K,d) actions (n,K)      K: data.queries_per_task
     tasks/index (n) parameters (n,p)                 not an input of the model
 
 If an episode can end before its T steps, also, as uint8:
 
-    context/ends (n,T)  episodes/ends                1: the episode ends with the transition
+    transitions/ends (n,T)  episodes/ends            1: the episode ends with the transition
 
 If the model sees images of states (Miniworld), also, as uint8:
 
-    context/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)
+    transitions/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)
 """
 
 import hashlib
@@ -33,14 +33,14 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.storage.files import parse_json, sealed, typed, unsealed, write_json
 from sad_hpc.tasks.fingerprint import are_alike
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 VIRTUAL = "dataset.h5"
 CHUNK_BYTES = 512 * 1024
 """Approximate size of a chunk, which has whole tasks."""
 
 MOST = 10**15
-"""Largest number of tasks, blocks or transitions in a manifest."""
+"""Largest number of tasks, blocks or steps in a manifest."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Word = Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
 
@@ -79,8 +79,8 @@ class ShardEntry:
     bytes: Count
     checksum: str
     """BLAKE2b-256 of the file's bytes, in hex."""
-    transitions: dict[str, Count]
-    """Numbers of environment transitions, by purpose."""
+    steps: dict[str, Count]
+    """Environment steps, by purpose; see `Block.steps`."""
 
     @property
     def name(self) -> str:
@@ -105,15 +105,15 @@ class Manifest:
 
     @property
     def complete(self) -> bool:
-        """Whether every block has a shard."""
+        """True if every block has a shard."""
         return len(self.shards) == self.n_blocks
 
     @property
-    def transitions(self) -> dict[str, int]:
-        """Environment transitions of all shards, by purpose."""
+    def steps(self) -> dict[str, int]:
+        """Environment steps of all shards, by purpose."""
         total: dict[str, int] = {}
         for shard in self.shards.values():
-            for purpose, count in shard.transitions.items():
+            for purpose, count in shard.steps.items():
                 total[purpose] = total.get(purpose, 0) + count
         return total
 
@@ -187,7 +187,7 @@ def combined_digest(checksums: Iterable[str]) -> str:
 
 
 def root_attributes(
-    signature: str, config: dict[str, Any], family: str, transitions: dict[str, int]
+    signature: str, config: dict[str, Any], family: str, steps: dict[str, int]
 ) -> dict[str, Any]:
     """Return the root attributes of a shard or of the virtual dataset."""
     data, task = config["data"], config["task"]
@@ -202,6 +202,6 @@ def root_attributes(
         "score": data["score"],
         "behavior_policy": json.dumps(data["behavior_policy"]),
     }
-    for purpose, count in transitions.items():
-        attributes[f"transitions_{purpose}"] = np.int64(count)
+    for purpose, count in steps.items():
+        attributes[f"steps_{purpose}"] = np.int64(count)
     return attributes

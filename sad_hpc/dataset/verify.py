@@ -62,10 +62,8 @@ def inspect(folder: Path) -> dict[str, Any]:
         "datasets": {
             name: f"{(rows, *array.shape[1:])} {array.dtype}" for name, array in first.items()
         },
-        "transitions": manifest.transitions,
-        "transitions_per_task": {
-            name: count / rows for name, count in manifest.transitions.items()
-        },
+        "steps": manifest.steps,
+        "steps_per_task": {name: count / rows for name, count in manifest.steps.items()},
         "label_accuracy": label_accuracy(folder, manifest, family, data),
         "config": manifest.config,
     }

@@ -30,9 +30,7 @@ def shard_content(block: Block, signature: str, config: dict[str, Any], family: 
     Raises:
         DatasetError: they read back differently.
     """
-    return arrays_content(
-        block.arrays, root_attributes(signature, config, family, block.transitions)
-    )
+    return arrays_content(block.arrays, root_attributes(signature, config, family, block.steps))
 
 
 def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any]) -> bytes:
@@ -69,7 +67,7 @@ def write_shard(folder: Path, number: int, block: Block, content: bytes) -> Shar
         rows=len(block.arrays["tasks/index"]),
         bytes=len(content),
         checksum=checksum(content),
-        transitions=block.transitions,
+        steps=block.steps,
     )
 
 
@@ -92,7 +90,7 @@ def write_virtual_dataset(folder: Path, manifest: Manifest, family: str) -> None
                 start += rows
             file.create_virtual_dataset(name, layout)
         file.attrs.update(
-            root_attributes(manifest.signature, manifest.config, family, manifest.transitions)
+            root_attributes(manifest.signature, manifest.config, family, manifest.steps)
         )
 
     write_file(folder / VIRTUAL, fill)

@@ -30,7 +30,7 @@ def bandit_block(
     family: BanditFamily, data: DataConfig, split: str, block: int, given: Given | None = None
 ) -> Block:
     """Make a block of bandit tasks; see `distill.make_block`."""
-    purposes = ("tasks", "context", "policies", "sad", "dpt", "dpt_star")
+    purposes = ("tasks", "transitions", "policies", "sad", "dpt", "dpt_star")
     draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams
     if given is None:
@@ -53,7 +53,7 @@ def bandit_block(
         "dpt": Labels(queries, pull_arms(policy, len(queries), streams["dpt"])),
         "dpt_star": Labels(queries, means_of_query.argmax(axis=1).astype(family.action_dtype)),
     }
-    return Block.of(draw.first, means, {"context": context}, labels)
+    return Block.of(draw.first, means, {"transitions": context}, labels)
 
 
 def draw_context(
@@ -64,8 +64,8 @@ def draw_context(
     if data.context_policy == "drawn" and split == "train":
         actions = pull_by_drawn_policies(draw.count, family, streams["policies"])
     else:
-        actions = pull_arms(draw.policy, shape[0] * shape[1], streams["context"]).reshape(shape)
-    rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["context"]))
+        actions = pull_arms(draw.policy, shape[0] * shape[1], streams["transitions"]).reshape(shape)
+    rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["transitions"]))
     states = np.zeros((*shape, 1), np.uint8)
     return Transitions(states, actions, rewards.astype(family.reward_dtype, copy=False), states)
 

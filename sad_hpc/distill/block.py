@@ -91,9 +91,9 @@ class Block:
     """n tasks with all arrays that a dataset file stores for them."""
 
     arrays: dict[str, NDArray[Any]]
-    """Dataset name (such as `context/states`) -> array whose first axis is the task."""
-    transitions: dict[str, int]
-    """Environment transitions spent, by purpose."""
+    """Dataset name (such as `transitions/states`) -> array whose first axis is the task."""
+    steps: dict[str, int]
+    """Environment steps, by purpose: a group of contexts, or `labels_` and a kind of label."""
 
     @classmethod
     def of(
@@ -111,7 +111,7 @@ class Block:
             parameters: (n, p) of the tasks.
             contexts: by HDF5 group.
             labels: by LABELS; the K labels of a task are adjacent.
-            spent: transitions of longer histories from which contexts are sampled.
+            spent: steps of longer histories from which contexts are sampled, by HDF5 group.
         """
         arrays: dict[str, NDArray[Any]] = {}
         for group, context in contexts.items():
@@ -122,8 +122,8 @@ class Block:
             by_task = label.by_task(len(parameters))
             arrays[f"labels/{name}/query_states"] = by_task.query_states
             arrays[f"labels/{name}/actions"] = by_task.actions
-        transitions = {"context": contexts["context"].rewards.size}
-        transitions["episodes"] = contexts["episodes"].rewards.size if "episodes" in contexts else 0
-        transitions |= {f"labels_{name}": label.transitions for name, label in labels.items()}
-        transitions |= spent or {}
-        return cls(arrays, transitions)
+        steps = {"transitions": 0, "episodes": 0}
+        steps |= {group: context.rewards.size for group, context in contexts.items()}
+        steps |= {f"labels_{name}": label.transitions for name, label in labels.items()}
+        steps |= spent or {}
+        return cls(arrays, steps)

@@ -17,12 +17,14 @@ from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 
 def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> Block:
     """Make a block of Miniworld tasks; see `distill.make_block`."""
-    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    draw = Draw.of(
+        family, data, split, block, ("transitions", "episodes", "sad", "dpt", "dpt_star")
+    )
     policy, streams = draw.policy, draw.streams
     parameters = family.parameters(split, draw.first, draw.count)
     targets = parameters[:, 0].astype(np.int64)
     horizon = family.config.horizon
-    context = sample_pose_transitions(targets, policy, horizon, streams["context"])
+    context = sample_pose_transitions(targets, policy, horizon, streams["transitions"])
     episodes = sample_pose_episodes(targets, policy, horizon, streams["episodes"])
     rule = LabelRule.of(data, family.sparse_reward)
     target_of_query = np.repeat(targets, data.queries_per_task)
@@ -36,7 +38,7 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
     return Block.of(
         draw.first,
         parameters,
-        {"context": context, "episodes": episodes},
+        {"transitions": context, "episodes": episodes},
         {
             "sad": sad,
             "dpt": Labels(dpt_poses, dpt_actions),

@@ -38,7 +38,7 @@ class Behavior:
     """The behavior policy: numbers drawn from a table, or uniform vectors in [-1, 1]^a."""
 
     table: NDArray[Any]
-    """See `policy_table`."""
+    """(K,) actions whose uniform draws follow the policy; see `policy_table`."""
     n_actions: int
     components: int | None
     """a; None: actions are numbers."""

@@ -40,16 +40,16 @@ def simulated_block(
     `incumbent` replaces the behavior policy after the first action of label rollouts, and in half
     of the rollouts that search for query states.
     """
-    draw = Draw.of(family, data, split, block, ("tasks", "context", "sad", "dpt"))
+    draw = Draw.of(family, data, split, block, ("tasks", "transitions", "sad", "dpt"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
     horizon, behavior = family.config.horizon, Behavior.of(family, draw.policy)
     if given is None:
         parameters = family.draw_tasks(split, draw.count, generators["tasks"])
         context = rollout(
-            family.simulators(parameters, generators["context"]),
+            family.simulators(parameters, generators["transitions"]),
             horizon,
-            behavior.act(generators["context"]),
-            generators["context"],
+            behavior.act(generators["transitions"]),
+            generators["transitions"],
         )
     else:
         parameters, context = given.parameters, given.context
@@ -63,7 +63,7 @@ def simulated_block(
     drawn = behavior.draw(seen.size, generators["dpt"])
     rows = np.arange(draw.count)[:, None]
     dpt = Labels(context.states[rows, seen].reshape(seen.size, -1), drawn)
-    return Block.of(draw.first, parameters, {"context": context}, {"sad": sad, "dpt": dpt})
+    return Block.of(draw.first, parameters, {"transitions": context}, {"sad": sad, "dpt": dpt})
 
 
 class Distillation:

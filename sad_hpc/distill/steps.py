@@ -39,7 +39,7 @@ class Uncertain(NamedTuple):
     paid: NDArray[np.float32]
     ending: NDArray[np.bool_]
     bounds: NDArray[np.float64]
-    """See `mdps.bounds`."""
+    """(M, S, A, J) cumulative probabilities of the outcomes; see `mdps.bounds`."""
     occupied: NDArray[np.bool_]
     """(M, S): whether an episode can visit a state."""
 

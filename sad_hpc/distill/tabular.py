@@ -79,7 +79,7 @@ def drawn_contexts(
 ) -> dict[str, Transitions]:
     """Draw contexts of both kinds, by HDF5 group."""
     tasks = (family, tables.mdps, mdp_of_task, draw.policy)
-    context = sample_transitions(*tasks, draw.streams["context"])
+    context = sample_transitions(*tasks, draw.streams["transitions"])
     if data.q_learning_steps:
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning needs deterministic tables"
         episodes = sample_histories(
@@ -88,7 +88,7 @@ def drawn_contexts(
         )  # fmt: skip
     else:
         episodes = sample_episodes(*tasks, draw.streams["episodes"])
-    return {"context": context, "episodes": episodes}
+    return {"transitions": context, "episodes": episodes}
 
 
 def tabular_block(
@@ -103,7 +103,8 @@ def tabular_block(
 
     `incumbent` replaces the behavior policy after the first action of label rollouts.
     """
-    draw = Draw.of(family, data, split, block, ("context", "episodes", "sad", "dpt", "dpt_star"))
+    purposes = ("transitions", "episodes", "sad", "dpt", "dpt_star")
+    draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
     if given is None:
@@ -114,7 +115,7 @@ def tabular_block(
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
-    table = None if incumbent is None else incumbent(contexts["context"])
+    table = None if incumbent is None else incumbent(contexts["transitions"])
     sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"], incumbent=table)
     drawn = functools.partial(sample_state_actions, tables.mdps, mdp_of_query, policy)
     dpt_states, dpt_actions = drawn(streams["dpt"])

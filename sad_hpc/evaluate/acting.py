@@ -23,7 +23,7 @@ class ActingRule:
     temperature: float = 1.0
     """Divisor of the logits; 0: greedy."""
     greedy_after_reward: bool = False
-    """Whether the agent is greedy once its context contains a reward."""
+    """True if the agent is greedy once its context contains a reward."""
 
     def applied(self, logits: NDArray[np.float32], rewarded: NDArray[np.bool_]) -> NDArray:
         """Return logits whose softmax has the rule's probabilities of actions.

@@ -51,7 +51,7 @@ def evaluate_bandit(
 ) -> dict[str, ModeResult]:
     """Measure offline suboptimality and online regret; see `stage.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
-    contexts = Context.of_group(columns, "context")
+    contexts = Context.of_group(columns, settings.context)
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
     modes = {
         "offline": _result("suboptimality", "context length", offline,
@@ -174,8 +174,8 @@ def _offline_references(
     means: NDArray[np.float32],
     columns: Arrays,
 ) -> dict[str, NDArray[np.float32]]:
-    actions = columns["context/actions"].astype(np.int64)
-    rewards = columns["context/rewards"].astype(np.float32)
+    actions = columns["transitions/actions"].astype(np.int64)
+    rewards = columns["transitions/rewards"].astype(np.float32)
     random = gaps(means, np.arange(means.shape[1])[None]).mean(axis=1, keepdims=True)
     return {
         "optimal": np.zeros(actions.shape, np.float32),

@@ -73,7 +73,7 @@ def evaluate_poses(
     """Measure offline and online returns; see `stage.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
-    context = trained.shown(Context.of_group(columns, "context"))
+    context = trained.shown(Context.of_group(columns, settings.context))
     offline = rooms.walk(rooms.read(context), greedy)
     report(1)
     random = random_returns(family, targets, int(columns["tasks/index"][0]))

@@ -15,7 +15,7 @@ ALL_MODES = (*MODES, "sampled")
 the chosen rule, and those of `sampled` the paper's."""
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
-"""Whether higher values are better, by metric."""
+"""By metric, true if higher values are better."""
 BAYES_OPTIMAL = "Bayes-optimal"
 """Name of the Bayes-optimal learner among references; it is followed by `, history` with all
 episodes as memory, and by `, episodes` with episodes as offline contexts."""
@@ -118,4 +118,4 @@ class Result:
     modes: dict[str, ModeResult]
     """Results of MODES, and of `sampled` if there is one."""
     selection: Selection | None = None
-    """How the acting rule was chosen; None: the config gives it."""
+    """Record of the choice of the acting rule; None: the config gives the rule."""

@@ -51,7 +51,7 @@ def evaluate_simulated(
     parameters = columns["tasks/parameters"]
     episodes = Episodes(family, parameters, generator)
     likeliest, _ = readings(family, generator)
-    given = trained.shown(Context.of_group(columns, "context"))
+    given = trained.shown(Context.of_group(columns, settings.context))
     act = acting(trained.model, given, likeliest, settings.batch_size)
     offline = returns_of(episodes.rollout(act))
     report(1)

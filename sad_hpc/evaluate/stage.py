@@ -95,7 +95,7 @@ class Evaluation:
         self._family, self._trained, self._columns = family, trained, columns
         self._settings, self._folder, self._attributes = settings, folder, attributes
         self.selection: Selection | None = None
-        """How the acting rule was chosen; None: the config gives it."""
+        """Record of the choice of the acting rule; None: the config gives the rule."""
 
     def all_chunks(self) -> Modes:
         """Return the results on all tasks; saved chunks are not evaluated again."""
@@ -176,14 +176,11 @@ def _selection(
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
-    """Read contexts (as `context/...`) and parameters of the first test tasks."""
+    """Read the offline contexts, numbers and parameters of the first test tasks."""
     experiment = run.experiment
     folder = run.data().path / "test"
     made_by = experiment.data_signature(), experiment.data_config()
     manifest = load_complete(folder, *made_by, family.fingerprint)
-    group = {"transitions": "context", "episodes": "episodes"}[experiment.evaluate.context]
-    names = {f"{group}/{part}": f"context/{part}" for part in context_parts(family)}
-    names |= {name: name for name in ("tasks/index", "tasks/parameters")}
-    columns = layout(family, experiment.data)
-    found = read_columns(folder, manifest, list(names), n_tasks, columns)
-    return {names[name]: column for name, column in found.items()}
+    parts = [f"{experiment.evaluate.context}/{part}" for part in context_parts(family)]
+    names = [*parts, "tasks/index", "tasks/parameters"]
+    return read_columns(folder, manifest, names, n_tasks, layout(family, experiment.data))

@@ -32,7 +32,7 @@ def evaluate_tabular(
     """Measure offline and online returns; see `stage.evaluate_family`."""
     parameters, episodes = columns["tasks/parameters"], settings.online_episodes
     mdps = family.mdps(parameters)
-    whole = Context.of_group(columns, "context")
+    whole = Context.of_group(columns, settings.context)
     context = trained.shown(whole)
     logits = state_logits(trained.model, family, context, settings.batch_size)
     modes = {

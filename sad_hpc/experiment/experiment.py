@@ -47,8 +47,8 @@ class Experiment(Section, Generic[TaskT]):
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Seeds of the replicates.  Each (row, seed) is an element: one training of the array job."""
     seeds_vary: list[Literal["training", "data", "split"]] = ["training"]
-    """What a seed draws anew: the training (always), the dataset (`data.seed`), and the split of
-    tasks (`task.split_seed`).  The paper's seeds vary the training alone."""
+    """Parts that a seed draws anew: the training (always), the dataset (`data.seed`), and the split
+    of tasks (`task.split_seed`).  The paper's seeds vary the training alone."""
     model: ModelConfig = with_role(Role.TRAINING, ModelConfig())
     dit: DITConfig = with_role(Role.TRAINING, DITConfig())
     pretrain: PretrainConfig = with_role(Role.TRAINING)

@@ -25,7 +25,7 @@ class Method:
     color: str
     """The color in figures, from Okabe and Ito's palette for color-blind readers."""
     context: str
-    """HDF5 group of the contexts: `context` (Algorithm 1) or `episodes` (rollouts)."""
+    """HDF5 group of the contexts: `transitions` (Algorithm 1) or `episodes` (rollouts)."""
     labels: str | None
     """HDF5 group of query states and action labels.  None: each state of the context is a query
     after the transitions before it, and its action is the label."""
@@ -39,7 +39,7 @@ class Method:
     revision: int = 0
     """Increased when the training examples change: the same config then gives other weights."""
     baseline: bool = True
-    """Whether tables compare SAD with this method, in the order of the paper's columns."""
+    """True if tables compare SAD with this method, in the order of the paper's columns."""
 
     def longest_context(self, horizon: int) -> int:
         """Return the number of transitions in the longest context of the training, given T.
@@ -54,13 +54,13 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("AD", "ad", "#E69F00", "episodes", None),
-        Method("DPT", "dpt", "#D55E00", "context", "labels/dpt"),
+        Method("DPT", "dpt", "#D55E00", "transitions", "labels/dpt"),
         Method(
             "DIT", "dit", "#009E73", "episodes", None, by_return=True,
             sections=("dit",), loss_scale="dit.weight", revision=1,
         ),
-        Method("DPT*", "dpt_star", "#CC79A7", "context", "labels/dpt_star"),
-        Method("SAD", "sad", "#0072B2", "context", "labels/sad", baseline=False),
+        Method("DPT*", "dpt_star", "#CC79A7", "transitions", "labels/dpt_star"),
+        Method("SAD", "sad", "#0072B2", "transitions", "labels/sad", baseline=False),
     )
 }  # fmt: skip
 

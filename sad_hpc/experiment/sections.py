@@ -228,8 +228,8 @@ class EvaluateConfig(Section):
     """Divisor of the logits for online actions: below 1, sampling favors the likeliest action.  The
     paper uses 1.  Offline actions are greedy and do not depend on it."""
     greedy_after_reward: bool = with_role(Role.ROW_SETTING, False)
-    """Whether the agent acts greedily online once its context contains a reward.  The paper samples
-    all online actions."""
+    """If true, the agent acts greedily online once its context contains a reward.  The paper
+    samples all online actions."""
     batch_size: int = with_role(Role.TRANSIENT, 512, ge=1)
     """Sequences in one forward pass."""
 

@@ -93,8 +93,8 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
             f"; a block of {tasks:,} takes {duration(seconds * tasks)}, and a job that ends before "
             f"it is complete loses it: set data.block_tasks={fewer}, which takes a minute"
         )
-    rewards = block.arrays["context/rewards"]
-    ended = "context/ends" in block.arrays and block.arrays["context/ends"].any()
+    rewards = block.arrays["transitions/rewards"]
+    ended = "transitions/ends" in block.arrays and block.arrays["transitions/ends"].any()
     if rewards.min() == rewards.max() and not ended:  # returns differ where episodes end
         cost += (
             f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}, so "

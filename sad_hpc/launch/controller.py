@@ -58,7 +58,7 @@ class RanksJob(LocalJob[Any]):
 
     @property
     def ended_well(self) -> bool:
-        """Whether every rank succeeded; submitit also calls a failed job finished."""
+        """True if every rank succeeded; submitit also calls a failed job finished."""
         return self._process is not None and self._process.poll() == 0
 
 

@@ -53,7 +53,7 @@ class Step:
 
     @property
     def complete(self) -> bool:
-        """Whether the completion marker exists."""
+        """True if the completion marker exists."""
         return self.folder.done is not None
 
     def is_seen_complete(self) -> bool:

@@ -42,7 +42,7 @@ class StageJob:
     runs: str
     results: str
     replace: bool = False
-    """Whether aggregate may drop and replace results of other settings."""
+    """True if aggregate may drop and replace results of other settings."""
 
     @classmethod
     def of(cls, run: Run, step: Step, results: Path, replace: bool = False) -> "StageJob":

@@ -71,7 +71,7 @@ class LocalRunner:
     cluster: ClusterConfig
     results: Path
     replace: bool = False
-    """Whether aggregate may drop and replace results of other settings."""
+    """True if aggregate may drop and replace results of other settings."""
     running: list["RunningStep"] = field(default_factory=list)
 
     def run_wave(self, steps: list[Step], limit: int) -> None:

@@ -42,7 +42,7 @@ class JobRecord:
     kills: int = 0
     """Number of the step's jobs that were killed for memory."""
     interrupted: bool = False
-    """Whether an interrupted launcher has ended the job."""
+    """True if an interrupted launcher has ended the job."""
 
     @classmethod
     def of(
@@ -70,12 +70,12 @@ class JobRecord:
 
     @property
     def is_local(self) -> bool:
-        """Whether the job is a process of this machine, not a Slurm job."""
+        """True if the job is a process of this machine, not a Slurm job."""
         return self.executor == "local" and self.host == socket.gethostname()
 
     @property
     def runs_here(self) -> bool:
-        """Whether the job's process is alive; a later process with the same id does not count."""
+        """True if the job's process is alive; a later process with the same id does not count."""
         if not self.is_local:
             return False
         try:

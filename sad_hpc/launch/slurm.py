@@ -58,22 +58,22 @@ class QueueEntry:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the job is pending and its dependencies can still be satisfied."""
+        """True if the job is pending and its dependencies can still be satisfied."""
         return self.state in WAITING and self.reason != "DependencyNeverSatisfied"
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the job is pending for a reason that needs a change by the user or the admin."""
+        """True if the job is pending for a reason that needs a change by the user or the admin."""
         return self.is_waiting and BLOCKING.fullmatch(self.reason) is not None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the job has not ended."""
+        """True if the job has not ended."""
         return self.state in (*WAITING, *RUNNING)
 
     @property
     def is_active(self) -> bool:
-        """Whether the job is waiting or running."""
+        """True if the job is waiting or running."""
         return self.is_waiting or self.state in RUNNING
 
 

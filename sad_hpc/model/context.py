@@ -29,9 +29,9 @@ class Inputs:
     """Pixels along each side of a state's image; states are then poses (x, z, heading)."""
     reward_scale: float = 1.0
     stateless: bool = False
-    """Whether there is only one state (bandits); the context's own tokens then give the answers."""
+    """True if there is only one state (bandits); the context's own tokens then give the answers."""
     has_ends: bool = False
-    """Whether a token has a flag for the end of an episode."""
+    """True if a token has a flag for the end of an episode."""
     components: int | None = None
     """a: number of components of an action in [-1, 1]^a; each has a separate question with A bins.
     None: actions are numbers."""
@@ -88,7 +88,7 @@ class Context:
 
     @classmethod
     def of_group(cls, columns: Mapping[str, NDArray[Any]], group: str) -> "Context":
-        """Make contexts of one group of a dataset, from columns such as `context/states`."""
+        """Make contexts of one group of a dataset, from columns such as `transitions/states`."""
         return cls.of_parts(
             {
                 name.removeprefix(f"{group}/"): column

@@ -170,7 +170,7 @@ class Process:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which writes files and prints."""
+        """True if this is rank 0, which writes files and prints."""
         return self.rank == 0
 
 

@@ -16,7 +16,7 @@ MOMENTUM = 0.95
 ROW_DECAY = 0.95
 """Decay of the running mean square of a row."""
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
-"""Of the quintic Newton-Schulz iteration, by Jordan et al."""
+"""Coefficients of the quintic Newton-Schulz iteration, by Jordan et al."""
 ITERATIONS = 5
 
 

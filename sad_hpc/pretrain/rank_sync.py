@@ -22,9 +22,9 @@ class Decision:
     save: bool
     stop: bool
     requeue: bool
-    """Whether Slurm must requeue the job after it stops."""
+    """True if Slurm must requeue the job after it stops."""
     diverged: bool
-    """Whether a rank has numbers that are not finite; no checkpoint is saved then."""
+    """True if a rank has numbers that are not finite; no checkpoint is saved then."""
 
 
 class RankConsensus:

@@ -52,7 +52,7 @@ class BanditFamily(TaskFamily):
     draws_policies = True
     takes_contexts = True
     no_rounds = "a rollout of a bandit ends with its first pull, so later rounds change no label"
-    context_groups = ("context",)
+    context_groups = ("transitions",)
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__(config)

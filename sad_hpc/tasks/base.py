@@ -57,13 +57,13 @@ class TaskFamily(ABC):
     test_share: float = 0.2
     """Share of tasks in the test split."""
     sparse_reward: bool = False
-    """Whether rewards are 0 or 1, and mostly 0.  Labels are those of Algorithm 5 then, else of
+    """True if rewards are 0 or 1, and mostly 0.  Labels are those of Algorithm 5 then, else of
     Algorithm 3."""
     certain: bool = True
-    """Whether rewards and next states are deterministic.  A repeated transition then has no new
+    """True if rewards and next states are deterministic.  A repeated transition then has no new
     information."""
     has_ends: bool = False
-    """Whether an episode can end before its T steps.  The model then sees a flag for each end."""
+    """True if an episode can end before its T steps.  The model then sees a flag for each end."""
     dense_reward_scale: float = 1.0
     """Factor applied to rewards before the model sees them, unless they are sparse."""
     reward_dtype: type[np.generic]
@@ -77,15 +77,15 @@ class TaskFamily(ABC):
     label_groups: tuple[str, ...] = ("sad", "dpt", ORACLE)
     """HDF5 groups of labels; families with unknown optimal actions omit the last one."""
     has_histories: bool = False
-    """Whether Q-learning histories are supported (`data.q_learning_steps`)."""
+    """True if Q-learning histories are supported (`data.q_learning_steps`)."""
     draws_policies: bool = False
-    """Whether each context can have its own random policy (`data.context_policy: drawn`)."""
+    """True if each context can have its own random policy (`data.context_policy: drawn`)."""
     takes_contexts: bool = False
-    """Whether contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
+    """True if contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
     no_rounds: str = ""
     """Reason why this family has no later rounds (`data.rounds`); empty: it has."""
-    context_groups: tuple[str, ...] = ("context", "episodes")
-    """HDF5 groups of contexts; families whose contexts are rollouts have `context` only."""
+    context_groups: tuple[str, ...] = ("transitions", "episodes")
+    """HDF5 groups of contexts; families whose contexts are rollouts have `transitions` only."""
 
     @property
     def description(self) -> str:

@@ -63,7 +63,7 @@ class FiniteMDPs(ABC):
     @property
     @abstractmethod
     def occupied(self) -> NDArray[np.bool_]:
-        """Whether an episode can visit a state and continue from it, (M, S)."""
+        """(M, S), true where an episode can visit a state and continue from it."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:

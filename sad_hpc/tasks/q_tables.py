@@ -106,9 +106,9 @@ class Agreement:
     """Comparison of the random policy's best actions with the optimal actions, (M, S)."""
 
     misled: NDArray[np.bool_]
-    """Whether a best action under the random policy is not optimal, so that labels are misled."""
+    """True where a best action under the random policy is not optimal, which misleads labels."""
     unequal: NDArray[np.bool_]
-    """Whether the two sets of best actions differ, which violates Assumption 2."""
+    """True where the two sets of best actions differ, which violates Assumption 2."""
 
 
 def agreement(random: QTables, optimal: QTables) -> Agreement:

@@ -58,7 +58,7 @@ class SimulatedFamily(TaskFamily):
     has_ends = True
     takes_contexts = True
     reward_dtype = np.float32
-    context_groups = ("context",)
+    context_groups = ("transitions",)
     label_groups = ("sad", "dpt")
 
     @abstractmethod

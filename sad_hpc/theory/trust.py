@@ -62,7 +62,7 @@ def trust(experiment: Experiment[Any]) -> Trust:
         block.arrays["labels/sad/query_states"],
         block.arrays["labels/sad/actions"],
     )
-    transitions = block.transitions["labels_sad"] / len(right)
+    transitions = block.steps["labels_sad"] / len(right)
     return Trust(promised, silence, bound, len(right), float(right.mean()), transitions)
 
 

@@ -71,7 +71,7 @@ def test_what_time_was_spent_on_is_reported(tiny_run: Run, tmp_path: Path):
         assert sum(counts["shares"].values()) == pytest.approx(1, abs=1e-6)
         manifest = Manifest.load(run.data().path / split)
         made = counts["transitions_per_second"] * counts["seconds"]
-        assert made == pytest.approx(sum(manifest.transitions.values()))
+        assert made == pytest.approx(sum(manifest.steps.values()))
 
 
 def test_progress_in_a_log_is_plain_lines(tmp_path: Path):

@@ -62,32 +62,32 @@ def test_what_is_read_is_what_the_kernels_made(tiny_run: Run):
         expected = np.concatenate([block.arrays[name] for block in blocks])
         assert columns[name].dtype == expected.dtype
         assert (columns[name] == expected).all()
-    assert manifest.transitions["labels_sad"] == sum(b.transitions["labels_sad"] for b in blocks)
+    assert manifest.steps["labels_sad"] == sum(b.steps["labels_sad"] for b in blocks)
 
 
 def test_a_file_has_the_groups_and_attributes_of_the_format(tiny_run: Run):
     with h5py.File(tiny_run.data().path / "train/shard-00000.h5") as file:
-        assert set(file) == {"context", "episodes", "labels", "tasks"}
-        assert file["context/states"].shape == (100, 9, 2)
-        assert file["context/states"].dtype == file["context/rewards"].dtype == np.uint8
+        assert set(file) == {"transitions", "episodes", "labels", "tasks"}
+        assert file["transitions/states"].shape == (100, 9, 2)
+        assert file["transitions/states"].dtype == file["transitions/rewards"].dtype == np.uint8
         assert all(file[f"labels/{name}/actions"].fletcher32 for name in ("sad", "dpt", "dpt_star"))
-        assert file["context/states"].chunks[1:] == (9, 2)
+        assert file["transitions/states"].chunks[1:] == (9, 2)
         attributes = dict(file.attrs)
     assert attributes["format_version"] == FORMAT_VERSION
     assert attributes["signature"] == tiny_run.experiment.data_signature()
     assert json.loads(attributes["config"]) == tiny_run.experiment.data_config()
     assert (attributes["horizon"], attributes["trust_horizon"]) == (9, 3)
-    assert attributes["transitions_context"] == 900
+    assert attributes["steps_transitions"] == 900
 
 
 def test_the_virtual_dataset_shows_all_shards_and_can_be_moved(tiny_run: Run, dataset: Path):
     moved = dataset.rename(dataset.parent / "elsewhere")
-    columns = read_columns(moved, Manifest.load(moved), ["context/states", "tasks/index"])
+    columns = read_columns(moved, Manifest.load(moved), ["transitions/states", "tasks/index"])
     with h5py.File(moved / "dataset.h5") as file:
-        assert file["context/states"].is_virtual
-        assert (file["context/states"][...] == columns["context/states"]).all()
+        assert file["transitions/states"].is_virtual
+        assert (file["transitions/states"][...] == columns["transitions/states"]).all()
         assert (file["tasks/index"][...] == np.arange(600)).all()
-        assert file.attrs["transitions_context"] == 600 * 9
+        assert file.attrs["steps_transitions"] == 600 * 9
 
 
 def test_tasks_are_numbered_and_goals_are_of_the_right_split(tiny_run: Run):
@@ -116,7 +116,7 @@ def test_inspect_prints_json(tiny_run: Run, capsys):
     assert main(["inspect", str(tiny_run.path), "--json"]) == 0
     train, test = json.loads(capsys.readouterr().out)
     assert (train["tasks"], test["tasks"]) == (600, 300)
-    assert train["transitions_per_task"]["context"] == 9
+    assert train["steps_per_task"]["transitions"] == 9
 
 
 @pytest.mark.parametrize("place", ["start", "middle", "end"])
@@ -128,7 +128,7 @@ def test_one_flipped_bit_is_found(dataset: Path, place: str, capsys):
     assert main(["verify", str(dataset)]) == 1
     assert "shard-00002.h5" in capsys.readouterr().err
     with pytest.raises(DatasetError, match=r"shard-00002\.h5 is damaged"):
-        read_columns(dataset, Manifest.load(dataset), ["context/states"])
+        read_columns(dataset, Manifest.load(dataset), ["transitions/states"])
 
 
 def test_a_truncated_and_a_missing_shard_are_found(dataset: Path, capsys):
@@ -155,7 +155,7 @@ def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
 
 def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
     with h5py.File(dataset / "shard-00000.h5", "r+") as file:
-        file["context/rewards"][3, 4] = 1 - file["context/rewards"][3, 4]
+        file["transitions/rewards"][3, 4] = 1 - file["transitions/rewards"][3, 4]
     list_again(dataset, 0)
     assert "breaks the dynamics" in verify(dataset).faults[0]
 
@@ -168,7 +168,7 @@ def test_wrong_dynamics_are_found_even_with_a_right_checksum(dataset: Path):
         ("labels/dpt_star/actions", lambda a: (a + 1) % 5, "not optimal"),
         ("tasks/index", lambda a: a * 0, "does not count"),
         ("tasks/parameters", None, "tasks/parameters is missing"),
-        ("context/rewards", None, "context/rewards is missing"),
+        ("transitions/rewards", None, "transitions/rewards is missing"),
     ],
 )
 def test_wrong_content_is_found_even_with_a_right_checksum(
@@ -195,11 +195,10 @@ def test_a_dataset_of_three_queries_a_task_says_so_and_is_right(run_of_three: Ru
 
 def test_three_labels_take_three_times_the_transitions(tiny_run: Run, run_of_three: Run):
     one, three = (
-        inspect(run.data().path / "train")["transitions_per_task"]
-        for run in (tiny_run, run_of_three)
+        inspect(run.data().path / "train")["steps_per_task"] for run in (tiny_run, run_of_three)
     )
     assert three["labels_sad"] == pytest.approx(3 * one["labels_sad"], rel=0.1)
-    assert three["context"] == one["context"] == 9
+    assert three["transitions"] == one["transitions"] == 9
 
 
 @pytest.mark.parametrize(
@@ -238,7 +237,7 @@ def test_a_missing_split_and_a_missing_virtual_dataset_are_found(
     assert "test" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format_version": 1, "shards": [{}]}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format_version": 2, "shards": [{}]}'])
 def test_a_damaged_manifest_is_one_line(dataset: Path, content: str):
     (dataset / "manifest.json").write_text(content)
     with pytest.raises(DatasetError, match="damaged"):

@@ -60,7 +60,7 @@ def test_what_was_exported_comes_back_with_the_same_labels(name: str, tmp_path: 
     for dataset in after:
         kind, _, part = dataset.partition("/")
         # Algorithm 1's transitions are in no episode: both kinds of context are the logged ones.
-        expected = before[f"{group}/{part}" if kind == "context" else dataset]
+        expected = before[f"{group}/{part}" if kind == "transitions" else dataset]
         np.testing.assert_array_equal(after[dataset], expected, dataset)
         assert after[dataset].dtype == expected.dtype
     for dataset, array in columns(run, "test").items():
@@ -89,7 +89,7 @@ def test_labels_are_of_the_tasks_that_were_logged(name: str, tmp_path: Path) -> 
     n_tasks = len(found["tasks/index"])
     for part in ("actions", "rewards"):
         whole = logged_there[f"{GROUPS.get(name, 'episodes')}/{part}"]
-        np.testing.assert_array_equal(found[f"context/{part}"], whole[:n_tasks])
+        np.testing.assert_array_equal(found[f"transitions/{part}"], whole[:n_tasks])
     parameters = found["tasks/parameters"]
     np.testing.assert_array_equal(parameters, logged_there["tasks/parameters"][:n_tasks])
     if name in ("bandit", "pendulum"):  # drawn from a continuum
@@ -159,10 +159,10 @@ def test_the_first_transitions_of_a_tasks_episodes_are_its_context(tmp_path: Pat
             np.testing.assert_array_equal(found[f"episodes/{part}"][task], expected)
         for part in ("actions", "rewards"):
             expected = np.concatenate([first[part], second[part]])[:9]
-            np.testing.assert_array_equal(found[f"context/{part}"][task], expected)
+            np.testing.assert_array_equal(found[f"transitions/{part}"][task], expected)
         np.testing.assert_array_equal(found["tasks/parameters"][task], episodes[task][1])
     assert found["tasks/index"].tolist() == list(range(6))
-    assert Manifest.load(own.data().path / "train").transitions["episodes"] == 0
+    assert Manifest.load(own.data().path / "train").steps["episodes"] == 0
     assert verify(own.data().path / "train").faults == []
 
 

@@ -50,7 +50,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "vary": {"code": {"choice": [0, 1]}},
     },
 }  # fmt: skip
-GROUPS = dict.fromkeys(("bandit", "pendulum", "cartpole"), "context")
+GROUPS = dict.fromkeys(("bandit", "pendulum", "cartpole"), "transitions")
 SPACES = {
     "darkroom": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(5)),
     "histories": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(5)),

@@ -53,7 +53,7 @@ def test_algorithm_2_has_the_exact_law_of_labels_for_bernoulli_rewards(ties: boo
 
 def test_arms_are_pulled_by_the_policy():
     table = policy_table([0.5, 0.25, 0.25], 3)
-    counts = np.bincount(pull_arms(table, 100_000, stream(0, 0, 0, "context")))
+    counts = np.bincount(pull_arms(table, 100_000, stream(0, 0, 0, "transitions")))
     assert stats.chisquare(counts, 100_000 * np.array([0.5, 0.25, 0.25])).pvalue > 1e-3
 
 
@@ -61,7 +61,7 @@ def test_arms_are_pulled_by_the_policy():
 def test_contexts_are_paid_as_the_environment_pays(config):
     family = make_family(config(horizon=50))
     means = family.draw_means(300, np.random.default_rng(1))
-    arms = pull_arms(policy_table("uniform", 5), 300 * 50, stream(0, 0, 0, "context"))
+    arms = pull_arms(policy_table("uniform", 5), 300 * 50, stream(0, 0, 0, "transitions"))
     arms = arms.reshape(300, 50)
     pulled = np.take_along_axis(means, arms.astype(int), axis=1)
     expected = family.draw_rewards(pulled, np.random.default_rng(2))
@@ -74,12 +74,12 @@ def test_a_block_has_no_faults_and_the_right_labels(config):
     data = DataConfig(tasks=2000, trust_horizon=40, block_tasks=1000)
     block = make_block(family, data, "train", 1)
     arrays = block.arrays
-    assert arrays["context/rewards"].shape == (600, 50)
+    assert arrays["transitions/rewards"].shape == (600, 50)
     assert (arrays["tasks/index"] == np.arange(1000, 1600)).all()
-    context = {name: arrays[f"context/{name}"] for name in ("states", "actions", "rewards")}
-    assert family.dynamics_faults(arrays["tasks/parameters"], "context", context) == []
+    context = {name: arrays[f"transitions/{name}"] for name in ("states", "actions", "rewards")}
+    assert family.dynamics_faults(arrays["tasks/parameters"], "transitions", context) == []
     wrong = context | {"rewards": np.roll(context["rewards"], 1, axis=0) + 0.5}
-    assert family.dynamics_faults(arrays["tasks/parameters"], "context", wrong)
+    assert family.dynamics_faults(arrays["tasks/parameters"], "transitions", wrong)
     accuracy = {
         name: family.are_optimal(
             arrays["tasks/parameters"],
@@ -154,7 +154,9 @@ def test_drawn_policies_change_training_contexts_and_nothing_else():
     for split in ("train", "test"):
         plain, other = (make_block(family, each, split, 0).arrays for each in (data, drawn))
         changed = {name for name in plain if not (plain[name] == other[name]).all()}
-        assert changed == ({"context/actions", "context/rewards"} if split == "train" else set())
+        assert changed == (
+            {"transitions/actions", "transitions/rewards"} if split == "train" else set()
+        )
 
 
 def test_drawn_policies_are_for_bandits():

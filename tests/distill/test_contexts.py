@@ -16,14 +16,14 @@ TASKS = np.tile(np.arange(10), 2000)
 
 
 def test_algorithm_1_draws_states_uniformly_and_actions_by_the_policy():
-    context = sample_transitions(FAMILY, MDPS, TASKS, POLICY, stream(0, 0, 0, "context"))
+    context = sample_transitions(FAMILY, MDPS, TASKS, POLICY, stream(0, 0, 0, "transitions"))
     counts = np.bincount(numbers(context.states).ravel() * 5 + context.actions.ravel())
     expected = np.tile([0.4, 0.1, 0.3, 0.1, 0.1], 16) / 16 * counts.sum()
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
 def test_transitions_follow_the_mdp_of_their_task():
-    context = sample_transitions(FAMILY, MDPS, TASKS, POLICY, stream(0, 0, 0, "context"))
+    context = sample_transitions(FAMILY, MDPS, TASKS, POLICY, stream(0, 0, 0, "transitions"))
     goals = FAMILY.state_numbers(GOALS)[TASKS]
     key = (TASKS[:, None], numbers(context.states), context.actions)
     assert (numbers(context.next_states) == MDPS.next_states[key]).all()

@@ -76,8 +76,10 @@ def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
     arrays = make_block(FAMILY, data, "train", 0).arrays
     goals = arrays["tasks/parameters"]
     assert (goals == FAMILY.parameters("train", 0, len(goals))).all()
-    context = {n: arrays[f"context/{n}"] for n in ("states", "actions", "rewards", "next_states")}
-    assert FAMILY.dynamics_faults(goals, "context", context) == []
+    context = {
+        n: arrays[f"transitions/{n}"] for n in ("states", "actions", "rewards", "next_states")
+    }
+    assert FAMILY.dynamics_faults(goals, "transitions", context) == []
     queries, labels = arrays["labels/sad/query_states"], arrays["labels/sad/actions"]
     assert FAMILY.are_optimal(goals, queries, labels).mean() > 0.7
     queries, labels = arrays["labels/dpt_star/query_states"], arrays["labels/dpt_star/actions"]

@@ -49,7 +49,7 @@ def assert_uniform(poses, targets):
 
 
 def test_doubles_are_the_high_53_bits_of_a_word():
-    state = stream(0, 0, 0, "context")
+    state = stream(0, 0, 0, "transitions")
     before = state.copy()
     value = next_double(state)
     s = [int(word) for word in before]
@@ -59,7 +59,7 @@ def test_doubles_are_the_high_53_bits_of_a_word():
 
 
 def test_algorithm_1_draws_poses_uniformly_and_actions_by_the_policy():
-    context = sample_pose_transitions(TARGETS, POLICY, 25, stream(0, 0, 0, "context"))
+    context = sample_pose_transitions(TARGETS, POLICY, 25, stream(0, 0, 0, "transitions"))
     assert context.states.shape == (4000, 25, 3)
     assert_uniform(context.states.reshape(-1, 3), np.repeat(TARGETS, 25))
     counts = np.bincount(context.actions.ravel(), minlength=4)
@@ -70,7 +70,7 @@ def test_algorithm_1_draws_poses_uniformly_and_actions_by_the_policy():
 
 def test_transitions_follow_the_room():
     for sample in (sample_pose_transitions, sample_pose_episodes):
-        context = sample(TARGETS, POLICY, 20, stream(0, 0, 0, "context"))
+        context = sample(TARGETS, POLICY, 20, stream(0, 0, 0, "transitions"))
         after, rewards = step_poses(
             context.states.reshape(-1, 3), context.actions.ravel(), np.repeat(TARGETS, 20)
         )

@@ -96,7 +96,7 @@ def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):
     collect(run)
     folder = run.data().path / "train"
     manifest = Manifest.load(folder)
-    assert manifest.transitions["episodes"] == 300 * manifest.n_tasks
+    assert manifest.steps["episodes"] == 300 * manifest.n_tasks
     assert verify(folder).faults == []
     plain = load_experiment(TINY)
     assert plain.data_signature() != run.experiment.data_signature()

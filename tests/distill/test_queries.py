@@ -95,7 +95,7 @@ def test_labels_are_the_kernels_bit_for_bit(config: TaskConfig, queries: int):
         assert states.dtype == expected[name].query_states.dtype
         assert (states.reshape(60 * queries, -1) == expected[name].query_states).all()
         assert (actions.reshape(-1) == expected[name].actions).all()
-        assert block.transitions[f"labels_{name}"] == expected[name].transitions
+        assert block.steps[f"labels_{name}"] == expected[name].transitions
 
 
 @pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.family)
@@ -109,8 +109,8 @@ def test_more_queries_leave_tasks_and_contexts_as_they_are(config: TaskConfig):
             assert more.arrays[name].shape == (60, K, *array.shape[2:])
         else:
             assert np.array_equal(array, more.arrays[name])
-    for purpose in ("context", "episodes"):
-        assert one.transitions[purpose] == more.transitions[purpose]
+    for purpose in ("transitions", "episodes"):
+        assert one.steps[purpose] == more.steps[purpose]
 
 
 def labels_of(goal: int, label: str) -> Labels:
@@ -166,7 +166,7 @@ def test_k_queries_take_k_times_the_transitions_of_one():
         of_a_candidate = (law * [1, 2, 3, 4, 4]).sum(axis=(1, 2))
         accepted = 1 - law[:, :, -1].prod(axis=-1)
         a_label.append(of_a_candidate.mean() / accepted.mean())
-    spent = darkroom_block().transitions
+    spent = darkroom_block().steps
     assert spent["labels_sad"] == pytest.approx(12_000 * K * np.mean(a_label), rel=0.01)
     assert spent["labels_dpt"] == spent["labels_dpt_star"] == 0
 

@@ -74,17 +74,19 @@ def test_contexts_are_episodes_one_after_another() -> None:
     family = Rooms(ends=True)
     data = DataConfig(tasks=500, trust_horizon=4, seed=1)
     arrays = make_block(family, data, "train", 0).arrays
-    states, ends = arrays["context/states"], arrays["context/ends"] > 0
+    states, ends = arrays["transitions/states"], arrays["transitions/ends"] > 0
     goals = arrays["tasks/parameters"][:, None]
-    cells, paid = family.room.step(states.astype(int), arrays["context/actions"], goals.astype(int))
-    np.testing.assert_array_equal(cells, arrays["context/next_states"])
-    np.testing.assert_array_equal(paid, arrays["context/rewards"])
+    cells, paid = family.room.step(
+        states.astype(int), arrays["transitions/actions"], goals.astype(int)
+    )
+    np.testing.assert_array_equal(cells, arrays["transitions/next_states"])
+    np.testing.assert_array_equal(paid, arrays["transitions/rewards"])
     np.testing.assert_array_equal(ends, paid > 0)
     assert 0.02 < ends.mean() < 0.5
-    follows = (states[:, 1:] == arrays["context/next_states"][:, :-1]).all(axis=2)
+    follows = (states[:, 1:] == arrays["transitions/next_states"][:, :-1]).all(axis=2)
     assert follows[~ends[:, :-1]].all()
     assert (states != goals).any(axis=2).all()
-    share = np.bincount(arrays["context/actions"].ravel(), minlength=5) / states[..., 0].size
+    share = np.bincount(arrays["transitions/actions"].ravel(), minlength=5) / states[..., 0].size
     assert abs(share - 0.2).max() < SIGMAS * np.sqrt(0.16 / states[..., 0].size)
     assert states.shape == (400, HORIZON, 2)
 
@@ -95,10 +97,10 @@ def test_a_block_depends_on_its_number_and_seed_alone() -> None:
     first, again, other = (make_block(family, data, "train", number) for number in (1, 1, 2))
     for name, array in first.arrays.items():
         np.testing.assert_array_equal(array, again.arrays[name])
-    assert (first.arrays["context/states"] != other.arrays["context/states"]).any()
+    assert (first.arrays["transitions/states"] != other.arrays["transitions/states"]).any()
     longer = data.model_copy(update={"trust_horizon": 5})
-    kept = make_block(family, longer, "train", 1).arrays["context/states"]
-    np.testing.assert_array_equal(kept, first.arrays["context/states"])
+    kept = make_block(family, longer, "train", 1).arrays["transitions/states"]
+    np.testing.assert_array_equal(kept, first.arrays["transitions/states"])
 
 
 def test_query_states_that_are_never_good_enough_are_given_up() -> None:

@@ -37,7 +37,7 @@ def labels_of(mdps: FiniteMDPs, task: int, chosen: LabelRule, shares: np.ndarray
 
 
 def test_contexts_have_the_outcomes_of_the_tables_and_states_of_episodes():
-    context = sample_transitions(LAKES, MDPS, TASKS, POLICY, stream(0, 0, 0, "context"))
+    context = sample_transitions(LAKES, MDPS, TASKS, POLICY, stream(0, 0, 0, "transitions"))
     before, after = map(LAKES.state_numbers, (context.states, context.next_states))
     for task in range(3):
         mine, may = task == TASKS, MDPS.outcomes.at(np.array(task))
@@ -193,7 +193,7 @@ def test_a_block_of_lakes_holds_ends_and_can_be_replayed():
     arrays = block.arrays
     parameters = arrays["tasks/parameters"]
     names = ("states", "actions", "rewards", "next_states", "ends")
-    for group in ("context", "episodes"):
+    for group in ("transitions", "episodes"):
         context = {name: arrays[f"{group}/{name}"] for name in names}
         assert context["ends"].dtype == np.uint8 and context["ends"].mean() > 0.05
         assert LAKES.dynamics_faults(parameters, group, context) == []

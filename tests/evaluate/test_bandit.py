@@ -91,7 +91,7 @@ def test_a_pull_added_to_memory_answers_as_if_it_started_from_scratch(model: Tra
 def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
     context = contexts(np.random.default_rng(0))
     means = np.random.default_rng(1).random((N, 5), np.float32)
-    columns = {f"context/{name}": part.numpy() for name, part in vars(context).items()
+    columns = {f"transitions/{name}": part.numpy() for name, part in vars(context).items()
                if part is not None} | {"tasks/parameters": means}  # fmt: skip
     settings = EvaluateConfig(tasks=N, batch_size=4)
     modes = evaluate_bandit(

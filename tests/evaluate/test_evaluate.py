@@ -60,7 +60,7 @@ def model() -> Transformer:
 
 def contexts() -> Context:
     table = policy_table("uniform", 5)
-    drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "context"))
+    drawn = sample_transitions(FAMILY, MDPS, np.arange(N), table, stream(0, 1, 0, "transitions"))
     return Context(**{name: torch.from_numpy(array) for name, array in drawn.parts.items()})
 
 
@@ -158,9 +158,9 @@ def test_online_episodes_are_those_of_a_plain_loop(model: Transformer, batch_siz
 
 def evaluated(network: Transformer, shown: Context, longest: int = 10, **settings) -> dict:
     """A tabular evaluation of three online episodes."""
-    columns = {f"context/{name}": part.numpy() for name, part in vars(shown).items()
-               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
     given = EvaluateConfig(tasks=N, online_episodes=3, headline_episodes=2, **settings)
+    columns = {f"{given.context}/{name}": part.numpy() for name, part in vars(shown).items()
+               if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
     generator, reported = np.random.default_rng(5), []
     trained = Trained(network, longest)
     modes = evaluate_tabular(FAMILY, trained, columns, given, generator, reported.append)
@@ -279,7 +279,7 @@ def test_an_element_writes_returns_contexts_and_references(trained: Run):
     family = make_family(trained.experiment.task)
     folder = trained.data().path / "test"
     columns = read_columns(
-        folder, Manifest.load(folder), ["context/rewards", "tasks/parameters"], rows=20
+        folder, Manifest.load(folder), ["transitions/rewards", "tasks/parameters"], rows=20
     )
     with h5py.File(trained.evaluation("SAD", 0).path / "result.h5") as file:
         assert (file.attrs["method"], file.attrs["seed"]) == ("SAD", 0)
@@ -287,7 +287,7 @@ def test_an_element_writes_returns_contexts_and_references(trained: Run):
         assert file["online/values"].shape == (20, 3)
         assert file["online"].attrs["headline"] == 2
         seen = file["offline/context_rewards"][:, 0]
-        assert (seen == (columns["context/rewards"] > 0).sum(axis=1)).all()
+        assert (seen == (columns["transitions/rewards"] > 0).sum(axis=1)).all()
         assert (file["online/context_rewards"][:, 0] == 0).all()
         best = file["references/optimal/offline"][...]
         assert (file["offline/values"][...] <= best).all()
@@ -430,7 +430,7 @@ def test_until_a_first_reward_actions_are_drawn_as_ever(trained: Run):
 
 def columns_of_test_tasks(run: Run) -> Arrays:
     folder = run.data().path / "test"
-    names = [f"context/{each}" for each in ("states", "actions", "rewards", "next_states")]
+    names = [f"transitions/{each}" for each in ("states", "actions", "rewards", "next_states")]
     return read_columns(folder, Manifest.load(folder), names, 20)
 
 

@@ -30,7 +30,7 @@ LARGE = DarkroomConfig(size=10, horizon=100, train_goals=80)
 def made(family: TabularFamily, n: int) -> tuple[TabularMDPs, Context]:
     """The first test tasks and a context of each."""
     mdps, table = family.mdps(family.parameters("test", 0, n)), policy_table("uniform", 5)
-    drawn = sample_transitions(family, mdps, np.arange(n), table, stream(0, 1, 0, "context"))
+    drawn = sample_transitions(family, mdps, np.arange(n), table, stream(0, 1, 0, "transitions"))
     return mdps, Context.of_group({f"c/{k}": part for k, part in drawn.parts.items()}, "c")
 
 

@@ -27,7 +27,7 @@ from tests.patience import HUNG
 
 PARTS = ("states", "actions", "rewards", "next_states")
 NAMES = (
-    *(f"context/{part}" for part in PARTS),
+    *(f"transitions/{part}" for part in PARTS),
     *("labels/sad/query_states", "labels/sad/actions", "tasks/parameters"),
 )
 TWO_ROUNDS = ("data.rounds=2", "data.trust_horizon=[3, 6]", "data.queries_per_task=3")
@@ -60,7 +60,7 @@ def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
     columns = training_columns(second)
     goals = columns["tasks/parameters"]
     model = load_model(before, "SAD", 0)
-    context = Context.of_group(columns, "context")
+    context = Context.of_group(columns, "transitions")
     greedy = state_logits(model, family, context, 512).argmax(axis=2)
     assert 0.2 < (greedy[:, :, None] == greedy.mean(axis=1).round()[:, None, None]).mean() < 1
     mdps, tasks = family.mdps(goals), np.arange(len(goals))[:, None]
@@ -105,7 +105,7 @@ def test_the_cost_of_labels_counts_both_rounds(second: Run) -> None:
     before = second.round_before
     assert before is not None
     manifests = [Manifest.load(run.data().path / "train") for run in (before, second)]
-    costs = [each.transitions["labels_sad"] / each.n_tasks for each in manifests]
+    costs = [each.steps["labels_sad"] / each.n_tasks for each in manifests]
     assert row_facts(second)["SAD"].label_transitions == pytest.approx(sum(costs))
     assert row_facts(before)["SAD"].label_transitions == costs[0] < sum(costs)
 
@@ -113,6 +113,6 @@ def test_the_cost_of_labels_counts_both_rounds(second: Run) -> None:
 def test_a_temperature_draws_the_incumbents_actions(second: Run) -> None:
     drawing = load_experiment(TINY, [*TWO_ROUNDS, "data.round_temperature=0.5"])
     columns = training_columns(second)
-    context = Transitions(**{part: columns[f"context/{part}"] for part in PARTS})
+    context = Transitions(**{part: columns[f"transitions/{part}"] for part in PARTS})
     table = rollout_policy(Run(drawing, second.runs))(context)
     assert table.bounds.shape == (len(context.actions), 9, 5)

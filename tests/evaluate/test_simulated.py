@@ -28,7 +28,7 @@ def make_columns(family: Rooms, count: int, generator: np.random.Generator) -> A
     seen = Episodes(family, parameters, generator).rollout(
         lambda simulators, step: generator.integers(5, size=count)
     )
-    columns = {f"context/{name}": part for name, part in seen.parts.items()}
+    columns = {f"transitions/{name}": part for name, part in seen.parts.items()}
     return columns | {"tasks/parameters": parameters}
 
 
@@ -100,7 +100,7 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
     offline, online = modes["offline"].context_rewards, modes["online"].context_rewards
     assert offline is not None and online is not None
     np.testing.assert_array_equal(
-        offline[:, 0], (columns["context/rewards"][:, 4:] > 0).sum(axis=1)
+        offline[:, 0], (columns["transitions/rewards"][:, 4:] > 0).sum(axis=1)
     )
     # Nobody has seen anything at first, and later the last steps of the episode before.
     assert (online[:, 0] == 0).all()

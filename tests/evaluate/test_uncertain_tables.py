@@ -101,7 +101,7 @@ def block(split: str = "test") -> dict:
 def test_ideal_answers_to_held_out_questions_are_bayes_rule():
     data = DataConfig(tasks=400, trust_horizon=6)
     arrays = make_block(LAKES, data, "train", 0).arrays
-    columns = {name: arrays[f"context/{name}"][:20] for name in NAMES}
+    columns = {name: arrays[f"transitions/{name}"][:20] for name in NAMES}
     columns["query_states"] = arrays["labels/sad/query_states"][:20]
     columns["parameters"] = arrays["tasks/parameters"][:20]
     found = ideal_answers(LAKES, data, "labels/sad", columns)
@@ -119,14 +119,14 @@ def test_ideal_answers_to_held_out_questions_are_bayes_rule():
             assert np.allclose(found.probabilities[n, length], wanted / wanted.sum(), atol=1e-6)
 
 
-@pytest.mark.parametrize("group", ["context", "episodes"])
+@pytest.mark.parametrize("group", ["transitions", "episodes"])
 def test_the_posterior_is_calibrated(group: str):
     """A task that is given the chance p is the true one in a share p of all contexts."""
     arrays, posterior = block("train"), Posterior.of_family(LAKES, ["train"])
     assert posterior is not None and len(set(posterior.mdps.occupied.sum(axis=1))) > 1
     parts = {name: torch.from_numpy(arrays[f"{group}/{name}"][:, :6]) for name in NAMES}
     seen = as_numbers(LAKES, Context(**parts))
-    left = tasks_left(posterior, seen, drawn=group == "context")
+    left = tasks_left(posterior, seen, drawn=group == "transitions")
     chances = left / left.sum(axis=1, keepdims=True)
     true = arrays["tasks/parameters"] == LAKES.distinct["train"].T
     excess = (chances * (true - chances)).sum(axis=1)
@@ -141,7 +141,7 @@ def test_lakes_are_evaluated_beside_their_references(memory: str):
     columns = {name: array[:n] for name, array in arrays.items()}
     torch.manual_seed(0)
     model = Transformer(ModelConfig(dropout=0.0), Inputs.of_family(LAKES)).eval()
-    shown = {name: part for name, part in columns.items() if name.startswith("context/")}
+    shown = {name: part for name, part in columns.items() if name.startswith("transitions/")}
     given = EvaluateConfig(tasks=n, online_episodes=4, headline_episodes=2, memory=memory)
     columns = shown | {"tasks/parameters": columns["tasks/parameters"]}
     modes, again = (
@@ -184,8 +184,8 @@ def test_a_history_shows_every_outcome_and_its_ends():
 
 
 def test_a_token_says_whether_the_episode_ends():
-    columns = {f"context/{name}": block()[f"context/{name}"][:5] for name in NAMES}
-    context = Context.of_group(columns, "context")
+    columns = {f"transitions/{name}": block()[f"transitions/{name}"][:5] for name in NAMES}
+    context = Context.of_group(columns, "transitions")
     inputs = Inputs.of_family(LAKES)
     tokens = Transformer(ModelConfig(), inputs).context_tokens(context)
     assert tokens.shape == (5, HORIZON, inputs.width) and inputs.width == 2 + 4 + 2 + 1 + 1

@@ -132,7 +132,7 @@ def test_rows_with_other_numbers_of_tasks_have_the_same_first_test_tasks(config:
         for tasks in (1500, 2500)
     )
     for name, values in many.arrays.items():
-        if name.startswith(("tasks/", "context/", "episodes/")):
+        if name.startswith(("tasks/", "transitions/", "episodes/")):
             assert np.array_equal(few.arrays[name], values[: len(few.arrays[name])]), name
 
 

@@ -21,7 +21,7 @@ GROUPS = ["labels/sad", "labels/dpt", "labels/dpt_star"]
 def made(family: TaskFamily, data: DataConfig, labels: str) -> tuple[Arrays, np.ndarray]:
     arrays = make_block(family, data, "train", 0).arrays
     parts = ("states", "actions", "rewards", "next_states")
-    columns = {part: arrays[f"context/{part}"] for part in parts}
+    columns = {part: arrays[f"transitions/{part}"] for part in parts}
     columns["query_states"] = arrays[f"{labels}/query_states"]
     columns["parameters"] = arrays["tasks/parameters"]
     return columns, arrays[f"{labels}/actions"][:, 0].astype(int)

@@ -20,7 +20,7 @@ PERMUTED = make_family(PermutedDarkroomConfig(size=3, horizon=6))
 def transitions(family: TabularFamily, mdps: TabularMDPs, tasks: np.ndarray, sample):
     """States by number, of contexts of 6 transitions."""
     table = policy_table("uniform", family.n_actions)
-    drawn = sample(family, mdps, tasks, table, stream(0, 1, 0, "context"))
+    drawn = sample(family, mdps, tasks, table, stream(0, 1, 0, "transitions"))
     return as_numbers(family, Context.of_group(vars_of(drawn), "c"))
 
 

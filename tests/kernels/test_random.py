@@ -105,7 +105,7 @@ def test_neighbouring_draws_of_one_word_are_independent():
 def test_any_fixed_policy_is_drawn_exactly():
     policy = [0.5, 0.125, 0.125, 0.25, 0.0]
     _, actions = sample_state_actions(
-        *tasks(49, 400_000), policy_table(policy, 5), stream(3, 0, 0, "context")
+        *tasks(49, 400_000), policy_table(policy, 5), stream(3, 0, 0, "transitions")
     )
     counts = np.bincount(actions, minlength=5)
     assert counts[4] == 0

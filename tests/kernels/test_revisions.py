@@ -21,14 +21,14 @@ MANY = DataConfig(**SIZES, episodes_per_action=5)
 @pytest.mark.parametrize(
     ("config", "data", "revision", "checksum"),
     [
-        (DarkroomConfig(), DATA, 2, "cb2ad40ba068"),
-        (DarkroomConfig(), HISTORIES, 3, "19e009f4140b"),
-        (PermutedDarkroomConfig(), DATA, 2, "3b728d7828e7"),
-        (GaussianBanditConfig(horizon=50), DATA, 0, "9a7bb72d2091"),
-        (BernoulliBanditConfig(horizon=50), DATA, 0, "5245d1ee5c4b"),
-        (MiniworldConfig(), DATA, 0, "ab3f58cec3ce"),
-        (DarkroomConfig(), MANY, 2, "f6124ba515fa"),
-        (MiniworldConfig(), MANY, 0, "4f2c7eb452ad"),
+        (DarkroomConfig(), DATA, 2, "9dbfa7373ef7"),
+        (DarkroomConfig(), HISTORIES, 3, "d26017028280"),
+        (PermutedDarkroomConfig(), DATA, 2, "30882b108f02"),
+        (GaussianBanditConfig(horizon=50), DATA, 0, "5b07790144cf"),
+        (BernoulliBanditConfig(horizon=50), DATA, 0, "77472ba8d279"),
+        (MiniworldConfig(), DATA, 0, "a73ca3bc79a1"),
+        (DarkroomConfig(), MANY, 2, "b2a890d8c3aa"),
+        (MiniworldConfig(), MANY, 0, "81bab8fba737"),
     ],
     ids=lambda value: getattr(value, "family", None),
 )

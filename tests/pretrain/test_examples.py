@@ -30,7 +30,7 @@ def test_labelled_examples_are_those_of_the_dataset(tiny_run: Run, method: str):
     examples = Examples.load(tiny_run, method, CPU)
     group = METHODS[method].labels
     actions, queries, labels = columns(
-        tiny_run, "context/actions", f"{group}/query_states", f"{group}/actions"
+        tiny_run, "transitions/actions", f"{group}/query_states", f"{group}/actions"
     )
     assert (examples.n_train, examples.n_holdout) == (600 - 64, 64)
     batch = examples.batch(torch.tensor([3, 535]), examples.draws(0, 0, 2))

@@ -25,7 +25,7 @@ CONFIG = {
         "score": "mean",
     },
 }
-NAMES = ["context/states", "context/rewards", "context/images", "labels/sad/actions"]
+NAMES = ["transitions/states", "transitions/rewards", "transitions/images", "labels/sad/actions"]
 DTYPES = st.sampled_from(["u1", "i2", "i8", "f4", "f8"])
 
 
@@ -50,7 +50,7 @@ def splits(draw: st.DrawFn) -> list[Arrays]:
 
 
 def write(folder: Path, shards: list[Arrays]) -> Manifest:
-    blocks = [Block(shard, {"context": 7}) for shard in shards]
+    blocks = [Block(shard, {"transitions": 7}) for shard in shards]
     entries = {
         number: write_shard(folder, number, block, shard_content(block, "s", CONFIG, "darkroom"))
         for number, block in enumerate(blocks)
@@ -66,7 +66,7 @@ def test_what_is_written_is_read(shards: list[Arrays], rows: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifest = write(folder, shards)
-        assert manifest.complete and manifest.transitions == {"context": 7 * len(shards)}
+        assert manifest.complete and manifest.steps == {"transitions": 7 * len(shards)}
         write_virtual_dataset(folder, manifest, "darkroom")
         columns = read_columns(folder, manifest, NAMES, rows)
         for column in NAMES:

@@ -19,7 +19,12 @@ from sad_hpc.storage.run import Run
 
 pytestmark = pytest.mark.faults
 
-COLUMNS = ["context/rewards", "labels/sad/query_states", "labels/sad/actions", "tasks/parameters"]
+COLUMNS = [
+    "transitions/rewards",
+    "labels/sad/query_states",
+    "labels/sad/actions",
+    "tasks/parameters",
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def dataset(run: Run) -> list[Any]:
     folder, experiment = run.data().path / "train", run.experiment
     manifest = load_complete(folder, experiment.data_signature(), experiment.data_config())
     columns = read_columns(folder, manifest, COLUMNS)
-    return [columns[name] for name in COLUMNS] + [manifest.transitions, manifest.n_tasks]
+    return [columns[name] for name in COLUMNS] + [manifest.steps, manifest.n_tasks]
 
 
 def checkpoint(run: Run) -> list[Any]:

@@ -67,7 +67,7 @@ def test_a_state_is_shown_by_its_row_and_column():
 def test_contexts_obey_the_dynamics():
     family = lakes()
     block = make_block(family, DataConfig(tasks=40, trust_horizon=5), "train", 0)
-    for group in ("context", "episodes"):
+    for group in ("transitions", "episodes"):
         parts = "states", "actions", "rewards", "next_states", "ends"
         context = {part: block.arrays[f"{group}/{part}"] for part in parts}
         assert family.dynamics_faults(block.arrays["tasks/parameters"], group, context) == []

@@ -81,9 +81,10 @@ def test_the_kernels_take_it_as_it_is():
     assert oracle.all()
     assert (arrays["labels/sad/query_states"][..., 2] != DONE).all()  # no reward comes after it
     context = {
-        part: arrays[f"context/{part}"] for part in ("states", "actions", "rewards", "next_states")
+        part: arrays[f"transitions/{part}"]
+        for part in ("states", "actions", "rewards", "next_states")
     }
-    assert family.dynamics_faults(arrays["tasks/parameters"], "context", context) == []
+    assert family.dynamics_faults(arrays["tasks/parameters"], "transitions", context) == []
 
 
 def test_a_split_without_test_tasks_is_refused():

@@ -52,8 +52,8 @@ def test_labels_of_tables_name_the_last_actions(buttons: int) -> None:
     assert {array.dtype for name, array in arrays.items() if name.endswith("actions")} == {
         np.dtype(np.uint8 if buttons == 255 else np.int16)
     }
-    assert arrays["context/actions"].max() > buttons - 20
-    for group in ("context", "episodes"):
+    assert arrays["transitions/actions"].max() > buttons - 20
+    for group in ("transitions", "episodes"):
         parts = "states", "actions", "rewards", "next_states", "ends"
         context = {part: arrays[f"{group}/{part}"] for part in parts}
         assert family.dynamics_faults(arrays["tasks/parameters"], group, context) == []
@@ -82,7 +82,7 @@ def test_labels_of_simulators_name_the_last_actions(buttons: int) -> None:
     assert arrays["labels/sad/actions"].dtype == np.int16
     codes = np.array([buttons - 1, buttons - 2, 3])[arrays["tasks/parameters"].astype(int)]
     assert (arrays["labels/sad/actions"] == codes).all()
-    assert buttons > arrays["context/actions"].max() > buttons - 20
+    assert buttons > arrays["transitions/actions"].max() > buttons - 20
 
 
 def test_coordinates_of_more_than_256_values_are_states() -> None:
@@ -91,7 +91,7 @@ def test_coordinates_of_more_than_256_values_are_states() -> None:
     assert (family.coordinates[:, 0] == np.arange(500)).all()
     assert (family.state_numbers(family.coordinates) == np.arange(500)).all()
     arrays = make_block(family, DATA, "train", 0).arrays
-    assert arrays["context/states"].max() > 400
+    assert arrays["transitions/states"].max() > 400
     with pytest.raises(KeyError):
         family.state_numbers(np.array([[-1]], np.int16))
 

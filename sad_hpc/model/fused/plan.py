@@ -84,7 +84,7 @@ class Sizes(NamedTuple):
     length: int
     """L = T + K"""
     lanes: int
-    """See `attention.Head`."""
+    """L padded to whole vectors."""
     stateless: bool
 
 

@@ -27,7 +27,7 @@ _HOST = config.CPU_FEATURES is None and config.CPU_NAME is None
 _FEATURES = get_host_cpu_features() if _HOST else config.CPU_FEATURES or ""
 
 WIDE = "+avx512f" in _FEATURES.split(",")
-"""Whether Numba compiles for 32 registers of 16 floats, instead of 16 registers of 8."""
+"""True if Numba compiles for 32 registers of 16 floats, instead of 16 registers of 8."""
 
 
 class VectorType(types.Type):

@@ -129,7 +129,7 @@ class Law(Range):
 
     @property
     def apart(self) -> bool:
-        """Whether training and test have no value in common."""
+        """True if training and test have no value in common."""
         if self.test is None:
             return False
         if self.choice is not None and self.test.choice is not None:

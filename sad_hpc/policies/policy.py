@@ -1,4 +1,4 @@
-"""Policies of shared trained models: `sad_hpc.load_policy(folder)`."""
+"""The policy of a shared trained model, and its reading from a folder."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from sad_hpc.model import bins
 from sad_hpc.model.context import Context
 from sad_hpc.model.finite import all_finite
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.policy_card import CARD, WEIGHTS, read_card
+from sad_hpc.policies.card import CARD, WEIGHTS, read_card
 from sad_hpc.storage.files import checksum, read_whole
 
 PARTS = ("states", "actions", "rewards", "next_states")
@@ -131,8 +131,8 @@ def _numbers(name: str, value: Any) -> NDArray[np.float32]:
         raise UserError(f"{name} is not an array of numbers: {value!r:.40}") from None
 
 
-def load_policy(folder: str | Path) -> Policy:
-    """Load the policy from a folder that `sad-hpc export --weights` has written.
+def read_policy(folder: str | Path) -> Policy:
+    """Read the policy from a folder; see `sad_hpc.load_policy`.
 
     Raises:
         UserError: the folder does not hold a policy, or is damaged.

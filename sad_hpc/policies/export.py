@@ -15,8 +15,8 @@ from sad_hpc.aggregate.formats import markdown
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.policies import PARTS
-from sad_hpc.policy_card import CARD, WEIGHTS
+from sad_hpc.policies.card import CARD, WEIGHTS
+from sad_hpc.policies.policy import PARTS
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
 from sad_hpc.storage.provenance import portable, provenance
