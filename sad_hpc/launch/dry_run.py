@@ -43,7 +43,7 @@ def write_scripts(
     folder = run.path / "submit"
     for stale in folder.glob("*.sh"):
         stale.unlink()
-    queue, largest = _slurms_word(cluster)
+    queue, largest, answers = _slurms_word(cluster)
     queued = QueuedSteps.of(run, steps, cluster, queue)
     missing, ids = queued.missing(steps), dict(queued.active)
     if steps[-1].complete and tables_are_missing:
@@ -61,23 +61,24 @@ def write_scripts(
         path = folder / f"{batch.name}.sh"
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-        print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, cluster, options)}")
+        print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, options) if answers else ''}")
 
 
-def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int]:
-    """Return this user's queue and the largest array; an empty queue if Slurm does not answer."""
+def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int, bool]:
+    """Return this user's queue, the largest array, and whether Slurm answers.
+
+    Without an answer the queue is empty.
+    """
     if cluster.executor == "slurm" and shutil.which("squeue") is not None:
         try:
-            return squeue(), largest_array()
+            return squeue(), largest_array(), True
         except UserError as error:
             print(f"# assuming an empty queue, because {error}")
-    return {}, LARGEST_ARRAY
+    return {}, LARGEST_ARRAY, False
 
 
-def _verdict(path: Path, cluster: ClusterConfig, options: set[str]) -> str:
-    """Return the answer of `sbatch --test-only` as a comment; empty without Slurm."""
-    if cluster.executor != "slurm" or shutil.which("sbatch") is None:
-        return ""
+def _verdict(path: Path, options: set[str]) -> str:
+    """Return the answer of `sbatch --test-only` as a comment."""
     # The dependencies have no job ids yet.
     command = ["sbatch", "--test-only", "--dependency=", str(path)]
     with submission_environment(options=options):

@@ -103,9 +103,19 @@ def test_a_container(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_slurm_is_asked_whether_it_would_take_a_script(
     run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    slurm._program("squeue", "exit 0")
     slurm._program("sbatch", 'echo "allocation failure: no such partition $1" >&2; exit 1')
     scripts(run, "slurm", [])
     assert "# allocation failure: no such partition --test-only\n" in capsys.readouterr().out
+
+
+def test_a_slurm_that_does_not_answer_is_named_once(
+    run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program in ("squeue", "sbatch"):
+        slurm._program(program, 'echo "Could not establish a configuration source" >&2; exit 1')
+    scripts(run, "slurm", [])
+    assert capsys.readouterr().out.count("Could not establish") == 1
 
 
 def test_jobs_find_the_modules_of_users(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
