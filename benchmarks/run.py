@@ -12,6 +12,7 @@ from environments import bench_environments
 from evaluation import bench_evaluation
 from kernels import bench_kernels
 from rendering import bench_rendering
+from rounds import bench_rounds
 from training import bench_training
 
 from sad_hpc.aggregate.formats import markdown_table
@@ -25,6 +26,7 @@ def main() -> None:
     """Runs all benchmarks, one after another."""
     try:
         bench_kernels()
+        bench_rounds()
         bench_rendering()
         bench_environments()
         bench_collection()

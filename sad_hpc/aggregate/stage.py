@@ -159,23 +159,34 @@ def row_facts(run: Run) -> dict[str, RowFacts]:
     """Return the facts of each row; those of its labels are NaN if its dataset cannot be read.
 
     Transitions are means over training tasks of the first seed's dataset; those of labels count all
-    labels of a task.  A label is correct if it is an optimal action in its query state.  AD's and
-    DIT's labels are actions of the context itself, so they need no further transitions and have no
-    accuracy here.
+    labels of a task, in all rounds.  A label is correct if it is an optimal action in its query
+    state.  AD's and DIT's labels are actions of the context itself, so they need no further
+    transitions and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     found = {}
     for row in row_order(run.experiment.by_row):
         own, method = run.of_element(row, run.experiment.seeds[0])
         found[row] = RowFacts(row, method, dict(run.experiment.by_row[row].settings))
-        folder = Run(own.experiment.source, run.runs).data().path
+        trained = Run(own.experiment.source, run.runs)
+        folder = trained.data().path
         try:
             if folder.name not in datasets:
                 datasets[folder.name] = _read_labels(folder / "train")
+            earlier = _earlier_transitions(trained) if method == "SAD" else 0.0
         except DatasetError:
             continue
-        found[row] = _with_labels(found[row], *datasets[folder.name])
+        found[row] = _with_labels(found[row], *datasets[folder.name], earlier)
     return found
+
+
+def _earlier_transitions(run: Run) -> float:
+    """Return the mean transitions of a task's SAD labels in the rounds before a run's dataset."""
+    before = run.round_before
+    if before is None:
+        return 0.0
+    manifest = Manifest.load(before.data().path / "train")
+    return manifest.steps["labels_sad"] / manifest.n_tasks + _earlier_transitions(before)
 
 
 def _read_labels(dataset: Path) -> tuple[Manifest, dict[str, float]]:
@@ -183,7 +194,9 @@ def _read_labels(dataset: Path) -> tuple[Manifest, dict[str, float]]:
     return manifest, label_accuracy(dataset, manifest, *origin_of(manifest))
 
 
-def _with_labels(row: RowFacts, manifest: Manifest, accuracy: dict[str, float]) -> RowFacts:
+def _with_labels(
+    row: RowFacts, manifest: Manifest, accuracy: dict[str, float], earlier: float
+) -> RowFacts:
     method = METHODS[row.method]
     labels = (method.labels or "").removeprefix("labels/")
     # Bandits have only one kind of context.
@@ -192,5 +205,5 @@ def _with_labels(row: RowFacts, manifest: Manifest, accuracy: dict[str, float]) 
         row,
         label_accuracy=accuracy.get(labels, math.nan),
         context_transitions=context / manifest.n_tasks,
-        label_transitions=manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
+        label_transitions=earlier + manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
     )

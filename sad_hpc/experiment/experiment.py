@@ -168,7 +168,7 @@ class Experiment(Section, Generic[TaskT]):
         """
         if self.data.rounds == 1:
             return None
-        alone = {"rows": [RowConfig(method="SAD")], "recipes": {}}
+        alone = {"rows": [RowConfig(method="SAD")], "recipes": {}, "seeds_vary": ["training"]}
         data = self.data.in_round(self.data.rounds - 1)
         return self.model_copy(update={**alone, "seeds": [data.seed], "data": data})
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sad_hpc.aggregate.stage import row_facts
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
@@ -98,6 +99,15 @@ def test_a_round_resumes_with_what_is_missing(second: Run) -> None:
     lost.unlink()
     collect_with_policy(second)
     assert files(second) == before and kept.stat().st_mtime_ns == time
+
+
+def test_the_cost_of_labels_counts_both_rounds(second: Run) -> None:
+    before = second.round_before
+    assert before is not None
+    manifests = [Manifest.load(run.data().path / "train") for run in (before, second)]
+    costs = [each.steps["labels_sad"] / each.n_tasks for each in manifests]
+    assert row_facts(second)["SAD"].label_transitions == pytest.approx(sum(costs))
+    assert row_facts(before)["SAD"].label_transitions == costs[0] < sum(costs)
 
 
 def test_a_temperature_draws_the_incumbents_actions(second: Run) -> None:

@@ -150,3 +150,21 @@ def test_status_shows_the_steps_of_every_round(tmp_path: Path, task: dict) -> No
     waiting = [name for name, kind in shown if kind != Kind.COMPLETE]
     assert [name.split()[0] for name in waiting][:3] == ["collect", "pretrain", "pretrain"]
     assert all(name.endswith("(SAD, 2 rounds)") for name in waiting[:3])
+
+
+@pytest.mark.parametrize("vary", [["training", "split"], ["training", "data", "split"]])
+def test_the_incumbent_of_a_replicate_is_of_its_split_and_data(tmp_path: Path, vary: list) -> None:
+    run = rounds(tmp_path, TASKS["tabular"], data={"rounds": 2}, seeds=[3, 4], seeds_vary=vary)
+    collects = [step for step in graph(run) if step.stage == "collect" and step.requires]
+    assert len(collects) == 2
+    for seed, step in zip(run.experiment.seeds, collects, strict=True):
+        (incumbent,) = step.requires
+        drawn = incumbent.run.experiment
+        assert drawn.task.split_seed == step.run.experiment.task.split_seed == seed
+        assert drawn.data.seed == step.run.experiment.data.seed == (seed if "data" in vary else 0)
+        (found,) = incumbent.requires
+        assert found.folder.path == incumbent.run.data().path
+        before = step.run.round_before
+        assert before is not None
+        (element,) = before.experiment.elements
+        assert before.checkpoint(*element).path == incumbent.folder.path
