@@ -58,7 +58,7 @@ def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]
         rows = list(csv.DictReader(handle))
     assert list(rows[0]) == [
         "task_family", "environment", "row", "mode", "metric", "subset", "n_seeds", "mean", "std",
-        "iqm", "ci_low", "ci_high", "bayes_optimal",
+        "ci_low", "ci_high", "iqm", "iqm_low", "iqm_high", "bayes_optimal",
     ]  # fmt: skip
     found = {(row["row"], row["mode"], row["subset"]) for row in rows}
     for method in ("SAD", "DPT", "optimal", "random"):
