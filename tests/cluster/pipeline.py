@@ -102,10 +102,12 @@ class Pipeline:
         return self._slurm("scontrol", "show", "job", self.job(stage))
 
     def node_state(self, node: str) -> str:
-        """Such as `idle`, or `down*`."""
-        return self._slurm(
-            "sinfo", "--noheader", "--partition=debug", f"--nodes={node}", "--format=%T"
-        )
+        """Such as `idle`, or `down*`; empty if Slurm does not answer, as on a cut network."""
+        shown = "--noheader", "--partition=debug", f"--nodes={node}", "--format=%T"
+        try:
+            return self._slurm("sinfo", *shown)
+        except subprocess.CalledProcessError:
+            return ""
 
     def _slurm(self, *command: str) -> str:
         return subprocess.check_output([*self._enter, *command], env=self.env, text=True).strip()

@@ -163,7 +163,7 @@ def test_ranks_that_are_cut_off_end_and_the_next_launch_goes_on(
         figures["seconds until both ranks have ended"] = round(time.monotonic() - cut, 1)
     for each in said:
         last = each.splitlines()[-1]
-        assert last.startswith("sad-hpc: error: lost another rank (") and "launch again" in last
+        assert last.startswith("sad-hpc: error: lost another rank (") and "Launch again" in last
         assert "Connection timed out" in last and "Traceback" not in each
     assert run.checkpoint("SAD", 0).done is None
     end_of(start(run), 0, seconds=HUNG)
