@@ -1,5 +1,6 @@
 """slurm/check.sh on a real Slurm: a healthy cluster, and five injected faults."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ def test_a_site_where_all_is_well(dev_cluster: dict[str, str], tmp_path: Path) -
     code, lines = check(dev_cluster, tmp_path)
     assert code == 0 and len(lines) == 6, lines
     assert all(line.startswith("ok") for line in lines.values())
-    assert "2 ranks on node1, node2" in lines["MPI"]
+    # Any two nodes: Slurm may still clean up after the job before.
+    assert re.search(r"2 ranks on node\d, node\d see each other", lines["MPI"])
     assert lines["GL"].count(" on node") == 2
     assert not list(tmp_path.glob("check-*/")), "the job has left its folder behind"
 
