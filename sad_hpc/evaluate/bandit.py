@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
-from sad_hpc.evaluate.acting import PAPER, ActingRule, greedy, online_rules, sampled
+from sad_hpc.evaluate.acting import PAPER, ActingRule, greedy, sampled
 from sad_hpc.evaluate.bandit_policies import (
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
     run_bandit,
 )
-from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained, answers
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -49,7 +49,7 @@ def evaluate_bandit(
     report: Callable[[int], None],
     chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
-    """Measure offline suboptimality and online regret; see `stage.evaluate_family`."""
+    """Measure offline suboptimality and online regret; see `families.evaluate_family`."""
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, settings.context)
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
@@ -57,14 +57,11 @@ def evaluate_bandit(
         "offline": _result("suboptimality", "context length", offline,
                            _offline_references(family, means, columns)),
     }  # fmt: skip
-    rules = online_rules(settings, chosen)
-    regrets = {}
-    for number, (mode, rule) in enumerate(rules.items()):
-        before = number * family.config.horizon
+    regrets, pulls = {}, family.config.horizon
+    for mode, rule, report_mode in online_modes(settings, chosen, report, 0, pulls):
         regrets[mode], _ = play_pulls(
-            family, trained, means, settings, rule, generator,
-            counted_on(report, before),
-        )  # fmt: skip
+            family, trained, means, settings, rule, generator, report_mode
+        )
     # An independent stream, so that every row of a seed has the same references.
     references = _online_references(family, means, generator.spawn(1)[0])
     return modes | {
@@ -81,7 +78,7 @@ def play_pulls(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda pulls: None,
 ) -> tuple[NDArray[np.float32], None]:
-    """Play online; see `stage.play_online`.  Values are regrets (n, T)."""
+    """Play online; see `families.play_online`.  Values are regrets (n, T)."""
     means = parameters.astype(np.float32)
     transformer = TransformerPolicy(trained.model, len(means), generator, rule)
     pulled = run_bandit(family, means, transformer, generator, report=report)

@@ -6,15 +6,16 @@ are computed at once.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.evaluate.acting import sampled
+from sad_hpc.evaluate.acting import ActingRule, online_rules, sampled
 from sad_hpc.evaluate.agent_memory import AgentMemory
 from sad_hpc.evaluate.episode import play_episode, returns_of
+from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -59,7 +60,27 @@ def online_returns(
     return returns, context_rewards
 
 
-def counted_on(report: Callable[[int], None], before: int) -> Callable[[int], None]:
+def online_modes(
+    settings: EvaluateConfig,
+    chosen: ActingRule | None,
+    report: Callable[[int], None],
+    before: int,
+    units: int,
+) -> Iterator[tuple[str, ActingRule, Callable[[int], None]]]:
+    """Yield name, acting rule and report function of each online mode of a result.
+
+    Args:
+        settings: settings of the evaluation.
+        chosen: rule that `auto` has chosen; None: the config gives the rule.
+        report: called with the number of finished units of all modes.
+        before: units that are finished before the first mode.
+        units: units of a mode: episodes or pulls.
+    """
+    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
+        yield mode, rule, _counted_on(report, before + number * units)
+
+
+def _counted_on(report: Callable[[int], None], before: int) -> Callable[[int], None]:
     """Return a report function whose numbers continue after `before`."""
     return lambda units: report(before + units)
 

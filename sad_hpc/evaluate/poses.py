@@ -19,10 +19,10 @@ from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.pose_contexts import sample_pose_episodes
-from sad_hpc.evaluate.acting import ActingRule, greedy, online_rules, sampled
+from sad_hpc.evaluate.acting import ActingRule, greedy, sampled
 from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.encoded import EncodedContexts
-from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -70,7 +70,7 @@ def evaluate_poses(
     report: Callable[[int], None],
     chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
-    """Measure offline and online returns; see `stage.evaluate_family`."""
+    """Measure offline and online returns; see `families.evaluate_family`."""
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
     context = trained.shown(Context.of_group(columns, settings.context))
@@ -78,12 +78,9 @@ def evaluate_poses(
     report(1)
     random = random_returns(family, targets, int(columns["tasks/index"][0]))
     modes = {"offline": _result(random, targets, [offline], [context.rewarded], 1)}
-    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
-        before = 1 + number * settings.online_episodes
-        walks, seen = _walks(
-            rooms, trained.longest, settings, rule, generator,
-            counted_on(report, before),
-        )  # fmt: skip
+    count = settings.online_episodes
+    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, count):
+        walks, seen = _walks(rooms, trained.longest, settings, rule, generator, report_mode)
         modes[mode] = _result(random, targets, walks, seen, settings.headline_episodes)
     return modes
 
@@ -96,7 +93,7 @@ def play_rooms(
     rule: ActingRule,
     generator: np.random.Generator,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Play online; see `stage.play_online`."""
+    """Play online; see `families.play_online`."""
     targets = parameters[:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
     walks, seen = _walks(rooms, trained.longest, settings, rule, generator)

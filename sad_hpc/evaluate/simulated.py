@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Behavior, rollout
-from sad_hpc.evaluate.acting import ActingRule, greedy, online_rules, sampled
+from sad_hpc.evaluate.acting import ActingRule, greedy, sampled
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.online import counted_on
+from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -47,7 +47,7 @@ def evaluate_simulated(
     report: Callable[[int], None],
     chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
-    """Measure offline and online returns; see `stage.evaluate_family`."""
+    """Measure offline and online returns; see `families.evaluate_family`."""
     parameters = columns["tasks/parameters"]
     episodes = Episodes(family, parameters, generator)
     likeliest, _ = readings(family, generator)
@@ -55,13 +55,11 @@ def evaluate_simulated(
     act = acting(trained.model, given, likeliest, settings.batch_size)
     offline = returns_of(episodes.rollout(act))
     report(1)
-    played = {}
-    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
-        before = 1 + number * settings.online_episodes
+    played, count = {}, settings.online_episodes
+    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, count):
         played[mode] = play_simulators(
-            family, trained, parameters, settings, rule, generator,
-            counted_on(report, before),
-        )  # fmt: skip
+            family, trained, parameters, settings, rule, generator, report_mode
+        )
     random = _random_returns(family, parameters, generator.spawn(1)[0])
     result = functools.partial(_result, random)
     counts = given.rewarded[:, None] if family.sparse_reward else None
@@ -80,7 +78,7 @@ def play_simulators(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
-    """Play online; see `stage.play_online`.  Context rewards are counted if they are sparse."""
+    """Play online; see `families.play_online`.  Context rewards are counted if they are sparse."""
     episodes = Episodes(family, parameters, generator)
     _, sample = readings(family, generator)
     context = Context.of_parts(_no_transitions(family, len(parameters)).parts)

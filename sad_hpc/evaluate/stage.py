@@ -13,6 +13,7 @@ import numpy as np
 
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns, read_last
+from sad_hpc.dataset.schema import Manifest
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import Selection
 from sad_hpc.evaluate.families import Modes, evaluate_family, n_units
@@ -165,11 +166,10 @@ def _selection(
 
     The validation tasks are the last training tasks.
     """
-    experiment, train = run.experiment, run.data().path / "train"
+    experiment = run.experiment
     if experiment.evaluate.acting == "given":
         return None
-    made_by = experiment.data_signature(), experiment.data_config()
-    manifest = load_complete(train, *made_by, family.fingerprint)
+    train, manifest = _split(run, family, "train")
     columns = layout(family, experiment.data)
     parameters = read_last(train, manifest, "tasks/parameters", VALIDATION_TASKS, columns)
     return selected(family, trained, parameters, experiment.evaluate, seed, folder)
@@ -178,9 +178,14 @@ def _selection(
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:
     """Read the offline contexts, numbers and parameters of the first test tasks."""
     experiment = run.experiment
-    folder = run.data().path / "test"
-    made_by = experiment.data_signature(), experiment.data_config()
-    manifest = load_complete(folder, *made_by, family.fingerprint)
+    folder, manifest = _split(run, family, "test")
     parts = [f"{experiment.evaluate.context}/{part}" for part in context_parts(family)]
     names = [*parts, "tasks/index", "tasks/parameters"]
     return read_columns(folder, manifest, names, n_tasks, layout(family, experiment.data))
+
+
+def _split(run: Run, family: TaskFamily, split: str) -> tuple[Path, Manifest]:
+    """Return the folder and the manifest of a complete split."""
+    experiment, folder = run.experiment, run.data().path / split
+    made_by = experiment.data_signature(), experiment.data_config()
+    return folder, load_complete(folder, *made_by, family.fingerprint)

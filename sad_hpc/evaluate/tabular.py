@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
-from sad_hpc.evaluate.acting import ActingRule, online_rules
+from sad_hpc.evaluate.acting import ActingRule
 from sad_hpc.evaluate.agent_memory import History, LastEpisode, Recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.offline import offline_returns
-from sad_hpc.evaluate.online import counted_on, online_returns
+from sad_hpc.evaluate.online import online_modes, online_returns
 from sad_hpc.evaluate.policy import Trained, state_logits
 from sad_hpc.evaluate.result import Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -29,33 +29,30 @@ def evaluate_tabular(
     report: Callable[[int], None],
     chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
-    """Measure offline and online returns; see `stage.evaluate_family`."""
+    """Measure offline and online returns; see `families.evaluate_family`."""
     parameters, episodes = columns["tasks/parameters"], settings.online_episodes
     mdps = family.mdps(parameters)
     whole = Context.of_group(columns, settings.context)
     context = trained.shown(whole)
     logits = state_logits(trained.model, family, context, settings.batch_size)
+    references = _references(family, mdps)
     modes = {
         "offline": ModeResult(
             Measure("return", "episode", 1),
             np.ones(1, np.int32),
             offline_returns(family, mdps, logits, generator),
             context.rewarded[:, None],
-            _references(family, mdps, 1),
+            {name: returns[:, None] for name, returns in references.items()},
         )
     }
     report(1)
-    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
-        before = 1 + number * episodes
+    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, episodes):
         modes[mode] = ModeResult(
             Measure("return", "episode", settings.headline_episodes),
             np.arange(1, episodes + 1, dtype=np.int32),
-            *play_tables(
-                family, trained, parameters, settings, rule, generator,
-                counted_on(report, before),
-            ),
-            _references(family, mdps, episodes),
-        )  # fmt: skip
+            *play_tables(family, trained, parameters, settings, rule, generator, report_mode),
+            {name: returns[:, None].repeat(episodes, 1) for name, returns in references.items()},
+        )
     # An independent stream, so that every row of a seed has the same Bayes-optimal reference.
     ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
     for mode in modes:
@@ -74,7 +71,7 @@ def play_tables(
     generator: np.random.Generator,
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Play online; see `stage.play_online`."""
+    """Play online; see `families.play_online`."""
     memory: Recollection = LastEpisode(family, len(parameters), trained.longest)
     if settings.memory == "history":
         memory = History(family, len(parameters), trained.longest, generator)
@@ -87,13 +84,11 @@ def play_tables(
     return online_returns(answer, memory, family, mdps, episodes, generator, report)
 
 
-def _references(
-    family: TabularFamily, mdps: FiniteMDPs, episodes: int
-) -> dict[str, NDArray[np.float32]]:
+def _references(family: TabularFamily, mdps: FiniteMDPs) -> dict[str, NDArray[np.float32]]:
+    """Return the expected returns (n,) of an episode of the reference policies."""
     horizon, starts = family.config.horizon, family.starts(mdps)
     uniform = np.full(family.n_actions, 1 / family.n_actions)
-    found = {
+    return {
         "optimal": optimal_returns(mdps, horizon, starts),
         "random": policy_returns(mdps, horizon, starts, uniform),
     }
-    return {name: returns[:, None].repeat(episodes, 1) for name, returns in found.items()}
