@@ -4,6 +4,7 @@ A replicate (a seed) is the only unit of uncertainty.  Intervals of means are St
 over replicates.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,7 @@ class Series:
     """Mean of the Bayes-optimal learner in the row's result files on the same entries; NaN if
     unknown."""
 
-    @property
+    @functools.cached_property  # its bootstrap takes time
     def statistics(self) -> Statistics:
         """The series' numbers in the summary."""
         return describe(self.headlines)
