@@ -1,4 +1,4 @@
-"""What a user imports, and every command, starts without the packages that it does not need."""
+"""Imports of users, and all commands, start without the packages that they do not need."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What `sad-hpc report` writes: pages of all experiments, and numbers in documents.
+"""The output of `sad-hpc report`: pages of all experiments, and numbers in documents.
 
 The pages are the index README.md and report.html of the folder of all results.  A document marks
 blocks, and `sad-hpc report --fill DOCUMENT` writes their content:

@@ -184,7 +184,7 @@ def exchange(folder: Path, text: str) -> None:
 
 
 def killed_at(change: int, folder: Path) -> bool:
-    """Whether a process that replaces `folder` had so many changes of folders to be killed at."""
+    """Kill a process that replaces `folder` at its n-th change; return whether it had so many."""
     child = os.fork()
     if child == 0:
         left = [change]

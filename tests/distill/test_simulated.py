@@ -191,14 +191,14 @@ class Slopes(Rooms):
 
 
 class SlopeSimulators(RoomSimulators):
-    """See Slopes."""
+    """Agents of `Slopes`."""
 
     def step(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        """See Simulators."""
+        """Implement `Simulators.step`."""
         return np.minimum(actions[:, 0], 0.5)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "SlopeSimulators":
-        """See Simulators."""
+        """Implement `Simulators.copied`."""
         cells = self.observations[rows].astype(np.float64)
         return SlopeSimulators(self._family, self.goals[rows], cells, generator)
 

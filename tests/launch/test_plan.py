@@ -81,7 +81,7 @@ TWO_ROUNDS = ["SAD", {"name": "SAD, 2 rounds", "method": "SAD", "set": {"data.ro
 
 @pytest.fixture(params=TASKS)
 def task(request: pytest.FixtureRequest) -> dict[str, object]:
-    """Of each kind of family whose labels can be distilled again."""
+    """Return a task of each kind of family that has later rounds."""
     return TASKS[request.param]
 
 

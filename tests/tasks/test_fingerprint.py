@@ -103,7 +103,7 @@ evaluate: {tasks: 12}
 
 
 def signature_with(module: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of the dataset, in a process that has just begun."""
+    """Return the signature of the dataset, as a process that has just begun computes it."""
     from sad_hpc.tasks.environments.family import _probe
 
     monkeypatch.syspath_prepend(str(folder))

@@ -42,7 +42,7 @@ def one_room(stop_at_reward: bool):
 
 @pytest.mark.parametrize("stop_at_reward", [True, False], ids=["Algorithm 5", "Algorithm 3"])
 def test_labels_of_given_states_have_the_law_of_drawn_ones(stop_at_reward: bool):
-    """Where one is accepted, the action is distributed as if the state had been drawn."""
+    """The action of an accepted state is distributed as if the state had been drawn."""
     family, mdps, rule = one_room(stop_at_reward)
     n, tasks = 90_000, np.zeros(90_000, np.int64)
     drawn = distill_labels(mdps, tasks, POLICY, rule, stream(0, 0, 0, "sad"))
@@ -118,10 +118,10 @@ def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(
 
 def test_two_that_never_agree_have_no_consensus():
     _, data = tiny()
-    nobody = no_labels(4, 5)
+    unlabelled = no_labels(4, 5)
     some = np.concatenate([np.arange(3, dtype=np.uint8), no_labels(1, 5)])
     rows = np.zeros((4, 1))
-    assert Repeats(data, rows, rows, nobody, nobody, 1.0).consensus == 0
+    assert Repeats(data, rows, rows, unlabelled, unlabelled, 1.0).consensus == 0
     assert Repeats(data, rows, rows, some, some, 1.0).consensus == 0.75
     cheap, dear = (Repeats(data, rows, rows, some, some, float(n)) for n in (3, 5))
     assert choose([dear, cheap], 0.7) is cheap
