@@ -49,7 +49,8 @@ def bench_rounds() -> None:
     first_round = Work(lambda: void(make()), draw.count)
     for name, temperature in (("likeliest actions", 0.0), ("drawn actions", 1.0)):
         incumbent = tabular_incumbent(model, family, temperature, BATCH)
-        ours = label_rollouts(tables.mdps, mdp_of_label, draw.policy, rule, incumbent(context))
+        table = incumbent.follow(context)
+        ours = label_rollouts(tables.mdps, mdp_of_label, draw.policy, rule, table)
         compare(f"label rollouts of a model, {name}", "transitions", ours, random, "random", 0.3)
         block = Work(lambda i=incumbent: void(make(incumbent=i)), draw.count)
         name = f"a block of a second round, {name}, with the forward pass"

@@ -158,10 +158,10 @@ def _experiment_results(
 def row_facts(run: Run) -> dict[str, RowFacts]:
     """Return the facts of each row; those of its labels are NaN if its dataset cannot be read.
 
-    Transitions are means over training tasks of the first seed's dataset; those of labels count all
-    labels of a task, in all rounds.  A label is correct if it is an optimal action in its query
-    state.  AD's and DIT's labels are actions of the context itself, so they need no further
-    transitions and have no accuracy here.
+    Transitions are means over training tasks of the first seed's dataset.  Those of labels count
+    all labels of a task in all rounds, and the incumbents' own play.  A label is correct if it is
+    an optimal action in its query state.  AD's and DIT's labels are actions of the context itself,
+    so they need no further transitions and have no accuracy here.
     """
     datasets: dict[str, tuple[Manifest, dict[str, float]]] = {}
     found = {}
@@ -181,12 +181,18 @@ def row_facts(run: Run) -> dict[str, RowFacts]:
 
 
 def _earlier_transitions(run: Run) -> float:
-    """Return the mean transitions of a task's SAD labels in the rounds before a run's dataset."""
+    """Return the mean transitions of a task's labels and own play in earlier rounds."""
     before = run.round_before
     if before is None:
         return 0.0
     manifest = Manifest.load(before.data().path / "train")
-    return manifest.steps["labels_sad"] / manifest.n_tasks + _earlier_transitions(before)
+    return _sad_transitions(manifest) + _earlier_transitions(before)
+
+
+def _sad_transitions(manifest: Manifest) -> float:
+    """Return the mean transitions of a task's SAD labels and own play in one round."""
+    steps = manifest.steps["labels_sad"] + manifest.steps.get("own_contexts", 0)
+    return steps / manifest.n_tasks
 
 
 def _read_labels(dataset: Path) -> tuple[Manifest, dict[str, float]]:
@@ -199,11 +205,14 @@ def _with_labels(
 ) -> RowFacts:
     method = METHODS[row.method]
     labels = (method.labels or "").removeprefix("labels/")
+    cost = manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks
+    if labels == "sad":
+        cost = earlier + _sad_transitions(manifest)
     # Bandits have only one kind of context.
     context = manifest.steps[method.context] or manifest.steps["transitions"]
     return dataclasses.replace(
         row,
         label_accuracy=accuracy.get(labels, math.nan),
         context_transitions=context / manifest.n_tasks,
-        label_transitions=earlier + manifest.steps.get(f"labels_{labels}", 0) / manifest.n_tasks,
+        label_transitions=cost,
     )

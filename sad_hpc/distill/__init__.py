@@ -5,15 +5,12 @@ from typing import Any
 
 from sad_hpc.distill.bandits import bandit_block
 from sad_hpc.distill.block import Block
+from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.poses import pose_block
-from sad_hpc.distill.rollout import SimulatedIncumbent
 from sad_hpc.distill.simulated import simulated_block
-from sad_hpc.distill.tabular import TabularIncumbent, tabular_block
+from sad_hpc.distill.tabular import tabular_block
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import TaskFamily
-
-Incumbent = TabularIncumbent | SimulatedIncumbent
-"""The policy of label rollouts in later rounds: the model of the round before."""
 
 
 @functools.singledispatch
@@ -27,9 +24,8 @@ def make_block(
         data: settings of contexts and labels.
         split: train or test.
         block: number of the block, from 0 up to n_tasks / block_tasks.
-        options: `incumbent` (families without `no_rounds`), the policy of label rollouts in later
-            rounds; `given` (families with `takes_contexts`), imported tasks and contexts of the
-            block.
+        options: `incumbent` (families without `no_rounds`), the model of the round before; `given`
+            (families with `takes_contexts`), imported tasks and contexts of the block.
     """
     raise TypeError(f"{type(family).__name__} has no kernels for contexts and labels")
 

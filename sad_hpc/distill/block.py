@@ -68,6 +68,17 @@ class Transitions:
         """Return transitions with `change` applied to every array."""
         return Transitions(**{name: change(part) for name, part in self.parts.items()})
 
+    def at(self, tasks: NDArray[Any]) -> "Transitions":
+        """Return the transitions of some tasks, by numbers or a mask."""
+        return self.map(lambda part: part[tasks])
+
+    def replaced(self, rows: NDArray[np.int64], others: "Transitions") -> "Transitions":
+        """Return transitions in which `others` (m, T) replace those of tasks `rows` (m,)."""
+        changed = self.map(np.copy)
+        for name, part in changed.parts.items():
+            part[rows] = others.parts[name]
+        return changed
+
     def followed_by(self, others: "Transitions") -> "Transitions":
         """Return both transitions, joined along time."""
         mine, theirs = self.parts, others.parts

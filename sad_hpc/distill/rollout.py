@@ -29,9 +29,6 @@ class Following:
 Followings = Callable[[NDArray[np.int64]], Following]
 """Map tasks (m,), possibly repeated, to the incumbent in one simulator of each."""
 
-SimulatedIncumbent = Callable[[Transitions, np.random.Generator], Followings]
-"""Map contexts (n, T) to the incumbent in their tasks."""
-
 
 @dataclass(frozen=True)
 class Behavior:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Given
+from sad_hpc.distill.incumbent import Incumbent, with_own_play
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
-from sad_hpc.distill.rollout import Act, Behavior, Followings, SimulatedIncumbent, rollout
+from sad_hpc.distill.rollout import Act, Behavior, Followings, rollout
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
@@ -32,15 +33,16 @@ def simulated_block(
     data: DataConfig,
     split: str,
     block: int,
-    incumbent: SimulatedIncumbent | None = None,
+    incumbent: Incumbent | None = None,
     given: Given | None = None,
 ) -> Block:
     """Make a block of simulated tasks; see `distill.make_block`.
 
     `incumbent` replaces the behavior policy after the first action of label rollouts, and in half
-    of the rollouts that search for query states.
+    of the rollouts that search for query states.  Its own play replaces a share of the contexts,
+    after the labels are made.
     """
-    draw = Draw.of(family, data, split, block, ("tasks", "transitions", "sad", "dpt"))
+    draw = Draw.of(family, data, split, block, ("tasks", "transitions", "sad", "dpt", "own"))
     generators = {name: np.random.default_rng(each) for name, each in draw.streams.items()}
     horizon, behavior = family.config.horizon, Behavior.of(family, draw.policy)
     if given is None:
@@ -56,14 +58,23 @@ def simulated_block(
     rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
     of_sad = generators["sad"]
-    following = None if incumbent is None else incumbent(context, of_sad)
+    following = None if incumbent is None else incumbent.follow(context, of_sad)
     sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()
+    spent = {}
+    if incumbent is not None and split == "train":
+        context, spent["own_contexts"] = with_own_play(
+            context,
+            data.own_contexts,
+            lambda rows, *others: incumbent.play(parameters[rows], *others),
+            generators["own"],
+        )
     # A state of the context, and a newly drawn action.
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
     drawn = behavior.draw(seen.size, generators["dpt"])
     rows = np.arange(draw.count)[:, None]
     dpt = Labels(context.states[rows, seen].reshape(seen.size, -1), drawn)
-    return Block.of(draw.first, parameters, {"transitions": context}, {"sad": sad, "dpt": dpt})
+    labels = {"sad": sad, "dpt": dpt}
+    return Block.of(draw.first, parameters, {"transitions": context}, labels, spent)
 
 
 class Distillation:

@@ -1,20 +1,19 @@
 """Blocks of tabular tasks: Algorithm 1, rollouts, and Algorithm 3 or 5."""
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.distill.action_table import ActionTable
 from sad_hpc.distill.block import Block, Draw, Given, Transitions
 from sad_hpc.distill.contexts import (
     sample_episodes,
     sample_state_actions,
     sample_transitions,
 )
+from sad_hpc.distill.incumbent import Incumbent, with_own_play
 from sad_hpc.distill.labels import LabelRule, Labels, optimal_labels
 from sad_hpc.distill.q_learning import sample_histories
 from sad_hpc.distill.rollout_labels import distill_labels
@@ -22,9 +21,6 @@ from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, TabularMDPs
 from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
-
-TabularIncumbent = Callable[[Transitions], ActionTable]
-"""Map contexts (n, T) to the incumbent's actions in their tasks."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +92,15 @@ def tabular_block(
     data: DataConfig,
     split: str,
     block: int,
-    incumbent: TabularIncumbent | None = None,
+    incumbent: Incumbent | None = None,
     given: Given | None = None,
 ) -> Block:
     """Make a block of tabular tasks; see `distill.make_block`.
 
-    `incumbent` replaces the behavior policy after the first action of label rollouts.
+    `incumbent` replaces the behavior policy after the first action of label rollouts.  Its own play
+    replaces a share of the contexts, after the labels are made.
     """
-    purposes = ("transitions", "episodes", "sad", "dpt", "dpt_star")
+    purposes = ("transitions", "episodes", "sad", "dpt", "dpt_star", "own")
     draw = Draw.of(family, data, split, block, purposes)
     policy, streams = draw.policy, draw.streams
     rule = LabelRule.of(data, family.sparse_reward)
@@ -115,7 +112,7 @@ def tabular_block(
         tables, mdp_of_task = given_tables(family, given)
         contexts, spent = dict.fromkeys(family.context_groups, given.context), {"episodes": 0}
     mdp_of_query = np.repeat(mdp_of_task, data.queries_per_task)
-    table = None if incumbent is None else incumbent(contexts["transitions"])
+    table = None if incumbent is None else incumbent.follow(contexts["transitions"])
     sad = distill_labels(tables.mdps, mdp_of_query, policy, rule, streams["sad"], incumbent=table)
     drawn = functools.partial(sample_state_actions, tables.mdps, mdp_of_query, policy)
     dpt_states, dpt_actions = drawn(streams["dpt"])
@@ -123,6 +120,14 @@ def tabular_block(
     star_actions = optimal_labels(
         tables.optimal[mdp_of_query, star_states], np.random.default_rng(streams["dpt_star"])
     )
+
+    if incumbent is not None and split == "train":
+        contexts["transitions"], spent["own_contexts"] = with_own_play(
+            contexts["transitions"],
+            data.own_contexts,
+            lambda rows, *others: incumbent.play((tables.mdps, mdp_of_task[rows]), *others),
+            np.random.default_rng(streams["own"]),
+        )
 
     def cells(states: NDArray[np.uint16]) -> NDArray[Any]:
         return np.take(family.coordinates, states, axis=0)

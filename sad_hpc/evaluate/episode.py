@@ -20,22 +20,27 @@ Act = Callable[[NDArray[np.int64], int], NDArray[np.int64]]
 
 
 def play_episode(
-    family: TabularFamily, mdps: FiniteMDPs, act: Act, generator: np.random.Generator
+    family: TabularFamily,
+    mdps: FiniteMDPs,
+    act: Act,
+    generator: np.random.Generator,
+    mdp_of_task: NDArray[np.int64] | None = None,
 ) -> Transitions:
     """Play T steps from a start state in each of n tasks.
 
     Args:
         family: family with T and the start states.
-        mdps: one MDP for each task (M = n).
+        mdps: M MDPs.
         act: the policy.
         generator: random numbers of the tasks.
+        mdp_of_task: (n,) in 0..M-1; None: each MDP is a task.
 
     Returns:
         all transitions in time order, with states by number.
     """
-    n_tasks, horizon = mdps.sizes[0], family.config.horizon
-    tasks, starts = np.arange(n_tasks), family.starts(mdps)
-    shape = (n_tasks, horizon)
+    tasks = np.arange(mdps.sizes[0]) if mdp_of_task is None else mdp_of_task
+    horizon, starts = family.config.horizon, family.starts(mdps)
+    shape = (len(tasks), horizon)
     episode = Transitions(
         np.empty(shape, np.uint16),
         np.empty(shape, family.action_dtype),

@@ -1,16 +1,17 @@
-"""A trained model as the incumbent: the policy of label rollouts from the second round on."""
+"""A trained model as the incumbent of the next round."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sad_hpc.distill import Incumbent
 from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
-from sad_hpc.distill.rollout import Following, Followings, SimulatedIncumbent
-from sad_hpc.distill.tabular import TabularIncumbent
+from sad_hpc.distill.incumbent import Incumbent
+from sad_hpc.distill.rollout import Following, Followings
+from sad_hpc.evaluate.own_play import simulator_play, table_play
 from sad_hpc.evaluate.policy import load_model, state_logits
 from sad_hpc.evaluate.simulated import Ask, asking, readings
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
@@ -48,7 +49,7 @@ def rollout_policy(run: Run) -> Incumbent:
 
 def tabular_incumbent(
     model: Transformer, family: TabularFamily, temperature: float, batch_size: int
-) -> TabularIncumbent:
+) -> Incumbent:
     """Return a model as the incumbent of tabular tasks.
 
     Args:
@@ -58,7 +59,7 @@ def tabular_incumbent(
         batch_size: number of contexts in one forward pass.
     """
 
-    def incumbent(context: Transitions) -> ActionTable:
+    def follow(context: Transitions) -> ActionTable:
         logits = []
         for part in Context.of_parts(context.parts).split(batch_size):
             if STOP_FLAG[0]:
@@ -66,15 +67,15 @@ def tabular_incumbent(
             logits.append(state_logits(model, family, part, batch_size))
         return action_table(np.concatenate(logits), temperature)
 
-    return incumbent
+    return Incumbent(follow, partial(table_play, model, family, batch_size=batch_size))
 
 
 def simulated_incumbent(
     model: Transformer, family: SimulatedFamily, temperature: float, batch_size: int
-) -> SimulatedIncumbent:
+) -> Incumbent:
     """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
 
-    def incumbent(context: Transitions, generator: np.random.Generator) -> Followings:
+    def follow(context: Transitions, generator: np.random.Generator) -> Followings:
         shown, (likeliest, sample) = Context.of_parts(context.parts), readings(family, generator)
 
         def read(logits: NDArray[np.float32]) -> NDArray[Any]:
@@ -89,7 +90,8 @@ def simulated_incumbent(
 
         return followings
 
-    return incumbent
+    play = partial(simulator_play, model, family, batch_size=batch_size)
+    return Incumbent(follow, play)
 
 
 def asking_about(

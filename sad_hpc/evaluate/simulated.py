@@ -81,7 +81,7 @@ def play_simulators(
     """Play online; see `families.play_online`.  Context rewards are counted if they are sparse."""
     episodes = Episodes(family, parameters, generator)
     _, sample = readings(family, generator)
-    context = Context.of_parts(_no_transitions(family, len(parameters)).parts)
+    context = Context.of_parts(no_simulated_transitions(family, len(parameters)).parts)
     online: list[NDArray[np.float32]] = []
     shown: list[NDArray[np.int32]] = []
 
@@ -99,7 +99,7 @@ def play_simulators(
     return np.stack(online, axis=1), counts
 
 
-def _no_transitions(family: SimulatedFamily, n_tasks: int) -> Transitions:
+def no_simulated_transitions(family: SimulatedFamily, n_tasks: int) -> Transitions:
     """Return the empty transitions before the first episode of n tasks."""
     states = np.empty((n_tasks, 0, len(family.state_center)), np.float32)
     none = np.empty((n_tasks, 0), np.float32)

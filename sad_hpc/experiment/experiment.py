@@ -176,7 +176,7 @@ class Experiment(Section, Generic[TaskT]):
         """Return the settings that decide the dataset."""
         data = resolved(self.data)
         if self.data.rounds == 1:  # not used then
-            del data["round_temperature"]
+            del data["round_temperature"], data["own_contexts"]
         return {"task": resolved(self.task), "data": data}
 
     def data_signature(self) -> str:

@@ -56,6 +56,9 @@ class DataConfig(Section):
     round_temperature: float = with_role(Role.ROW_SETTING, 0.0, ge=0, le=1e3)
     """Temperature of the incumbent's actions in label rollouts; 0: its likeliest action.  Only with
     several rounds."""
+    own_contexts: float = with_role(Role.ROW_SETTING, 0.5, ge=0, le=1)
+    """Share of the training contexts that are episodes of the incumbent's online play in the task
+    (see `distill.incumbent`).  Only with several rounds."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """The distribution over actions that collects contexts, episodes and label rollouts."""
     context_policy: Literal["behavior", "drawn"] = with_role(Role.ROW_SETTING, "behavior")

@@ -15,7 +15,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-PURPOSES = ("transitions", "episodes", "sad", "dpt", "dpt_star", "tasks", "reference", "policies")
+PURPOSES = (
+    "transitions", "episodes", "sad", "dpt", "dpt_star", "tasks", "reference", "policies", "own",
+)  # fmt: skip
 """Purposes of random streams.  Separate streams keep contexts independent of label settings."""
 
 MAX_PRODUCT = 2**57

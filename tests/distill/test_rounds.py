@@ -1,6 +1,7 @@
 """Labels of later rounds on tables, against exact dynamic programming of the incumbent's policy."""
 
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill import make_block
 from sad_hpc.distill.action_table import ActionTable, DrawnActions, LikeliestActions, action_table
 from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.labels import LabelRule, Labels
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -191,8 +193,9 @@ def test_a_temperature_sharpens_the_incumbent() -> None:
 def test_every_task_of_a_block_follows_the_incumbent_under_its_own_context() -> None:
     """An optimal one, that finds each task's goal by the task's own states and rewards."""
     family = make_family(DarkroomConfig(size=3, horizon=60, train_goals=6))
-    data = DataConfig(tasks=90, trust_horizon=6, queries_per_task=3, rounds=2)
+    data = DataConfig(tasks=90, trust_horizon=6, queries_per_task=3, rounds=2, own_contexts=0)
     asked: list[Transitions] = []
+    not_asked = Mock(side_effect=AssertionError)
 
     def incumbent(context: Transitions) -> LikeliestActions:
         asked.append(context)
@@ -201,7 +204,7 @@ def test_every_task_of_a_block_follows_the_incumbent_under_its_own_context() -> 
         goals = context.next_states[np.arange(len(rewarded)), rewarded]
         return LikeliestActions(family.optimal_actions(goals).argmax(axis=2).astype(np.uint8))
 
-    arrays = make_block(family, data, "train", 0, incumbent=incumbent).arrays
+    arrays = make_block(family, data, "train", 0, incumbent=Incumbent(incumbent, not_asked)).arrays
     plain = make_block(family, data, "train", 0).arrays
     changed = {name for name in arrays if (arrays[name] != plain[name]).any()}
     assert changed == {"labels/sad/query_states", "labels/sad/actions"}

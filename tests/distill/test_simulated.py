@@ -1,5 +1,8 @@
 """Contexts and labels of simulated tasks, against the exact laws of the same tasks as tables."""
 
+from collections.abc import Callable
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -7,6 +10,7 @@ from scipy.stats import norm
 
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
+from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.rollout import Behavior, Following, Followings
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
@@ -122,6 +126,10 @@ def test_query_states_that_are_seldom_good_enough_are_found() -> None:
 LIKELIEST = 3
 
 
+def following(policy: Callable[[Transitions, np.random.Generator], Followings]) -> Incumbent:
+    return Incumbent(policy, play=Mock(side_effect=AssertionError("contexts are random play")))
+
+
 def always_right(contexts: Transitions, generator: np.random.Generator) -> Followings:
     """An incumbent that goes +x in rollouts, though -y is its likeliest action."""
 
@@ -142,8 +150,8 @@ def always_right(contexts: Transitions, generator: np.random.Generator) -> Follo
 def test_labels_are_best_before_what_the_incumbent_does() -> None:
     """The label is the action after which +x reaches the goal first; ties keep the likeliest."""
     family = Rooms()
-    data = DataConfig(tasks=200, trust_horizon=3, queries_per_task=8, seed=2)
-    arrays = make_block(family, data, "train", 0, incumbent=always_right).arrays
+    data = DataConfig(tasks=200, trust_horizon=3, queries_per_task=8, seed=2, own_contexts=0)
+    arrays = make_block(family, data, "train", 0, incumbent=following(always_right)).arrays
     states = arrays["labels/sad/query_states"].astype(int)
     goals = np.broadcast_to(arrays["tasks/parameters"][:, None].astype(int), states.shape)
     steps = np.full((*states.shape[:2], 5), 9)
@@ -169,8 +177,8 @@ def test_an_incumbent_of_equal_scores_keeps_all_of_its_actions(ties: str) -> Non
     family = Rooms(ends=True)
     family.sparse_reward = False
     data = DataConfig(tasks=400, trust_horizon=1, queries_per_task=4, tie_break=ties)
-    data = data.model_copy(update={"return_threshold": None})
-    arrays = make_block(family, data, "train", 0, incumbent=always_right).arrays
+    data = data.model_copy(update={"return_threshold": None, "own_contexts": 0.0})
+    arrays = make_block(family, data, "train", 0, incumbent=following(always_right)).arrays
     goals = arrays["tasks/parameters"][:, None]
     far = abs(goals - arrays["labels/sad/query_states"]).sum(axis=2) > 1
     assert far.sum() > 100 and (arrays["labels/sad/actions"][far] == LIKELIEST).all()
@@ -215,6 +223,7 @@ def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept
             behavior.act(generator), lambda observations: np.tile(vector, (len(tasks), 1))
         )
 
-    data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None)
-    labels = make_block(family, data, "train", 0, incumbent=incumbent).arrays["labels/sad/actions"]
+    data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None, own_contexts=0)
+    block = make_block(family, data, "train", 0, incumbent=following(incumbent))
+    labels = block.arrays["labels/sad/actions"]
     assert ((labels == vector).all(axis=2) == kept).all()

@@ -60,7 +60,7 @@ def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
     columns = training_columns(second)
     goals = columns["tasks/parameters"]
     model = load_model(before, "SAD", 0)
-    context = Context.of_group(columns, "transitions")
+    context = Context.of_group(training_columns(before), "transitions")
     greedy = state_logits(model, family, context, 512).argmax(axis=2)
     assert 0.2 < (greedy[:, :, None] == greedy.mean(axis=1).round()[:, None, None]).mean() < 1
     mdps, tasks = family.mdps(goals), np.arange(len(goals))[:, None]
@@ -77,6 +77,29 @@ def test_labels_follow_the_first_rounds_model_greedily(second: Run) -> None:
     assert own.any() and not own.all()
     expected = np.where(own, kept, here.argmin(axis=2))
     np.testing.assert_array_equal(columns["labels/sad/actions"], expected)
+
+
+def test_half_of_the_contexts_are_episodes_of_the_first_rounds_model(second: Run) -> None:
+    before, family = second.round_before, second.experiment.family
+    assert before is not None
+    first, columns = training_columns(before), training_columns(second)
+    names = [f"transitions/{part}" for part in PARTS]
+    differs = [(first[name] != columns[name]).reshape(len(first[name]), -1) for name in names]
+    own = np.concatenate(differs, axis=1).any(axis=1)
+    assert 0.4 < own.mean() < 0.6
+    states, actions, rewards, after = (columns[name][own] for name in names)
+    np.testing.assert_array_equal(states[:, 1:], after[:, :-1])
+    assert (family.state_numbers(states[:, 0]) == family.starts(None)).all()
+    mdps, tasks = family.mdps(columns["tasks/parameters"][own]), np.arange(own.sum())[:, None]
+    key = tasks, family.state_numbers(states), actions
+    np.testing.assert_array_equal(family.state_numbers(after), mdps.next_states[key])
+    np.testing.assert_array_equal(rewards, mdps.rewards[key])
+    folder = second.data().path
+    test, old = (
+        read_columns(each / "test", Manifest.load(each / "test"), names)
+        for each in (folder, before.data().path)
+    )
+    assert all((test[name] == old[name]).all() for name in names)
 
 
 def test_three_ranks_make_the_same_files_as_one(second: Run, tmp_path: Path) -> None:
@@ -106,6 +129,7 @@ def test_the_cost_of_labels_counts_both_rounds(second: Run) -> None:
     assert before is not None
     manifests = [Manifest.load(run.data().path / "train") for run in (before, second)]
     costs = [each.steps["labels_sad"] / each.n_tasks for each in manifests]
+    costs[1] += manifests[1].steps["own_contexts"] / manifests[1].n_tasks
     assert row_facts(second)["SAD"].label_transitions == pytest.approx(sum(costs))
     assert row_facts(before)["SAD"].label_transitions == costs[0] < sum(costs)
 
@@ -114,5 +138,5 @@ def test_a_temperature_draws_the_incumbents_actions(second: Run) -> None:
     drawing = load_experiment(TINY, [*TWO_ROUNDS, "data.round_temperature=0.5"])
     columns = training_columns(second)
     context = Transitions(**{part: columns[f"transitions/{part}"] for part in PARTS})
-    table = rollout_policy(Run(drawing, second.runs))(context)
+    table = rollout_policy(Run(drawing, second.runs)).follow(context)
     assert table.bounds.shape == (len(context.actions), 9, 5)
