@@ -24,6 +24,8 @@ class ActingRule:
     """Divisor of the logits; 0: greedy."""
     greedy_after_reward: bool = False
     """True if the agent is greedy once its context contains a reward."""
+    mean: bool = False
+    """True if each component of a vector is the mean of its bins, instead of a sample."""
 
     def applied(self, logits: NDArray[np.float32], rewarded: NDArray[np.bool_]) -> NDArray:
         """Return logits whose softmax has the rule's probabilities of actions.
@@ -61,11 +63,19 @@ def online_rules(settings: EvaluateConfig, chosen: ActingRule | None) -> dict[st
     return {"online": chosen, "sampled": PAPER}
 
 
-def grid(sparse_reward: bool) -> list[ActingRule]:
-    """Return the rules that `auto` compares; without sparse rewards only temperatures differ."""
+def grid(sparse_reward: bool, vectors: bool) -> list[ActingRule]:
+    """Return the rules that `auto` compares in a family.
+
+    Args:
+        sparse_reward: whether its rewards are sparse.
+        vectors: whether its actions are vectors.
+    """
+    sharp = [temperature for temperature in TEMPERATURES if temperature]
     rules = [ActingRule(temperature) for temperature in TEMPERATURES]
+    if vectors:
+        rules += [ActingRule(temperature, mean=True) for temperature in sharp]
     if sparse_reward:
-        rules += [ActingRule(temperature, True) for temperature in TEMPERATURES if temperature]
+        rules += [ActingRule(temperature, True) for temperature in sharp]
     return rules
 
 

@@ -118,8 +118,8 @@ def write_selection(group: h5py.Group, selection: Selection) -> None:
     acting = group.create_group("acting")
     acting.attrs["chosen"] = selection.chosen
     acting["temperature"] = [rule.temperature for rule in selection.rules]
-    after_reward = [rule.greedy_after_reward for rule in selection.rules]
-    acting["greedy_after_reward"] = np.array(after_reward, np.uint8)
+    for name in ("greedy_after_reward", "mean"):
+        acting[name] = np.array([getattr(rule, name) for rule in selection.rules], np.uint8)
     acting["score"] = selection.scores
 
 
@@ -132,16 +132,16 @@ def read_selection(group: Any) -> Selection | None:
     if "acting" not in list(group):
         return None
     acting = _group(group, "acting")
-    names = "temperature", "greedy_after_reward", "score"
-    temperatures, after_reward, scores = (read_numbers(acting, name) for name in names)
+    names = "temperature", "greedy_after_reward", "mean", "score"
+    *settings, scores = (read_numbers(acting, name) for name in names)
     chosen = read_attribute(acting, "chosen", int)
-    if not (temperatures.shape == after_reward.shape == scores.shape == (scores.size,)):
+    if any(each.shape != (scores.size,) for each in (*settings, scores)):
         raise ValueError("acting has arrays of different lengths")
     if not (0 <= chosen < scores.size and np.isfinite(scores).all()):
         raise ValueError("acting has no chosen rule")
     rules = [
-        ActingRule(float(temperature), bool(after))
-        for temperature, after in zip(temperatures, after_reward, strict=True)
+        ActingRule(float(temperature), bool(after), bool(mean))
+        for temperature, after, mean in zip(*settings, strict=True)
     ]
     return Selection(rules, scores.tolist(), chosen)
 

@@ -50,7 +50,7 @@ def selected(
     path = folder.path / CHUNKS / "acting.json"
     if stored := typed(Selection, read_json(path)):
         return stored
-    rules = grid(family.sparse_reward)
+    rules = grid(family.sparse_reward, family.components is not None)
     lower = isinstance(family, BanditFamily)  # regret, whose last number is the headline
     headline = 1 if lower else settings.headline_episodes
     scores = []

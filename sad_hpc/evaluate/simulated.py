@@ -86,7 +86,8 @@ def play_simulators(
     shown: list[NDArray[np.int32]] = []
 
     def draw(logits: NDArray[np.float32]) -> NDArray[Any]:
-        return sample(rule.applied(logits, shown[-1] > 0))
+        sharpened = rule.applied(logits, shown[-1] > 0)
+        return bins.mean(sharpened) if rule.mean else sample(sharpened)
 
     for episode in range(settings.online_episodes):
         shown.append(context.rewarded)

@@ -17,6 +17,15 @@ def likeliest(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return ((2 * logits.argmax(axis=-1) + 1) / bins - 1).astype(np.float32)
 
 
+def mean(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean (...) of the answer, by logits (..., bins)."""
+    bins = logits.shape[-1]
+    middles = torch.linspace(1 / bins - 1, 1 - 1 / bins, bins, dtype=torch.float64)
+    weights = torch.from_numpy(logits).double().softmax(dim=-1)
+    found: NDArray[np.float32] = (weights @ middles).float().numpy()
+    return found
+
+
 def drawn(logits: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
     """Sample numbers (...) by logits (..., bins), uniformly within the sampled bin."""
     bins = logits.shape[-1]

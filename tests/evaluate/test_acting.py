@@ -48,15 +48,17 @@ def test_samples_follow_the_rule():
     np.testing.assert_allclose(shares, softmax(np.array([0.0, 2.0, 4.0])), atol=0.01)
 
 
-def test_each_rule_is_compared_once():
-    for sparse in (False, True):
-        rules = grid(sparse)
-        assert len(set(rules)) == len(rules) and rules[0] == PAPER
-        assert any(rule.greedy_after_reward for rule in rules) == sparse
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_each_rule_is_compared_once(sparse: bool, vectors: bool):
+    rules = grid(sparse, vectors)
+    assert len(set(rules)) == len(rules) and rules[0] == PAPER
+    assert any(rule.greedy_after_reward for rule in rules) == sparse
+    assert any(rule.mean for rule in rules) == vectors
 
 
 def test_the_first_of_the_best_rules_is_chosen():
-    rules = grid(False)[:4]
+    rules = grid(False, False)[:4]
     scores = [1.0, 3.0, 3.0, 0.5]
     assert Selection.of_scores(rules, scores, higher_is_better=True).rule == rules[1]
     assert Selection.of_scores(rules, scores, higher_is_better=False).rule == rules[3]

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from sad_hpc.model.bins import bins_of, drawn, likeliest
+from sad_hpc.model.bins import bins_of, drawn, likeliest, mean
 
 
 def test_bins_divide_the_range_evenly_and_their_middles_lie_in_them() -> None:
@@ -24,3 +24,11 @@ def test_draws_have_the_density_of_the_softmax() -> None:
     np.testing.assert_allclose(shares, np.exp(logits), atol=0.02)
     last = numbers[numbers > 0.5]
     assert abs(last.mean() - 0.75) < 0.01 and last.max() <= 1
+
+
+def test_the_mean_is_that_of_draws() -> None:
+    logits = np.random.default_rng(1).normal(size=(3, 2, 7)).astype(np.float32)
+    numbers = [drawn(logits, np.random.default_rng(seed)) for seed in range(4000)]
+    np.testing.assert_allclose(mean(logits), np.mean(numbers, axis=0), atol=0.04)
+    certain = np.where(np.arange(7) == 5, np.float32(0), np.float32(-np.inf))
+    np.testing.assert_allclose(mean(certain), likeliest(certain), atol=1e-6)
