@@ -168,6 +168,7 @@ def _report(options: argparse.Namespace) -> int:
         beside_the_paper,
         claim_tables,
         comparison_tables,
+        draw_acting_rules,
         fill,
         find_results,
         overview,
@@ -182,6 +183,9 @@ def _report(options: argparse.Namespace) -> int:
             print(comparison_latex(table, mode, differences[mode]))
         return 0
     print(f"all experiments: {overview(options.results)}")
+    if options.acting:
+        for picture in draw_acting_rules(options.results):
+            print(f"acting rules: {picture}")
     for document in options.fill:
         fill(document, options.results)
         print(f"{document}: tables and numbers written")

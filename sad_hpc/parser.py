@@ -89,6 +89,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--fill", type=Path, nargs="*", default=[], metavar="DOCUMENT",
         help="write the tables between the marks of a Markdown document",
     )  # fmt: skip
+    command.add_argument(
+        "--acting", action="store_true",
+        help="also draw acting.png, the comparison of acting rules that auto made",
+    )  # fmt: skip
     only = command.add_mutually_exclusive_group()
     only.add_argument("--latex", action="store_true", help="only print the tables as LaTeX")
     only.add_argument("--csv", action="store_true", help="only print the tables as CSV")

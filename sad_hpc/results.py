@@ -1,11 +1,12 @@
-"""Results as a tidy table: `sad_hpc.results.load("results/darkroom")`."""
+"""Results as tidy tables: `sad_hpc.results.load("results/darkroom")`."""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from sad_hpc.aggregate.results_file import RESULTS, read_results
+from sad_hpc.aggregate.acting import acting_table
+from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import ModeResult, Result
 
@@ -24,18 +25,30 @@ def load(path: str | Path) -> pd.DataFrame:
     Raises:
         UserError: results.h5 is missing or damaged.
     """
-    path = Path(path)
-    file = path / RESULTS if path.is_dir() else path
-    if not file.exists():
-        raise UserError(f"{path} has no {RESULTS}; give a folder such as results/darkroom")
     parts = [
         _table(result, mode, part)
-        for result in read_results(file).results
+        for result in _read(path).results
         for mode, part in result.modes.items()
     ]
     table = pd.concat(parts, ignore_index=True)
     names = ["task_family", "row", "mode", "metric"]
     return table.astype(dict.fromkeys(names, "category"))
+
+
+def load_acting(path: str | Path) -> pd.DataFrame:
+    """Return the comparison of acting rules of an experiment with `evaluate.acting: auto`.
+
+    See `acting_table` for the columns, and `load` for arguments and errors.
+    """
+    return acting_table(_read(path).results)
+
+
+def _read(path: str | Path) -> ExperimentResults:
+    path = Path(path)
+    file = path / RESULTS if path.is_dir() else path
+    if not file.exists():
+        raise UserError(f"{path} has no {RESULTS}; give a folder such as results/darkroom")
+    return read_results(file)
 
 
 def _table(result: Result, mode: str, part: ModeResult) -> pd.DataFrame:

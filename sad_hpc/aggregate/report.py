@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from sad_hpc.aggregate.acting import ACTING, acting_table, draw_acting
 from sad_hpc.aggregate.claims import claims
 from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
 from sad_hpc.aggregate.comparison_text import Part, comparison_parts
@@ -92,6 +93,24 @@ def overview(results: Path) -> Path:
         notes=notes,
     )
     return path
+
+
+def draw_acting_rules(results: Path) -> list[Path]:
+    """Draw acting.png in the folder of each experiment whose acting rules were chosen.
+
+    Args:
+        results: the folder of all results.
+
+    Returns:
+        paths of the pictures.
+    """
+    drawn = []
+    for one in find_results(results):
+        table = acting_table(one.results.results)
+        if len(table):
+            drawn.append(one.folder / ACTING)
+            draw_acting(drawn[-1], one.results.title, table)
+    return drawn
 
 
 def find_results(results: Path) -> list[ResultsFolder]:
