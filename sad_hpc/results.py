@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sad_hpc.aggregate.acting import acting_table
 from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
+from sad_hpc.aggregate.summary import acting_table
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import ModeResult, Result
 

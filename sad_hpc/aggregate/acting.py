@@ -1,39 +1,15 @@
-"""The comparison of acting rules (`evaluate.acting: auto`) as a table and as acting.png."""
+"""The picture acting.png: the comparison of acting rules that `evaluate.acting: auto` made."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sad_hpc.aggregate.canvas import draw_band, drawing_panels, row_label, row_styles, share_height
-from sad_hpc.evaluate.acting import TEMPERATURES, ActingRule
-from sad_hpc.evaluate.result import Result
+from sad_hpc.aggregate.summary import KINDS
+from sad_hpc.evaluate.acting import TEMPERATURES
 
 ACTING = "acting.png"
-KINDS = {"sampled": "sampled", "greedy_after_reward": "greedy after a reward", "mean": "mean"}
-"""Title of the panel of each kind of rule."""
-
-
-def acting_table(results: Iterable[Result]) -> pd.DataFrame:
-    """Return one line for each (row, seed, rule) of models whose rule was chosen.
-
-    Columns: row, seed, temperature (0: greedy), kind (sampled, greedy_after_reward or mean), score
-    (headline number on validation tasks), and whether the rule was chosen.
-    """
-    lines = [
-        (each.row, each.seed, rule.temperature, _kind(rule), score, number == each.selection.chosen)
-        for each in results
-        if each.selection is not None
-        for number, (rule, score) in enumerate(
-            zip(each.selection.rules, each.selection.scores, strict=True)
-        )
-    ]
-    return pd.DataFrame(lines, columns=["row", "seed", "temperature", "kind", "score", "chosen"])
-
-
-def _kind(rule: ActingRule) -> str:
-    return next((kind for kind in KINDS if getattr(rule, kind, False)), "sampled")
 
 
 def draw_acting(path: Path, title: str, table: pd.DataFrame) -> None:

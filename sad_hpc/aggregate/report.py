@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sad_hpc.aggregate.acting import ACTING, acting_table, draw_acting
+from sad_hpc.aggregate.acting import ACTING, draw_acting
 from sad_hpc.aggregate.claims import claims
 from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
 from sad_hpc.aggregate.comparison_text import Part, comparison_parts
@@ -33,6 +33,7 @@ from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
 from sad_hpc.aggregate.summary import (
     ONLINE_HEADER,
     VIEWS,
+    acting_table,
     headline_cells,
     number,
     online_line,

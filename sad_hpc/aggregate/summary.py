@@ -8,7 +8,8 @@ import pandas as pd
 
 from sad_hpc.aggregate.formats import NOT_COMPUTED, Table
 from sad_hpc.aggregate.series import Series, is_learner, per_seed
-from sad_hpc.evaluate.result import HIGHER_IS_BETTER
+from sad_hpc.evaluate.acting import ActingRule
+from sad_hpc.evaluate.result import HIGHER_IS_BETTER, Result
 from sad_hpc.experiment.methods import BASELINES
 from sad_hpc.experiment.rows import method_of
 
@@ -24,6 +25,8 @@ ONLINE_HEADER = [
 ]  # fmt: skip
 NO_ORACLE = [name for name in BASELINES if name != "DPT*"]
 """Baselines that learn without optimal labels."""
+KINDS = {"sampled": "sampled", "greedy_after_reward": "greedy after a reward", "mean": "mean"}
+"""The kinds of acting rules, and their titles."""
 DECIMALS = {"suboptimality": 4}
 """Decimals of a metric's numbers; two by default."""
 
@@ -168,3 +171,24 @@ def mean_and_std(line: pd.Series) -> str:
 def number(metric: str, value: float) -> str:
     """Return a number with the decimals of its metric."""
     return "NaN" if np.isnan(value) else f"{value:.{DECIMALS.get(metric, 2)}f}"
+
+
+def acting_table(results: Iterable[Result]) -> pd.DataFrame:
+    """Return one line for each (row, seed, rule) of models whose rule was chosen.
+
+    Columns: row, seed, temperature (0: greedy), kind (sampled, greedy_after_reward or mean), score
+    (headline number on validation tasks), and whether the rule was chosen.
+    """
+    lines = [
+        (each.row, each.seed, rule.temperature, _kind(rule), score, number == each.selection.chosen)
+        for each in results
+        if each.selection is not None
+        for number, (rule, score) in enumerate(
+            zip(each.selection.rules, each.selection.scores, strict=True)
+        )
+    ]
+    return pd.DataFrame(lines, columns=["row", "seed", "temperature", "kind", "score", "chosen"])
+
+
+def _kind(rule: ActingRule) -> str:
+    return next((kind for kind in KINDS if getattr(rule, kind, False)), "sampled")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sad_hpc.aggregate.acting import acting_table, draw_acting
+from sad_hpc.aggregate.acting import draw_acting
+from sad_hpc.aggregate.summary import acting_table
 from sad_hpc.evaluate.acting import Selection, grid
 from sad_hpc.evaluate.result import Result
 
