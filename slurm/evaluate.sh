@@ -3,7 +3,7 @@
 # From the repository's root, after pretrain:
 #
 #   sbatch slurm/evaluate.sh configs/darkroom.yaml                  20 jobs, 4 at a time
-#   sbatch --array=0-2%2 slurm/evaluate.sh configs/quickstart.yaml  3 jobs, 2 at a time
+#   sbatch --array=0-1 slurm/evaluate.sh configs/quickstart.yaml    2 jobs
 #
 # usage: evaluate.sh CONFIG [key=value ...]
 # Complete evaluations are skipped: after a failure submit the same array again.
