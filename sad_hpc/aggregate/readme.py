@@ -75,17 +75,17 @@ def headline_table(folder: Path) -> str:
     return printable(title + plain_table(*headline_cells(one.summary)) + notes)
 
 
-def render(folder: Path, home: Path) -> None:
+def render(one: ResultsFolder, home: Path) -> None:
     """Write all files of a results folder that follow from its results.h5.
 
     Args:
-        folder: the folder, with results.h5, config.yaml and provenance.json.
+        one: the folder, with results.h5, config.yaml and provenance.json.
         home: the folder's final path.
 
     Raises:
         UserError: see `ResultsFolder`, or a file cannot be written.
     """
-    one = ResultsFolder(folder)
+    folder = one.folder
     write_csv(folder / SUMMARY, one.summary)
     folds = [*_pictures(one), *_labels(one), *_comparisons(one)]
     launch, aggregate = _commands(home, one.provenance)

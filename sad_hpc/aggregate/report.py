@@ -11,6 +11,7 @@ blocks, and `sad-hpc report --fill DOCUMENT` writes their content:
 folder of all results.
 """
 
+import functools
 import os
 import re
 import shlex
@@ -49,6 +50,8 @@ PAPER_GROUP = "paper"
 """The folder of experiments to compare with the paper's tables."""
 DEEPEST = 2
 """Most folders between the results folder and results.h5."""
+OpenFolder = Callable[[str], ResultsFolder]
+"""Function that opens the results folder at a relative path."""
 MARK = re.compile(r"(<!-- report: (?P<what>.*?) -->)(?P<inside>.*?)(<!-- end -->)", re.DOTALL)
 ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*", "SAD+", "DPT*+", BAYES_OPTIMAL, "optimal", "random")
 """Columns of a `headline` table."""
@@ -68,7 +71,7 @@ def overview(results: Path) -> Path:
     """
     found = find_results(results)
     for one in found:
-        render(one.folder, one.folder)
+        render(one, one.folder)
     chosen = beside_the_paper(results, found)
     notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     write_page(
@@ -231,27 +234,30 @@ def filled(text: str, results: Path, where: str = "the text") -> str:
         UserError: a block is none of KINDS, or its results are missing.
     """
 
+    # Each folder is read once, since its statistics take seconds.
+    open_folder = functools.cache(lambda folder: ResultsFolder(results / folder))
+
     def replaced(found: re.Match[str]) -> str:
         kind, *words = shlex.split(found["what"])
         if kind not in KINDS:
             raise UserError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
-        content = KINDS[kind](results, words)
+        content = KINDS[kind](open_folder, words)
         inside = f"\n{content}" if "\n" in content else content
         return f"{found[1]}{inside}{found[4]}"
 
     return MARK.sub(replaced, text)
 
 
-def _online(results: Path, folders: list[str]) -> str:
-    lines = [online_line(ResultsFolder(results / folder).summary) for folder in folders]
+def _online(open_folder: OpenFolder, folders: list[str]) -> str:
+    lines = [online_line(open_folder(folder).summary) for folder in folders]
     return markdown_table(ONLINE_HEADER, lines)
 
 
-def _headline(results: Path, folders: list[str]) -> str:
+def _headline(open_folder: OpenFolder, folders: list[str]) -> str:
     """Return a table with a line for each view of each experiment, and ROWS as columns."""
     lines = []
     for folder in folders:
-        one = ResultsFolder(results / folder)
+        one = open_folder(folder)
         for view in VIEWS:
             if len(own := pick(one.summary, *view).set_index("row")):
                 metric = own["metric"].iloc[0]
@@ -263,17 +269,18 @@ def _headline(results: Path, folders: list[str]) -> str:
     return markdown_table(["environment", "measure", *ROWS], lines)
 
 
-def _value(results: Path, words: list[str]) -> str:
+def _value(open_folder: OpenFolder, words: list[str]) -> str:
     """Return the mean of a row: FOLDER ROW MODE [SUBSET]."""
     folder, row, mode, *subset = words
-    table = pick(ResultsFolder(results / folder).summary, mode, subset[0] if subset else "all")
+    one = open_folder(folder)
+    table = pick(one.summary, mode, subset[0] if subset else "all")
     found = table[table["row"] == row]
     if found.empty:
-        raise UserError(f"{results / folder} has no {mode} value of {row!r}")
+        raise UserError(f"{one.folder} has no {mode} value of {row!r}")
     return number(found["metric"].iloc[0], found["mean"].iloc[0])
 
 
-KINDS: dict[str, Callable[[Path, list[str]], str]] = {
+KINDS: dict[str, Callable[[OpenFolder, list[str]], str]] = {
     "online": _online,
     "headline": _headline,
     "value": _value,

@@ -23,6 +23,8 @@ LIMITS = ("optimal", "random")
 CONFIDENCE = 0.95
 RESAMPLES = 1000
 BOOTSTRAP_SEED = 0
+DRAWN_AT_ONCE = 2**18
+"""Values of a bootstrap that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,16 @@ def iqm_interval(headlines: NDArray[np.float64]) -> tuple[float, float]:
     if n == 1 or np.isnan(headlines).any():
         return float("nan"), float("nan")
     generator, tasks = np.random.default_rng(BOOTSTRAP_SEED), np.arange(n_tasks)
-    cut = n * n_tasks // 4  # as in `scipy.stats.trim_mean`
+    size, cut = headlines.size, headlines.size // 4  # as in `scipy.stats.trim_mean`
+    at_once = max(1, DRAWN_AT_ONCE // size)
     means = np.empty(RESAMPLES)
-    for number in range(RESAMPLES):
-        drawn = headlines[generator.integers(n, size=(n, n_tasks)), tasks].ravel()
+    for first in range(0, RESAMPLES, at_once):
+        part = means[first : first + at_once]
+        replicates = generator.integers(n, size=(len(part), n, n_tasks))
+        drawn = headlines.take(replicates * n_tasks + tasks).reshape(len(part), size)
         if cut:
-            drawn.partition([cut, len(drawn) - cut - 1])
-        means[number] = drawn[cut : len(drawn) - cut].mean()
+            drawn.partition([cut, size - cut - 1], axis=1)
+        part[:] = drawn[:, cut : size - cut].mean(axis=1)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)

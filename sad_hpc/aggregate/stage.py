@@ -15,7 +15,13 @@ from sad_hpc.aggregate.results_file import (
     SeedResult,
     write_results,
 )
-from sad_hpc.aggregate.results_folder import CONFIG, PROVENANCE, check_overwrite, replacing
+from sad_hpc.aggregate.results_folder import (
+    CONFIG,
+    PROVENANCE,
+    ResultsFolder,
+    check_overwrite,
+    replacing,
+)
 from sad_hpc.aggregate.series import check_alike, row_order
 from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.dataset.schema import Manifest
@@ -68,7 +74,7 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
             _write_config(run, new)
             write_json(new / PROVENANCE, origin(run, present))
             write_results(new / RESULTS, _experiment_results(run, seeds, missing))
-            render(new, folder)
+            render(ResultsFolder(new), folder)
         if not missing:
             stage.complete(elements=len(present))
     return folder

@@ -217,9 +217,12 @@ def _tables(
     family: StochasticFamily, content: bytes, shape: tuple[int, ...], dtype: str
 ) -> StochasticMDPs:
     parameters = np.frombuffer(content, dtype).reshape(shape)
-    tasks = [family.outcomes_of(each) for each in parameters]
+    # Equal tasks have equal tables, which are built once.
+    distinct, which = np.unique(parameters, axis=0, return_inverse=True)
+    tasks = [family.outcomes_of(each) for each in distinct]
     outcomes, starts = [task[0] for task in tasks], [task[1] for task in tasks]
-    return tables_of(outcomes, starts, family.n_states)
+    tables, which = tables_of(outcomes, starts, family.n_states), which.reshape(-1)
+    return StochasticMDPs(tables.may.at(which), tables.starts[which])
 
 
 @functools.lru_cache(maxsize=4)

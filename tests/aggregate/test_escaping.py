@@ -153,12 +153,10 @@ def test_a_table_is_read_back_from_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "family",
     [
-        r"\input{/etc/passwd}",
-        r"\immediate\write18{touch x}",
+        r"\input{/etc/passwd}\immediate\write18{touch x}",
         "=cmd|' /C calc'!A0",
         "@SUM(1)",
-        "<script>alert(1)</script>",
-        "\x1b]0;title\x07",
+        "<script>alert(1)</script>\x1b]0;title\x07",
     ],
 )
 def test_a_strangers_names_run_nowhere(

@@ -13,7 +13,6 @@ import pytest
 
 from sad_hpc import results
 from sad_hpc.aggregate.comparison import better_by, improvement
-from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.report import (
     beside_the_paper,
     comparison_tables,
@@ -84,11 +83,12 @@ def test_a_missing_seed_is_named_in_tables_and_page(two: Path):
         assert "INCOMPLETE" in text and "DPT seed 2" in text
 
 
-@pytest.mark.slow
-def test_the_experiment_named_after_the_family_stands_beside_the_papers(tmp_path: Path):
-    for name in ("a_trial", "darkroom", "quickstart"):
-        add_experiment(tmp_path, name)
+def test_the_experiment_named_after_the_family_stands_beside_the_papers(
+    made: Path, tmp_path: Path, unrendered: None
+):
     results_folder = tmp_path / "results"
+    for name in ("a_trial", "darkroom", "quickstart"):
+        shutil.copytree(made, results_folder / name)
     found = find_results(results_folder)
     assert [one.name for one in found] == ["a_trial", "darkroom", "quickstart"]
     assert [one.name for one in beside_the_paper(results_folder, found)] == ["darkroom"]
@@ -106,8 +106,8 @@ def test_the_index_names_every_experiment_and_its_question(two: Path):
     assert r"[gaussian\_bandit](gaussian_bandit/README.md) | Gaussian Bandits | – | 0, 1 |" in index
 
 
-def test_what_an_experiment_says_cannot_become_html(tmp_path: Path):
-    folder = add_experiment(tmp_path, "darkroom")
+def test_what_an_experiment_says_cannot_become_html(made: Path, tmp_path: Path, unrendered: None):
+    folder = Path(shutil.copytree(made, tmp_path / "results/darkroom"))
     origin = json.loads((folder / "provenance.json").read_text())
     origin["command"] = ["sad-hpc", "<script>alert(1)</script>"]
     (folder / "provenance.json").write_text(json.dumps(origin))
@@ -200,12 +200,9 @@ def test_load_reads_one_file_and_names_an_empty_folder(two: Path, tmp_path: Path
         results.load(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    run = make_run(folder)
-    fill_run(run)
-    return aggregate(run, folder / "results").parent
+@pytest.fixture
+def documented(finished: Path) -> Path:
+    return finished / "results"
 
 
 def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, tmp_path: Path):
@@ -242,9 +239,11 @@ def test_documents_have_the_numbers_of_the_committed_results():
     documents = [*committed("*.md"), *committed("docs/*.md")]
     marked = [path for path in documents if "<!-- report: " in path.read_text(encoding="utf-8")]
     assert {path.name for path in marked} >= {"README.md", "results.md"}
-    for path in marked:
-        text = path.read_text(encoding="utf-8")
-        assert filled(text, ROOT / "results", path.name) == text, f"sad-hpc report --fill {path}"
+    texts = [path.read_text(encoding="utf-8") for path in marked]
+    # All at once, so that each experiment is read once.
+    found = filled("\0".join(texts), ROOT / "results").split("\0")
+    for path, text, new in zip(marked, texts, found, strict=True):
+        assert new == text, f"sad-hpc report --fill {path}"
 
 
 @pytest.mark.slow
@@ -253,13 +252,12 @@ def test_committed_pages_follow_from_the_committed_results(
 ):
     """Pictures depend on the version of matplotlib, texts on nothing but results.h5."""
     monkeypatch.chdir(tmp_path)
-    for path in committed("results/**/results.h5"):
-        folder = path.parent.relative_to(ROOT)
-        shutil.copytree(path.parent, tmp_path / folder)
-        os.remove(tmp_path / folder / "README.md")
-        render(tmp_path / folder, tmp_path / folder)
-        for name in ("README.md", "summary.csv"):
-            assert (tmp_path / folder / name).read_text() == (path.parent / name).read_text()
+    folders = [path.parent.relative_to(ROOT) for path in committed("results/**/results.h5")]
+    pages = [folder / name for folder in folders for name in ("README.md", "summary.csv")]
+    for folder in folders:
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    for page in pages:
+        os.remove(tmp_path / page)
     overview(tmp_path / "results")
-    for name in ("README.md", "report.html"):
-        assert (tmp_path / "results" / name).read_text() == (ROOT / "results" / name).read_text()
+    for page in (*pages, Path("results/README.md"), Path("results/report.html")):
+        assert (tmp_path / page).read_text() == (ROOT / page).read_text()

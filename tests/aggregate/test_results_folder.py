@@ -22,16 +22,6 @@ from sad_hpc.storage.run import Run
 from .synthetic import METHODS, fill, make_run
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs and results: three methods and seeds, and their tables."""
-    folder = tmp_path_factory.mktemp("finished")
-    run = make_run(folder)
-    fill(run)
-    aggregate(run, folder / "results")
-    return folder
-
-
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Run:
     """The run in a copy of that folder, tmp_path."""

@@ -12,6 +12,7 @@ from matplotlib.image import imread
 from sad_hpc.aggregate.canvas import COLORS, REFERENCE_STYLES
 from sad_hpc.aggregate.readme import headline_table, label_notes, render
 from sad_hpc.aggregate.results_file import RESULTS, RowFacts, read_results
+from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.stage import aggregate, row_facts
 from sad_hpc.collect.stage import collect
 from sad_hpc.errors import UserError
@@ -23,6 +24,7 @@ from sad_hpc.storage.files import read_json, write_json
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 
+from .synthetic import METHODS as SYNTHETIC
 from .synthetic import fill, level, make_run, write_result
 
 
@@ -33,9 +35,20 @@ def run(tmp_path):
     return run
 
 
-def test_results_folder_is_complete(run, tmp_path):
-    folder = aggregate(run, tmp_path / "results")
-    assert folder == tmp_path / "results" / "synthetic"
+@pytest.fixture
+def small(tmp_path):
+    run = make_run(tmp_path, rows=["DPT", "SAD"], seeds=[0])
+    fill(run)
+    return run
+
+
+@pytest.fixture
+def folder(finished):
+    return finished / "results/synthetic"
+
+
+def test_results_folder_is_complete(folder, finished):
+    run = make_run(finished)
     assert run.aggregate().done["elements"] == 9
     names = {path.name for path in folder.iterdir()}
     pictures = {f"{name}.png" for name in ("offline", "online", "training", "diagnosis")}
@@ -46,14 +59,14 @@ def test_results_folder_is_complete(run, tmp_path):
         assert f"]({name})" in readme
     assert run.experiment.data_signature() in readme
     assert "INCOMPLETE" not in readme
-    assert str(tmp_path) not in readme + (folder / "provenance.json").read_text()
+    assert str(finished) not in readme + (folder / "provenance.json").read_text()
 
 
-def test_the_page_names_every_commit_that_made_a_part(run, tmp_path):
-    path = run.checkpoint("SAD", 0).path / "provenance.json"
+def test_the_page_names_every_commit_that_made_a_part(small, tmp_path, unrendered):
+    path = small.checkpoint("SAD", 0).path / "provenance.json"
     maker = {"commit": "later0commit", "argv": [f"{tmp_path}/sad-hpc"]}
     write_json(path, {"commit": "first0commit", "argv": [], "resumed": [maker]})
-    folder = aggregate(run, tmp_path / "results")
+    folder = aggregate(small, tmp_path / "results")
     readme = (folder / "README.md").read_text()
     assert "first0commit; later0commit" in readme
     assert str(tmp_path) not in (folder / "provenance.json").read_text()
@@ -67,61 +80,61 @@ def test_every_reference_policy_has_a_style_of_its_own():
     assert len(set(styles)) == len(styles)
 
 
-def test_aggregating_twice_gives_the_same_tables(run, tmp_path):
-    folder = aggregate(run, tmp_path / "results")
+def test_aggregating_twice_gives_the_same_tables(small, tmp_path, unrendered):
+    folder = aggregate(small, tmp_path / "results")
     tables = {path: path.read_bytes() for path in folder.glob("*.csv")}
-    aggregate(run, tmp_path / "results")
+    aggregate(small, tmp_path / "results")
     assert tables == {path: path.read_bytes() for path in folder.glob("*.csv")}
 
 
-def test_all_pages_follow_from_the_results_file(run, tmp_path):
-    folder = aggregate(run, tmp_path / "results")
-    kept = {"results.h5", "config.yaml", "provenance.json"}
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for name in before.keys() - kept:
-        (folder / name).unlink()
-    render(folder, folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+def test_all_pages_follow_from_the_results_file(folder, tmp_path):
+    for name in ("results.h5", "config.yaml", "provenance.json"):
+        shutil.copy(folder / name, tmp_path)
+    render(ResultsFolder(tmp_path), folder)
+    pages = ({path.name: path.read_bytes() for path in f.iterdir()} for f in (tmp_path, folder))
+    assert next(pages) == next(pages)
 
 
-def test_stored_config_launches_the_same_experiment(run, tmp_path):
-    folder = aggregate(run, tmp_path / "results")
+def test_stored_config_launches_the_same_experiment(folder, finished):
+    run = make_run(finished)
     assert load_experiment(folder / "config.yaml") == run.experiment
     assert read_results(folder / RESULTS).config == run.experiment.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("results", ["results", "results/ablations"])
-def test_the_commands_shown_make_the_same_folder_again(run, tmp_path, monkeypatch, results):
+def test_the_commands_shown_make_the_same_folder_again(
+    small, tmp_path, monkeypatch, unrendered, results
+):
     monkeypatch.chdir(tmp_path)
-    folder = aggregate(run, tmp_path / results)
+    folder = aggregate(small, tmp_path / results)
     lines = (folder / "README.md").read_text().splitlines()
     commands = [line.split("#")[0].split() for line in lines if line.startswith("sad-hpc")]
     assert [words[1] for words in commands] == ["launch", "aggregate"]
     for words in commands:
         options = make_parser().parse_args(words[1:])
-        assert load_experiment(options.config) == run.experiment
-        assert options.results / run.experiment.name == folder.relative_to(tmp_path)
+        assert load_experiment(options.config) == small.experiment
+        assert options.results / small.experiment.name == folder.relative_to(tmp_path)
 
 
-def test_the_command_shown_trains_on_as_many_ranks(run, tmp_path):
-    for element in run.experiment.elements:
-        folder = run.checkpoint(*element)
+def test_the_command_shown_trains_on_as_many_ranks(small, tmp_path, unrendered):
+    for element in small.experiment.elements:
+        folder = small.checkpoint(*element)
         folder.prepare({})
         folder.complete(ranks=2)
-    page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    page = (aggregate(small, tmp_path / "results") / "README.md").read_text()
     assert "config.yaml cluster.pretrain.ranks=2 " in page and "processors), 2 ranks |" in page
     folder.complete(ranks=1)  # of the last model alone: no command makes these tables again
-    page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    page = (aggregate(small, tmp_path / "results") / "README.md").read_text()
     assert "cluster.pretrain.ranks" not in page and "processors), 1 rank |" in page
 
 
-def test_pages_name_the_gpu_and_the_precision_of_a_training(run, tmp_path):
-    folder = run.checkpoint(*run.experiment.elements[0])
+def test_pages_name_the_gpu_and_the_precision_of_a_training(small, tmp_path, unrendered):
+    folder = small.checkpoint(*small.experiment.elements[0])
     folder.prepare({})
     record = read_json(folder.path / "provenance.json")
     write_json(folder.path / "provenance.json", record | {"gpu": "NVIDIA X"})
     folder.complete(ranks=1, precision="bf16")
-    page = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+    page = (aggregate(small, tmp_path / "results") / "README.md").read_text()
     assert "processors, NVIDIA X), 1 rank, bf16" in page
 
 
@@ -135,7 +148,7 @@ def test_missing_elements_are_an_error_that_names_them(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path):
+def test_allowed_gaps_are_named_everywhere_and_never_averaged(tmp_path, unrendered):
     run = make_run(tmp_path)
     fill(run, skip={("SAD", 1)})
     folder = aggregate(run, tmp_path / "results", allow_missing=True)
@@ -174,8 +187,8 @@ def test_result_of_another_training_is_refused(run, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_headline_table_has_a_line_a_method(run, tmp_path):
-    text = headline_table(aggregate(run, tmp_path / "results"))
+def test_headline_table_has_a_line_a_method(folder):
+    text = headline_table(folder)
     (sad,) = [line for line in text.splitlines() if line.startswith("SAD")]
     assert " ".join(sad.split()) == "SAD 25.00 ± 1.00 27.00 ± 1.00 25.00 ± 1.00 3"
     widths = {len(line) for line in text.splitlines()[1:]}
@@ -187,11 +200,11 @@ def test_headline_table_of_no_results_folder(tmp_path):
         headline_table(tmp_path)
 
 
-def test_missing_metrics_leave_out_the_figure_and_say_so(run, tmp_path):
-    aggregate(run, tmp_path / "results")
-    for element in run.experiment.elements:
-        (run.checkpoint(*element).path / "metrics.jsonl").unlink()
-    folder = aggregate(run, tmp_path / "results")
+def test_missing_metrics_leave_out_the_figure_and_say_so(small, tmp_path, unrendered):
+    assert (aggregate(small, tmp_path / "results") / "training.png").exists()
+    for element in small.experiment.elements:
+        (small.checkpoint(*element).path / "metrics.jsonl").unlink()
+    folder = aggregate(small, tmp_path / "results")
     assert not (folder / "training.png").exists()
     assert "No training metrics of DPT seed 0" in (folder / "README.md").read_text()
 
@@ -210,12 +223,12 @@ def _share_of_color(image, color):
     ("name", "n_panels"),
     [("offline.png", 2), ("online.png", 1), ("training.png", 2), ("diagnosis.png", 2)],
 )
-def test_every_panel_shows_every_method_in_its_color(run, tmp_path, name, n_panels):
-    image = imread(aggregate(run, tmp_path / "results") / name)
+def test_every_panel_shows_every_method_in_its_color(folder, name, n_panels):
+    image = imread(folder / name)
     assert min(image.shape[:2]) > 300
     above_legend = image[: int(0.85 * len(image))]
     for panel in np.array_split(above_legend, n_panels, axis=1):
-        for method in run.experiment.by_row:
+        for method in SYNTHETIC:
             assert _share_of_color(panel, COLORS[method]) > 2e-4, method
 
 
@@ -247,8 +260,8 @@ def test_numbers_that_were_edited_reach_no_table(run, tmp_path, name):
     assert not (tmp_path / "results/synthetic").exists()
 
 
-def test_missing_labels_are_noted(run, tmp_path):
-    readme = (aggregate(run, tmp_path / "results") / "README.md").read_text()
+def test_missing_labels_are_noted(folder):
+    readme = (folder / "README.md").read_text()
     assert r"No label accuracy of DPT, DPT\*, SAD: the dataset is missing or damaged" in readme
 
 

@@ -54,7 +54,7 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
 
 @pytest.mark.parametrize("name, damage", BAD)
 def test_a_bad_folder_is_one_line_that_names_its_file(
-    theirs: Path, name: str, damage: Callable[[Path], object], capsys: Any
+    theirs: Path, name: str, damage: Callable[[Path], object], capsys: Any, unrendered: None
 ) -> None:
     damage(theirs)
     signal.alarm(int(HUNG))  # ends the tests where one waits for a pipe
@@ -81,15 +81,16 @@ def spoiled(value: Any, data: st.DataObject) -> Any:
     return [*value[:key], spoiled(value[key], data), *value[key + 1 :]]
 
 
-@pytest.mark.slow
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
-def test_a_wrong_value_is_one_line_or_shown(made: Path, theirs: Path, data: st.DataObject) -> None:
+def test_a_wrong_value_is_one_line_or_shown(
+    made: Path, theirs: Path, unrendered: None, data: st.DataObject
+) -> None:
     origin = spoiled(json.loads((made / "provenance.json").read_text()), data)
     (theirs / "provenance.json").write_text(json.dumps(origin))
     for show in (lambda: headline_table(theirs), lambda: overview(theirs.parent)):
@@ -143,7 +144,9 @@ class Links(HTMLParser):
 @pytest.mark.parametrize(
     "name", ["a#b?c", "javascript:alert(1)", "50%20off", "a b", '"><b>', "&lt;", b"caf\xe9", "é"]
 )
-def test_links_lead_to_the_folder_whatever_its_name(theirs: Path, name: str | bytes) -> None:
+def test_links_lead_to_the_folder_whatever_its_name(
+    theirs: Path, unrendered: None, name: str | bytes
+) -> None:
     folder = theirs.parent / os.fsdecode(name)
     theirs.rename(folder)
     found = Links(overview(folder.parent).read_text())

@@ -1,10 +1,10 @@
 import dataclasses
 import hashlib
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2Model
 
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model import transformer
@@ -15,6 +15,9 @@ from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.miniworld.family import MiniworldConfig
+
+if TYPE_CHECKING:
+    from transformers import GPT2Model
 
 INPUTS = Inputs(n_actions=5, horizon=12, state_center=(3.0, 3.0), state_scale=(0.5, 0.5))
 
@@ -43,8 +46,10 @@ def random_queries(batch: int, queries: int, prefixes: int, longest: int = 12) -
 
 
 @torch.no_grad()
-def hugging_faces(ours: Transformer, heads: int) -> GPT2Model:
+def hugging_faces(ours: Transformer, heads: int) -> "GPT2Model":
     """GPT-2 with the weights of our blocks, norms and positions, which are drawn before."""
+    from transformers import GPT2Config, GPT2Model  # takes seconds
+
     for parameter in ours.parameters():  # biases and norms too, so that none is trivially 0 or 1
         parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
     length, width = ours.positions.weight.shape
