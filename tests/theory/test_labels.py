@@ -8,6 +8,7 @@ import pytest
 from sad_hpc.cli import main
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.tasks.base import make_family
+from sad_hpc.theory import labels
 from sad_hpc.theory.labels import label_curves, steps_to_go
 from tests.conftest import ROOT, TINY
 
@@ -19,7 +20,10 @@ def test_steps_are_those_of_a_walk_around_no_corner():
         assert steps_to_go(room, np.array(goal, np.int16)) == pytest.approx(expected)
 
 
-def test_a_horizon_of_one_labels_the_goal_and_its_neighbours_and_is_never_wrong():
+def test_a_horizon_of_one_labels_the_goal_and_its_neighbours_and_is_never_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(labels, "QUERY_STATES", 4000)
     curves = label_curves(load_experiment(TINY))
     family = make_family(load_experiment(TINY).task)
     paid = family.mdps(family.distinct_tasks("train")).rewards.max(axis=2)
@@ -42,8 +46,10 @@ def test_pulls_of_a_bandit_make_labels_better_and_dearer():
     assert (curves["consensus"] < curves["right"]).all()
 
 
-@pytest.mark.slow
-def test_the_command_draws_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_draws_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(labels, "QUERY_STATES", 100)
     assert main(["theory", "labels", str(TINY), "--results", str(tmp_path)]) == 0
     folder = tmp_path / "theory"
     assert {path.name for path in folder.iterdir()} >= {"labels_tiny.csv", "labels_tiny.png"}
