@@ -83,9 +83,13 @@ def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_rendezvous_left() -> Iterator[None]:
-    """A test that trains in this process sets torch's variables; later child processes would join
-    a rendezvous that is not theirs."""
+    """A test that trains in this process leaves no trace for later child processes."""
     yield
+    forget_rendezvous()
+
+
+def forget_rendezvous() -> None:
+    """Remove torch's variables: child processes would join a rendezvous that is not theirs."""
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     for name in names:
         os.environ.pop(name, None)
