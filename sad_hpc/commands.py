@@ -84,12 +84,12 @@ def _collect(options: argparse.Namespace) -> int:
 def _pretrain(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.pretrain.stage import pretrain
+    from sad_hpc.launch.graph import pretrain_with_score
 
     with preemption.watched():
         for row, seed in elements:
             own, method = run.of_element(row, seed)
-            pretrain(own, method, seed)
+            pretrain_with_score(own, method, seed)
     return 0
 
 

@@ -1,6 +1,7 @@
 """Training curves: the reader of `metrics.jsonl`, and training.png.
 
-The curves are loss and label accuracy on held-out training tasks, epoch by epoch.
+The curves are loss and label accuracy on held-out training tasks, epoch by epoch, and loss and
+offline return on validation tasks, in the epochs in which they were measured.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,10 @@ class _Line:
     """Nats: the held-out loss minus that of the Bayes-optimal learner."""
     told_accuracy: float = nan
     """Label accuracy over contexts that identify the task."""
+    validation_loss: float = nan
+    """Nats."""
+    validation_return: float = nan
+    """Mean offline return."""
     step: float = nan
     """Optimizer steps until the end of the epoch."""
 
@@ -152,8 +157,8 @@ class Panel:
 
 
 def training_panels(training: Sequence[Training]) -> list[Panel]:
-    """Return the panels: excess loss if the Bayes-optimal loss is known, else held-out loss, and
-    label accuracies."""
+    """Return the panels: excess loss if the Bayes-optimal loss is known, else held-out loss, label
+    accuracies, and loss and return on validation tasks."""
     excess = _known(training, "excess_loss")
     loss = {one.row: one.curves["holdout_loss"] for one in training if one.row not in excess}
     accuracy = {one.row: 100 * one.curves["holdout_accuracy"] for one in training}
@@ -163,6 +168,8 @@ def training_panels(training: Sequence[Training]) -> list[Panel]:
         Panel("hold-out loss (nats)", loss),
         Panel("hold-out label accuracy (%)", accuracy),
         Panel("accuracy where the context tells the task (%)", told),
+        Panel("validation loss (nats)", _measured(training, "validation_loss")),
+        Panel("validation return", _measured(training, "validation_return")),
     ]
     return [panel for panel in panels if panel.curves]
 
@@ -196,7 +203,8 @@ def draw_training(
                 if (curves := panel.curves.get(one.row)) is not None:
                     label = row_label(one.row, len(one.seeds))
                     columns = one.steps if by_step else one.epochs
-                    draw_band(axes, columns, curves, styles[one.row], label)
+                    known = np.isfinite(curves).all(axis=0)
+                    draw_band(axes, columns[known], curves[:, known], styles[one.row], label)
             axes.set_ylabel(panel.label)
             if by_step:
                 _along_steps(axes, [one.steps for one in training])
@@ -221,6 +229,12 @@ def _known(training: Sequence[Training], name: str) -> dict[str, NDArray[np.floa
     """Return a curve of the rows that have it in every epoch of every seed."""
     curves = {one.row: one.curves[name] for one in training}
     return {row: each for row, each in curves.items() if each.size and np.isfinite(each).all()}
+
+
+def _measured(training: Sequence[Training], name: str) -> dict[str, NDArray[np.float64]]:
+    """Return a curve of the rows that have it in some epochs of every seed."""
+    curves = {one.row: one.curves[name] for one in training}
+    return {row: each for row, each in curves.items() if np.isfinite(each).all(axis=0).any()}
 
 
 def _by_magnitude(axes: Axes, curves: Sequence[NDArray[np.float64]]) -> None:

@@ -1,7 +1,7 @@
-"""The choice of an acting rule (`evaluate.acting: auto`) on training tasks.
+"""The choice of an acting rule (`evaluate.acting: auto`) on tasks of the training split.
 
-Each rule plays the same tasks with the same random numbers.  The tasks are the last ones of the
-training split, which the training holds out.
+Each rule plays the same tasks with the same random numbers.  The tasks are the validation tasks of
+the training, or the last tasks of its dataset if there are none.
 """
 
 from dataclasses import asdict
@@ -25,8 +25,8 @@ from sad_hpc.user_code import UserCode
 CHUNKS = "chunks"
 """Folder of results until the evaluation is finished."""
 
-VALIDATION_TASKS = 100
-"""Number of tasks on which rules are compared."""
+COMPARED_TASKS = 100
+"""Number of tasks on which rules are compared; validation tasks are repeated in turn."""
 
 
 def selected(
@@ -42,7 +42,7 @@ def selected(
     Args:
         family: family of the tasks.
         trained: the model.
-        parameters: (n, p) of the validation tasks.
+        parameters: (n, p) of the tasks.
         settings: settings of the evaluation.
         seed: seed of the training.
         folder: folder of the evaluation.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns, read_last
@@ -20,7 +21,7 @@ from sad_hpc.evaluate.families import Modes, evaluate_family, n_units
 from sad_hpc.evaluate.policy import Trained, load_model
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import RESULT, read_result, write_result
-from sad_hpc.evaluate.selection import CHUNKS, VALIDATION_TASKS, selected
+from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS, selected
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.compilation import compilation_announced
@@ -30,6 +31,7 @@ from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 from sad_hpc.tasks.base import TaskFamily, make_family
+from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.user_code import UserCode
 
 
@@ -162,17 +164,26 @@ def _after(finished: int, progress: Progress) -> Callable[[int], None]:
 def _selection(
     run: Run, family: TaskFamily, trained: Trained, seed: int, folder: StageFolder
 ) -> Selection | None:
-    """Return how the acting rule is chosen; None: the config gives it.
+    """Return how the acting rule is chosen; None: the config gives it."""
+    if run.experiment.evaluate.acting == "given":
+        return None
+    parameters = _unseen_tasks(run, family)
+    return selected(family, trained, parameters, run.experiment.evaluate, seed, folder)
 
-    The validation tasks are the last training tasks.
+
+def _unseen_tasks(run: Run, family: TaskFamily) -> NDArray[Any]:
+    """Return the parameters (n, p) of tasks that the training does not use.
+
+    These are the validation tasks in turn, or the last training tasks if there are none.
     """
     experiment = run.experiment
-    if experiment.evaluate.acting == "given":
-        return None
+    share = experiment.pretrain.validation_tasks
+    if share and isinstance(family, TabularFamily):
+        tasks = family.validation_tasks(share)
+        return tasks[np.arange(COMPARED_TASKS) % len(tasks)]
     train, manifest = _split(run, family, "train")
     columns = layout(family, experiment.data)
-    parameters = read_last(train, manifest, "tasks/parameters", VALIDATION_TASKS, columns)
-    return selected(family, trained, parameters, experiment.evaluate, seed, folder)
+    return read_last(train, manifest, "tasks/parameters", COMPARED_TASKS, columns)
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:

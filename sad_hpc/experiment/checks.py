@@ -197,7 +197,9 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
             f"{where}: rows: {method} needs optimal actions, which {experiment.task.family} "
             "does not know: remove the row"
         )
-    n_train = family.n_tasks("train", experiment.data.tasks)
+    if experiment.pretrain.validation_tasks:
+        _check_validation(experiment, where)
+    n_train = family.n_tasks("train", experiment.data.tasks) - experiment.validation_contexts
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(
             f"{where}: {n_train} training tasks minus pretrain.holdout_tasks="
@@ -210,6 +212,26 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
         raise ConfigError(
             f"{where}: pretrain.max_reward_weight={experiment.pretrain.max_reward_weight:g} has no "
             "effect while pretrain.resample_probability is 0: set both, or neither"
+        )
+
+
+def _check_validation(experiment: Experiment[TaskConfig], where: str) -> None:
+    """Check that validation tasks can be drawn, and that the dataset has contexts of them."""
+    setting = f"pretrain.validation_tasks={experiment.pretrain.validation_tasks:g}"
+    if not experiment.family.has_validation:
+        raise ConfigError(
+            f"{where}: {setting} is for tabular families, whose distinct tasks are known. "
+            f"{experiment.family.name} draws each task anew: set it to 0"
+        )
+    if experiment.data.imported_contexts is not None:
+        raise ConfigError(
+            f"{where}: {setting} does not apply to imported contexts: set it to 0, or "
+            "data.imported_contexts to null"
+        )
+    if not experiment.validation_contexts:
+        raise ConfigError(
+            f"{where}: {setting} leaves no task for validation: {experiment.family.name} has fewer "
+            "than two training tasks, or data.tasks is too small to have each of them"
         )
 
 

@@ -79,6 +79,8 @@ class Role(StrEnum):
     """A section that decides a model's training; rows may differ in all its keys."""
     TASK_SPLIT = "task split"
     """A field of `task` that decides which tasks are for training."""
+    OMIT_DEFAULT = "omit default"
+    """A field added later; the signature omits it at its default, so older outputs stay valid."""
 
 
 def with_role(role: Role, default: Any = ..., **constraints: Any) -> Any:
@@ -237,10 +239,18 @@ def _keys_at(section: type[BaseModel], location: Sequence[str]) -> list[str]:
 
 def resolved(section: BaseModel) -> dict[str, Any]:
     """Return the values of a section that can change a result, as plain JSON."""
-    left_out = fields_of(type(section), Role.TRANSIENT)
-    names = (name for name in type(section).model_fields if name not in left_out)
-    values = {name: getattr(section, name) for name in names}  # the same order in every process
+    values = {  # in the same order in every process
+        name: getattr(section, name)
+        for name, field in type(section).model_fields.items()
+        if not _is_omitted(field, getattr(section, name))
+    }
     return json.loads(json.dumps(values, default=resolved))
+
+
+def _is_omitted(field: FieldInfo, value: Any) -> bool:
+    """Return whether a signature omits a field with this value."""
+    role = _role_of(field)
+    return role == Role.TRANSIENT or (role == Role.OMIT_DEFAULT and value == field.default)
 
 
 def signature(

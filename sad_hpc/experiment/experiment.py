@@ -91,10 +91,19 @@ class Experiment(Section, Generic[TaskT]):
         return new_family(self.task)
 
     @property
+    def validation_contexts(self) -> int:
+        """Number of tasks of the dataset that are for validation."""
+        share, family = self.pretrain.validation_tasks, self.family
+        if not share:
+            return 0
+        count: int = family.n_validation(share, family.n_tasks("train", self.data.tasks))
+        return count
+
+    @property
     def training_steps(self) -> int:
         """Number of steps of a training."""
-        tasks = self.family.n_tasks("train", self.data.tasks) - self.pretrain.holdout_tasks
-        return self.pretrain.epochs * self.pretrain.batches(tasks)
+        tasks = self.family.n_tasks("train", self.data.tasks) - self.validation_contexts
+        return self.pretrain.epochs * self.pretrain.batches(tasks - self.pretrain.holdout_tasks)
 
     @functools.cached_property
     def by_row(self) -> dict[str, Row]:

@@ -157,6 +157,13 @@ class PretrainConfig(Section):
     this."""
     holdout_tasks: int = Field(1024, ge=1)
     """Training tasks that are kept out of training to measure held-out loss and label accuracy."""
+    validation_tasks: float = with_role(Role.OMIT_DEFAULT, 0.0, ge=0, lt=1)
+    """Share of the distinct training tasks that are for validation (see `tasks.validation`).
+    Training leaves out all their contexts, and measures loss and offline return on them.  Only
+    tabular families have them."""
+    keep: Literal["last", "best"] = with_role(Role.OMIT_DEFAULT, "last")
+    """The weights that become the model: those of the last epoch, or of the epoch with the best
+    validation return."""
     checkpoint_minutes: float = with_role(Role.TRANSIENT, 5.0, ge=0)
     """Time between checkpoints.  Every epoch also ends with a checkpoint."""
     log_seconds: float = with_role(Role.TRANSIENT, 10.0, gt=0)
@@ -173,6 +180,15 @@ class PretrainConfig(Section):
             raise ValueError(
                 "pretrain.optimizer=normuon needs whole matrices in fp32: set pretrain.zero_stage "
                 "to 0 and pretrain.precision to auto or fp32"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> "PretrainConfig":
+        if self.keep == "best" and not self.validation_tasks:
+            raise ValueError(
+                "pretrain.keep=best needs validation tasks: set pretrain.validation_tasks to a "
+                "share such as 0.1, or pretrain.keep to last"
             )
         return self
 

@@ -77,9 +77,7 @@ class Step:
         else:
             assert self.element is not None
             if self.stage == "pretrain":
-                from sad_hpc.pretrain.stage import pretrain
-
-                pretrain(self.run, *self.element)
+                pretrain_with_score(self.run, *self.element)
             else:
                 from sad_hpc.evaluate.stage import evaluate
 
@@ -96,6 +94,18 @@ def collect_with_policy(run: Run) -> None:
     from sad_hpc.evaluate.rollout_policy import rollout_policy
 
     collect(run, rollout_policy(run))
+
+
+def pretrain_with_score(run: Run, method: str, seed: int) -> None:
+    """Run pretrain; with validation tasks, with the measure of weights on them."""
+    from sad_hpc.pretrain.stage import pretrain
+
+    if not run.experiment.source.pretrain.validation_tasks:
+        pretrain(run, method, seed)
+        return
+    from sad_hpc.evaluate.validation import offline_score
+
+    pretrain(run, method, seed, offline_score)
 
 
 def graph(run: Run) -> list[Step]:

@@ -40,7 +40,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
     model, trained = load_model(own, method, seed), own.experiment.source
     if model.images is not None:
         raise UserError(f"models of {trained.task.family} have image inputs, which export excludes")
-    metrics = _last_metrics(own.checkpoint(method, seed))
+    metrics = _kept_metrics(own.checkpoint(method, seed))
     weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,8 +71,8 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
         raise write_error(folder, error) from error
 
 
-def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
-    """Return the last line of a training's metrics; empty if there are none.
+def _kept_metrics(checkpoint: StageFolder) -> dict[str, float]:
+    """Return the metrics of the epoch whose weights a training kept; empty if there are none.
 
     Raises:
         UserError: the file was changed after the training.
@@ -80,9 +80,11 @@ def _last_metrics(checkpoint: StageFolder) -> dict[str, float]:
     checkpoint.check_records()
     try:
         lines = read_whole(checkpoint.path / METRICS).splitlines()
-        return typed(dict[str, int | float], plain_json.parse(lines[-1])) or {}
-    except (OSError, ValueError, IndexError):
+        epochs = [typed(dict[str, int | float], plain_json.parse(line)) or {} for line in lines]
+    except (OSError, ValueError):
         return {}
+    kept = (checkpoint.done or {}).get("step")
+    return next((each for each in reversed(epochs) if each.get("step") == kept), {})
 
 
 def _readme(card: Mapping[str, Any], description: str) -> str:
@@ -94,6 +96,7 @@ def _readme(card: Mapping[str, Any], description: str) -> str:
             "holdout_loss": "held-out loss (nats)",
             "excess_loss": "above the Bayes-optimal learner",
             "holdout_accuracy": "label accuracy",
+            "validation_return": "return on validation tasks",
         }.items()
         if name in metrics
     )

@@ -60,6 +60,8 @@ class _Position:
 
     step: Annotated[int, Field(ge=0)]
     loss_sum: float
+    best: Any = None
+    """Content of `validation.Best`; None: there are no best weights."""
 
 
 class Checkpoints:

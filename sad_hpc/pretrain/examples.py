@@ -1,5 +1,7 @@
 """Training examples of a method as compact tensors, and the order of their use."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from sad_hpc.pretrain.repetition import repetitions
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
+from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.validation import are_among
 
 CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
 
@@ -28,7 +32,7 @@ def context_parts(family: TaskFamily) -> tuple[str, ...]:
 class Examples:
     """All examples of a method on the device, in the dataset's dtypes.
 
-    The last `holdout` training tasks are kept out of training.
+    Rows are in the order training, held out, validation.  Training uses only the first ones.
 
     Args:
         method: method that defines questions and labels.
@@ -41,6 +45,8 @@ class Examples:
             transitions; see `repetitions`.
         ideal: Bayes-optimal answers to the held-out questions, if known.
         bins: bins of each action component if actions are vectors.
+        validation: (v, p), parameters of the last v rows, which are of validation tasks; None:
+            there are none.
     """
 
     def __init__(
@@ -52,14 +58,16 @@ class Examples:
         repeated: tuple[float, float] = (0.0, 1.0),
         ideal: IdealAnswers | None = None,
         bins: int = 0,
+        validation: NDArray[Any] | None = None,
     ) -> None:
         parts = [part for part in (*CONTEXT_PARTS, "images", "ends") if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
         self._questions = training_questions(method, columns, stateless)
         self._holdout_questions = holdout_questions(method, columns, stateless)
         self._repeated, self.ideal, self._bins = repeated, ideal, bins
+        self._validation = np.empty((0, 0)) if validation is None else validation
         self.n_holdout = holdout
-        self.n_train = len(self._context.actions) - holdout
+        self.n_train = len(self._context.actions) - holdout - len(self._validation)
 
     @classmethod
     def load(cls, run: Run, method: str, device: torch.device) -> "Examples":
@@ -92,15 +100,23 @@ class Examples:
             returns = return_to_go(arrays["rewards"], dit.discount, arrays.get("ends"))
             arrays["weights"] = dit.weight * importance(returns)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
+        seen, validation = len(arrays["parameters"]), None
+        if experiment.pretrain.validation_tasks:
+            assert isinstance(family, TabularFamily)  # has_validation
+            tasks = family.validation_tasks(experiment.pretrain.validation_tasks)
+            arrays, seen = validation_last(arrays, tasks)
+            family, validation = family.without(tasks), arrays["parameters"][seen:]
         # The distribution of imported tasks is unknown.
         if source.labels is not None and experiment.data.imported_contexts is None:
-            last = {key: array[-holdout:] for key, array in arrays.items()}
+            last = {key: array[seen - holdout : seen] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)
         del arrays["parameters"]
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
         repeated = experiment.pretrain.resample_probability, experiment.pretrain.max_reward_weight
-        return cls(source, columns, holdout, stateless, repeated, ideal, family.n_actions)
+        return cls(
+            source, columns, holdout, stateless, repeated, ideal, family.n_actions, validation
+        )
 
     @property
     def device(self) -> torch.device:
@@ -168,6 +184,35 @@ class Examples:
         """Return the rows of this rank's share of the held-out tasks."""
         rows = torch.arange(self.n_train, self.n_train + self.n_holdout, device=self.device)
         return rows[rank::world_size]
+
+    def validation(self, rank: int, world_size: int) -> Tensor:
+        """Return this rank's share of the first rows of validation tasks, at most `n_holdout`."""
+        first, count = self.n_train + self.n_holdout, min(self.n_holdout, len(self._validation))
+        return torch.arange(first + rank, first + count, world_size, device=self.device)
+
+    def validation_contexts(self, count: int) -> tuple[Context, NDArray[Any]]:
+        """Return the first contexts of validation tasks, at most `count`, and their parameters.
+
+        They are of the kind on which the method trains, and on the CPU.
+        """
+        first, parameters = self.n_train + self.n_holdout, self._validation[:count]
+        rows = slice(first, first + len(parameters))
+        return self._context.map(lambda part: part[rows].cpu()), parameters
+
+
+def validation_last(arrays: Arrays, tasks: NDArray[Any]) -> tuple[Arrays, int]:
+    """Move the rows of validation tasks behind all others, without another change of the order.
+
+    Args:
+        arrays: columns of n rows with their `parameters` (n, p).
+        tasks: (m, p), the validation tasks.
+
+    Returns:
+        the columns, and the number of the other rows.
+    """
+    moved = are_among(arrays["parameters"], tasks)
+    order = np.argsort(moved, kind="stable")
+    return {key: array[order] for key, array in arrays.items()}, int((~moved).sum())
 
 
 def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:

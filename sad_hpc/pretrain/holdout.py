@@ -1,4 +1,7 @@
-"""Loss and accuracy on held-out training tasks, and comparison with the Bayes-optimal learner."""
+"""Loss and accuracy on held-out training tasks, and comparison with the Bayes-optimal learner.
+
+The loss on validation tasks is measured in the same way.
+"""
 
 from typing import Any
 
@@ -16,18 +19,18 @@ ROWS = 256
 
 
 class Holdout:
-    """A rank's share of the held-out tasks.
+    """A rank's share of the held-out tasks, and of as many validation tasks.
 
     Args:
-        examples: examples that include the held-out ones.
+        examples: examples that include the held-out ones and those of validation tasks.
         rank: rank of this process.
         world_size: number of ranks.
     """
 
     def __init__(self, examples: Examples, rank: int, world_size: int) -> None:
         self._examples, self._rows = examples, examples.holdout(rank, world_size)
+        self._validation_rows = examples.validation(rank, world_size)
 
-    @torch.no_grad()
     def measure(self, engine: Any) -> dict[str, float]:
         """Compute means over all ranks' held-out tasks; every rank must call it.
 
@@ -36,27 +39,39 @@ class Holdout:
             Bayes-optimal answers are known, also `excess_loss`, and `told_accuracy`: the share of
             optimal actions for contexts that are consistent with a single task.
         """
-        engine.eval()
-        sums = torch.zeros(6, dtype=torch.float64, device=engine.device)
-        for rows in self._rows.split(ROWS):
-            if len(rows):  # there can be fewer held-out tasks than ranks
-                batch = self._examples.held_out(rows)
-                logits = engine.module.logits(batch)
-                sums[:3] += _sums(batch, logits)
-                if self._examples.ideal is not None:
-                    sums[3:] += _sums_beside(self._examples.ideal, self._own(rows), batch, logits)
-        dist.all_reduce(sums)
-        engine.train()
-        loss, weight, accuracy, ideal_loss, told, right = sums.tolist()
+        ideal = self._examples.ideal
+        sums = self._sums_over(self._rows, ideal, engine)
+        loss, weight, accuracy, ideal_loss, told, right = sums
         found = {
             "holdout_loss": loss / max(weight, 1e-9),
             "holdout_accuracy": accuracy / self._examples.n_holdout,
         }
-        if self._examples.ideal is not None:
+        if ideal is not None:
             found["excess_loss"] = (loss - ideal_loss) / self._examples.n_holdout
         if told:
             found["told_accuracy"] = right / told
         return found
+
+    def validation_loss(self, engine: Any) -> float:
+        """Compute `holdout_loss` on the contexts of validation tasks; every rank must call it."""
+        loss, weight, *_ = self._sums_over(self._validation_rows, None, engine)
+        return loss / max(weight, 1e-9)
+
+    @torch.no_grad()
+    def _sums_over(self, every: Tensor, ideal: IdealAnswers | None, engine: Any) -> list[float]:
+        """Return all ranks' sums over rows: 3 of `_sums`, and 3 of `_sums_beside` if `ideal`."""
+        engine.eval()
+        sums = torch.zeros(6, dtype=torch.float64, device=engine.device)
+        for rows in every.split(ROWS):
+            if len(rows):  # there can be fewer tasks than ranks
+                batch = self._examples.held_out(rows)
+                logits = engine.module.logits(batch)
+                sums[:3] += _sums(batch, logits)
+                if ideal is not None:
+                    sums[3:] += _sums_beside(ideal, self._own(rows), batch, logits)
+        dist.all_reduce(sums)
+        engine.train()
+        return sums.tolist()
 
     def _own(self, rows: Tensor) -> Any:
         """Return the numbers of rows among the held-out ones."""

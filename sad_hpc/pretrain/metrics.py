@@ -50,10 +50,16 @@ class MetricsLog:
         self._trackers.write(curves, int(metrics["step"]))
         above = metrics.get("excess_loss")
         excess = "" if above is None else f" ({above:.4f} above Bayes-optimal)"
+        validation = (
+            f"validation loss {metrics['validation_loss']:.4f}, validation return "
+            f"{metrics['validation_return']:.3f}, "
+            if "validation_return" in metrics
+            else ""
+        )
         print(
             f"epoch {metrics['epoch']}: train loss {metrics['train_loss']:.4f}, held-out loss "
             f"{metrics['holdout_loss']:.4f}{excess}, label accuracy "
-            f"{metrics['holdout_accuracy']:.3f}, "
+            f"{metrics['holdout_accuracy']:.3f}, {validation}"
             f"{metrics['tokens_per_second']:,.0f} tokens/s",
             flush=True,
         )

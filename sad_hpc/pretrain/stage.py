@@ -16,13 +16,21 @@ from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_ra
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.trainer import Trainer
+from sad_hpc.pretrain.validation import TASKS, MakeScore
 from sad_hpc.storage.progress import say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 
 
-def pretrain(run: Run, method: str, seed: int) -> None:
+def pretrain(run: Run, method: str, seed: int, make_score: MakeScore | None = None) -> None:
     """Train the model of one (method, seed), or resume its training; every rank calls this.
+
+    Args:
+        run: run of the training.
+        method: method of the model.
+        seed: seed of the training.
+        make_score: function that makes the measure of weights on validation tasks; needed if
+            there are such tasks (`launch.graph.pretrain_with_score` passes it).
 
     Raises:
         DatasetError: the dataset is missing, incomplete, damaged, or of another config.
@@ -50,12 +58,14 @@ def pretrain(run: Run, method: str, seed: int) -> None:
             return folder.done is None
 
         if on_first_rank(begin):
-            _trainer(run, method, seed, process).train()
+            _trainer(run, method, seed, process, make_score).train()
         elif process.is_first:
             say_complete(folder)
 
 
-def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:
+def _trainer(
+    run: Run, method: str, seed: int, process: Process, make_score: MakeScore | None
+) -> Trainer:
     experiment = run.experiment
     config = experiment.optimization(method)
     torch.manual_seed(seed)
@@ -65,7 +75,11 @@ def _trainer(run: Run, method: str, seed: int, process: Process) -> Trainer:
     _choose_way(learner, config)
     examples = Examples.load(run, method, engine.device)
     signature = experiment.pretrain_signature(method, seed)
-    return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed)
+    score = None
+    if config.validation_tasks:
+        assert make_score is not None, "validation tasks need a function that measures weights"
+        score = make_score(run, method, seed, *examples.validation_contexts(TASKS))
+    return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed, score)
 
 
 def _choose_way(learner: Learner, config: PretrainConfig) -> None:

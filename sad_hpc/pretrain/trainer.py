@@ -26,6 +26,7 @@ from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Decision, RankConsensus
+from sad_hpc.pretrain.validation import Best, Score, Validation
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
@@ -71,6 +72,7 @@ class Trainer:
         folder: folder of weights, checkpoints and metrics.
         signature: signature of the training.
         seed: seed of the training.
+        score: offline return of weights on validation tasks; None: there are none.
     """
 
     def __init__(
@@ -81,12 +83,14 @@ class Trainer:
         folder: StageFolder,
         signature: str,
         seed: int,
+        score: Score | None = None,
     ) -> None:
         self._config, self._engine, self._examples = config, engine, examples
         self._folder, self._signature, self._seed = folder, signature, seed
         self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
         self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
         self._holdout = Holdout(examples, self._rank, self._world_size)
+        self._validation = Validation(config, self._holdout, score) if score else None
         self._batches = config.batches(examples.n_train)
         self._step = 0
         is_first = self._rank == 0
@@ -109,14 +113,17 @@ class Trainer:
             ) as progress,
         ):
             self._epochs(progress, log)
-        path = self._folder.path / WEIGHTS
+        path, metrics = self._folder.path / WEIGHTS, log.last
+        if self._validation is not None and (best := self._validation.best) is not None:
+            self._engine.module.flat.data.copy_(best.weights)
+            metrics = best.metrics
         self._folder.complete(
             outputs=[WEIGHTS],
             records=[METRICS],
             checksum=save_weights(path, self._engine.module.named_weights(), self._signature),
             ranks=self._world_size,
             precision=precision_of(self._engine),
-            **log.last,
+            **metrics,
         )
 
     def _restore(self) -> None:
@@ -124,6 +131,8 @@ class Trainer:
         if position is not None:
             self._step = position["step"]
             self._loss_sum.fill_(position["loss_sum"])
+            if self._validation is not None and position["best"] is not None:
+                self._validation.best = Best(**position["best"])
 
     def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
         self._consensus.start(self._step)
@@ -188,25 +197,37 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, steps: int, seconds: float, log: MetricsLog | None) -> None:
         found = self._holdout.measure(self._engine)
+        validation = self._validation
+        if validation is not None and validation.is_due(epoch):
+            found |= validation.measure(self._engine)
         train_loss = self._loss_sum / (self._batches * self._world_size)
         dist.all_reduce(train_loss)
         tokens = steps * self._config.batch_size * self._examples.tokens
         self._loss_sum.zero_()
+        metrics = {
+            "epoch": epoch + 1,
+            "step": self._step,
+            "train_loss": train_loss.item(),
+            **found,
+            "tokens_per_second": tokens / max(seconds, 1e-9),
+            "seconds": seconds,
+        }
+        if validation is not None:
+            validation.compare(metrics, self._engine.module.flat)
         if log is not None:
-            log.write(
-                {
-                    "epoch": epoch + 1,
-                    "step": self._step,
-                    "train_loss": train_loss.item(),
-                    **found,
-                    "tokens_per_second": tokens / max(seconds, 1e-9),
-                    "seconds": seconds,
-                }
-            )
+            log.write(metrics)
 
     def _save(self) -> None:
         # Each rank's sum differs; all are restored from their mean, whose total is the same.
         mean = self._loss_sum.clone()
         dist.all_reduce(mean)
         mean /= self._world_size
-        self._checkpoints.save(self._engine, {"step": self._step, "loss_sum": mean.item()})
+        best = self._validation.best if self._validation is not None else None
+        self._checkpoints.save(
+            self._engine,
+            {
+                "step": self._step,
+                "loss_sum": mean.item(),
+                "best": None if best is None else best.saved(),
+            },
+        )

@@ -80,6 +80,9 @@ class TaskFamily(ABC):
     """True if Q-learning histories are supported (`data.q_learning_steps`)."""
     draws_policies: bool = False
     """True if each context can have its own random policy (`data.context_policy: drawn`)."""
+    has_validation: bool = False
+    """True if the dataset's tasks repeat distinct ones, some of which can be for validation
+    (`pretrain.validation_tasks`)."""
     takes_contexts: bool = False
     """True if contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
     no_rounds: str = ""

@@ -1,5 +1,6 @@
 """Families of deterministic and stochastic MDPs; kernels, oracle and checks work on tables."""
 
+import copy
 import functools
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from sad_hpc.tasks.base import SPLITS, Arrays, TaskFamily
 from sad_hpc.tasks.mdps import ActionOutcomes, FiniteMDPs, Starts, StochasticMDPs, tables_of
 from sad_hpc.tasks.q_tables import optimal_q
+from sad_hpc.tasks.validation import are_among, drawn_tasks
 
 TABLE_ENTRIES = 2**23
 """Largest number of table entries (tasks x states x actions) in memory at once."""
@@ -24,6 +26,7 @@ class TabularFamily(TaskFamily):
 
     data_revision = 2
     has_histories = True
+    has_validation = True
     takes_contexts = True
     start_state: int
     """Number of the state in which episodes start, unless `starts` is overridden."""
@@ -64,6 +67,22 @@ class TabularFamily(TaskFamily):
         """Return the parameters of tasks first .. first + count - 1 of `split`, (count, p)."""
         distinct = self.distinct[split]
         return distinct[self.distinct_numbers(len(distinct), first, count)]
+
+    def validation_tasks(self, share: float) -> NDArray[np.int16]:
+        """Return the parameters of the validation tasks, (m, p); see `drawn_tasks`."""
+        seed = getattr(self.config, "split_seed", 0)
+        return drawn_tasks(self.distinct["train"], share, seed)
+
+    def n_validation(self, share: float, total: int) -> int:
+        """Return how many of the first `total` training tasks are validation tasks."""
+        chosen = are_among(self.distinct["train"], self.validation_tasks(share))
+        return int(chosen[self.distinct_numbers(len(chosen), 0, total)].sum())
+
+    def without(self, tasks: NDArray[np.int16]) -> "TabularFamily":
+        """Return the family without some of its distinct training tasks, (m, p)."""
+        train, rest = self.distinct["train"], copy.copy(self)
+        rest.distinct = {**self.distinct, "train": train[~are_among(train, tasks)]}
+        return rest
 
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.int16]:
         """Implement `TaskFamily.stored_tasks`."""

@@ -65,14 +65,15 @@ def write_result(
 
 
 def write_metrics(run: Run, method, seed, losses, accuracies, **others) -> None:
-    """`others` are further keys, with a value an epoch."""
+    """`others` are further keys, with a value an epoch; None: it was not measured."""
     folder = run.checkpoint(method, seed).path
     folder.mkdir(parents=True, exist_ok=True)
     lines = [{"step": 1, "train_loss": 9.0}]
     for epoch, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True), start=1):
         lines.append({"epoch": epoch, "train_loss": loss, "holdout_loss": loss})
         lines[-1]["holdout_accuracy"] = accuracy
-        lines[-1] |= {name: float(values[epoch - 1]) for name, values in others.items()}
+        now = {name: values[epoch - 1] for name, values in others.items()}
+        lines[-1] |= {name: float(value) for name, value in now.items() if value is not None}
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text + '{"epoch": 99, "holdout_lo')
 

@@ -81,3 +81,21 @@ def test_told_accuracy_has_a_panel_and_missing_steps_make_it_epochs(tmp_path, mo
     axes = figure_of(monkeypatch, draw_training, training, row_styles(["SAD", "DPT"])).axes
     assert len(axes) == 3 and axes[0].get_xlabel() == "epoch" and axes[0].get_yscale() == "linear"
     assert axes[2].lines[0].get_ydata() == pytest.approx([80, 90])
+
+
+def test_validation_curves_have_panels_with_the_epochs_that_were_measured(tmp_path, monkeypatch):
+    run = make_run(tmp_path, ["SAD", "DPT"], [0, 1])
+    for seed in (0, 1):
+        known = {"validation_loss": [None, 2.0 + seed, 4.0], "validation_return": [None, 5.0, seed]}
+        write_metrics(run, "SAD", seed, [1.0, 0.9, 0.8], [0.3] * 3, step=[100, 200, 300], **known)
+        write_metrics(run, "DPT", seed, [1.6, 1.6, 1.6], [0.2] * 3, step=[100, 200, 300])
+    training = curves_of(run, run.experiment.elements)
+    panels = training_panels(training)
+    assert [panel.label for panel in panels][-2:] == ["validation loss (nats)", "validation return"]
+    assert [list(panel.curves) for panel in panels][-2:] == [["SAD"], ["SAD"]]
+    styles = row_styles(["SAD", "DPT"])
+    *_, loss, returns = figure_of(monkeypatch, draw_training, training, styles).axes
+    for axes, expected in ((loss, [2.5, 4.0]), (returns, [5.0, 0.5])):
+        (line,) = axes.lines
+        assert line.get_xdata().tolist() == [200, 300]
+        assert line.get_ydata() == pytest.approx(expected)

@@ -26,7 +26,7 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import Trained, load_model, state_logits
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
-from sad_hpc.evaluate.selection import CHUNKS, VALIDATION_TASKS
+from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS
 from sad_hpc.evaluate.stage import Evaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -34,6 +34,7 @@ from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.kernels.random import stream
+from sad_hpc.launch.graph import pretrain_with_score
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
@@ -364,7 +365,28 @@ def test_auto_chooses_the_best_rule_on_the_last_training_tasks(trained: Run):
     folder = trained.data().path / "train"
     everyone = read_columns(folder, Manifest.load(folder), ["tasks/parameters"])
     model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
-    parameters = everyone["tasks/parameters"][-VALIDATION_TASKS:]
+    parameters = everyone["tasks/parameters"][-COMPARED_TASKS:]
+    for number in (0, 5, selection.chosen):
+        drawn = np.random.default_rng([settings.seed, 0])
+        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
+        headline = played[:, -settings.headline_episodes :].mean()
+        assert selection.scores[number] == pytest.approx(headline)
+
+
+def test_auto_chooses_on_validation_tasks_if_there_are_any(trained: Run):
+    changes = {"pretrain.validation_tasks": 0.5, "evaluate.acting": "auto"}
+    rows = [{"name": "SAD, unseen", "method": "SAD", "set": changes}]
+    values = trained.experiment.model_dump(mode="json") | {"rows": rows}
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, unseen")
+    pretrain_with_score(own, "SAD", 0)
+    evaluate(own, "SAD", 0)
+    selection = read_result(own.evaluation("SAD", 0).path / "result.h5").selection
+    assert selection is not None
+    family, settings = make_family(own.experiment.task), own.experiment.evaluate
+    tasks = family.validation_tasks(0.5)
+    assert len(tasks) == 3
+    parameters = np.concatenate([tasks] * 34)[:COMPARED_TASKS]
+    model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
     for number in (0, 5, selection.chosen):
         drawn = np.random.default_rng([settings.seed, 0])
         played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)

@@ -32,3 +32,14 @@ def test_rows_and_the_work_of_each_stage_are_shown(
     pretrain = "pretrain 3 16 steps of 64 contexts; 32 steps of 64 contexts 0 of 3"
     assert pretrain in lines and "evaluate 3 20 test tasks 0 of 3" in lines
     assert not (tmp_path / "runs").exists()
+
+
+def test_validation_tasks_are_shown_and_make_a_training_shorter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    overrides = ["rows=[SAD]", "seeds=[0]", "pretrain.validation_tasks=0.5"]
+    assert main(["show", str(TINY), *overrides, "--runs", str(tmp_path / "runs")]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "validation_tasks: 0.5" in lines and "keep: last" in lines
+    # 600 training tasks less 300 and 64 fill 3 batches of 64.
+    assert "pretrain 1 6 steps of 64 contexts 0 of 1" in lines
