@@ -188,7 +188,7 @@ class Examples:
     def validation(self, rank: int, world_size: int) -> Tensor:
         """Return this rank's share of the first rows of validation tasks, at most `n_holdout`."""
         first, count = self.n_train + self.n_holdout, min(self.n_holdout, len(self._validation))
-        return torch.arange(first + rank, first + count, world_size, device=self.device)
+        return torch.arange(first, first + count, device=self.device)[rank::world_size]
 
     def validation_contexts(self, count: int) -> tuple[Context, NDArray[Any]]:
         """Return the first contexts of validation tasks, at most `count`, and their parameters.
