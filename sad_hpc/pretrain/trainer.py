@@ -7,6 +7,7 @@ the position, and an interrupted run has the same final weights as an uninterrup
 import math
 import time
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -228,6 +229,6 @@ class Trainer:
             {
                 "step": self._step,
                 "loss_sum": mean.item(),
-                "best": None if best is None else best.saved(),
+                "best": None if best is None else asdict(best),
             },
         )

@@ -1,10 +1,11 @@
 """Loss and offline return on validation tasks during a training, and its best weights."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
+from pydantic import InstanceOf
 from torch import Tensor
 
 from sad_hpc.experiment.sections import PretrainConfig
@@ -33,12 +34,8 @@ class Best:
 
     metrics: dict[str, float]
     """Metrics of their epoch."""
-    weights: Tensor
+    weights: InstanceOf[Tensor]
     """(P,): the flat parameter, on the CPU."""
-
-    def saved(self) -> dict[str, Any]:
-        """Return the content of a checkpoint."""
-        return asdict(self)
 
 
 class Validation:

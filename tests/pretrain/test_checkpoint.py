@@ -40,6 +40,8 @@ MISFITS = [
     ("", {"position": 7}),
     ("", {"position": POSITION | {"step": -1}}),
     ("", {"position": POSITION | {"loss_sum": "x"}}),
+    ("", {"position": POSITION | {"best": {"metrics": {}, "weights": [1.0]}}}),
+    ("", {"position": POSITION | {"best": {"metrics": {"epoch": "x"}, "weights": torch.ones(1)}}}),
 ]
 
 
@@ -51,7 +53,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(
     with pytest.raises(CheckpointError, match="does not fit the model or its training") as raised:
         saved.load(engine(answer))
     assert "\n" not in str(raised.value)
-    assert saved.load(engine(("", {"position": POSITION}))) == POSITION
+    assert saved.load(engine(("", {"position": POSITION}))) == POSITION | {"best": None}
 
 
 @pytest.mark.parametrize(
