@@ -9,6 +9,9 @@ INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constra
 # --index-url INDEX" with the index of PyTorch's install page.
 TORCH ?= torch
 
+# Hundreds of child processes of the tests import the package: Python stores its bytecode.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: pipeline test test-slow test-cluster test-all stress bench lint docs cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
@@ -19,13 +22,13 @@ test: .venv/installed-test
 	@echo "Not run: slow tests (make test-slow), tests on Slurm (make test-cluster), make stress"
 
 test-slow: .venv/installed-test
-	$(PYTEST) -m "slow and not cluster and not stress"
+	$(PYTEST) -m "slow and not cluster and not stress" --numprocesses 2 --dist loadfile
 
 test-cluster: .venv/installed-test
 	$(PYTEST) tests/cluster
 
-# The Slurm tests mostly wait, so `make --jobs 2 test-all` runs them in parallel with the others.
-test-all: test test-slow test-cluster
+# The Slurm tests wait half of their time, so `make --jobs 2 test-all` runs them beside the others.
+test-all: test-cluster test test-slow
 
 # Two workers, each with its own Slurm.
 stress: .venv/installed-test
