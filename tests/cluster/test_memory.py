@@ -9,14 +9,17 @@ from tests.cluster.pipeline import Pipeline
 
 pytestmark = pytest.mark.cluster
 
-# Slurm looks at what a job uses once a second.
-LOOK = "cluster.sbatch={acctg-freq: task=1}"
+SETTINGS = (
+    # Slurm looks at what a job uses once a second.
+    "cluster.sbatch={acctg-freq: task=1}",
+    *("data.tasks=900", "evaluate.tasks=10"),
+)
 
 
 def test_a_killed_training_gets_twice_the_memory(
     dev_cluster: dict[str, str], tmp_path: Path
 ) -> None:
-    pipeline = Pipeline(dev_cluster, tmp_path, LOOK, "cluster.pretrain.memory_gb=0.25")
+    pipeline = Pipeline(dev_cluster, tmp_path, *SETTINGS, "cluster.pretrain.memory_gb=0.25")
     pipeline.overrides += ["cluster.memory_retries=3"]
     log = pipeline.finish()
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]
@@ -30,7 +33,7 @@ def test_a_killed_training_gets_twice_the_memory(
 def test_memory_is_doubled_no_more_than_it_was_allowed(
     dev_cluster: dict[str, str], tmp_path: Path
 ) -> None:
-    pipeline = Pipeline(dev_cluster, tmp_path, LOOK, "cluster.pretrain.memory_gb=0.05")
+    pipeline = Pipeline(dev_cluster, tmp_path, *SETTINGS, "cluster.pretrain.memory_gb=0.05")
     pipeline.overrides += ["cluster.memory_retries=1"]
     log = pipeline.finish(code=1)
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]

@@ -52,7 +52,8 @@ def job_states(env: Env, ids: set[str]) -> dict[str, str]:
 
 
 def test_full_pipeline(dev_cluster: Env, tmp_path: Path) -> None:
-    code, log = submit_and_wait(dev_cluster, tmp_path, "tests/configs/tiny.yaml", "--wait")
+    arguments = ["tests/configs/tiny.yaml", "seeds=[0]", "--wait"]
+    code, log = submit_and_wait(dev_cluster, tmp_path, *arguments)
     assert code == 0, log
     assert (tmp_path / "results" / "tiny" / "summary.csv").exists()
     jobs = json.loads((tmp_path / "runs" / "tiny" / "jobs.json").read_text())
@@ -61,7 +62,7 @@ def test_full_pipeline(dev_cluster: Env, tmp_path: Path) -> None:
     assert set(states.values()) == {"COMPLETED"}, states
 
     # Again: everything is complete, nothing is submitted.
-    code, log = submit_and_wait(dev_cluster, tmp_path, "tests/configs/tiny.yaml", "--wait")
+    code, log = submit_and_wait(dev_cluster, tmp_path, *arguments)
     assert code == 0, log
     assert json.loads((tmp_path / "runs" / "tiny" / "jobs.json").read_text()) == jobs
     assert f"{len(jobs)} of {len(jobs)} steps are complete and skipped" in log
