@@ -23,7 +23,7 @@ from sad_hpc.collect.throughput import peak_memory
 
 REPEATS = 5
 LIMIT_SECONDS = 300
-"""Time limit of a command."""
+"""Default time limit of a command."""
 POLL_SECONDS = 0.1
 """Interval between readings of a command's memory."""
 LINES: list[dict[str, Any]] = []
@@ -96,11 +96,13 @@ def timed(run: Callable[[], int | None]) -> tuple[float, int]:
     return seconds, peak if peak is not None else peak_memory()
 
 
-def command(arguments: Sequence[str | Path], **environment: str) -> int:
+def command(
+    arguments: Sequence[str | Path], limit_seconds: float = LIMIT_SECONDS, **environment: str
+) -> int:
     """Runs a command to its end; returns the memory of its largest process, in bytes.
 
     Raises:
-        CalledProcessError: it failed, or took longer than LIMIT_SECONDS; its output is printed.
+        CalledProcessError: it failed, or took longer than the limit; its output is printed.
     """
     text = [str(argument) for argument in arguments]
     with tempfile.TemporaryFile("w+") as output:
@@ -111,7 +113,7 @@ def command(arguments: Sequence[str | Path], **environment: str) -> int:
             env={**os.environ, **environment},
             start_new_session=True,
         )
-        timer = threading.Timer(LIMIT_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+        timer = threading.Timer(limit_seconds, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
         peaks, ended = [0], threading.Event()
         threading.Thread(target=_watch, args=(process.pid, ended, peaks)).start()

@@ -11,6 +11,7 @@ from effects import bench_kernel_effects
 from environments import bench_environments
 from evaluation import bench_evaluation
 from kernels import bench_kernels
+from quality import bench_quality
 from rendering import bench_rendering
 from rounds import bench_rounds
 from training import bench_training
@@ -32,6 +33,7 @@ def main() -> None:
         bench_collection()
         bench_evaluation()
         bench_kernel_effects()
+        bench_quality()
         bench_training()  # last: it joins a process group
     finally:
         with atomic_path(HERE / "last_run.md") as temporary:
