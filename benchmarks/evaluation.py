@@ -163,6 +163,7 @@ def elements() -> None:
             command([BIN / "sad-hpc", "collect", *config])
             command([BIN / "sad-hpc", "pretrain", *config, "--row", "SAD", "--seed", "0"])
             element(config)
+            element([*config, "evaluate.acting=auto"], " with the choice of an acting rule", 50.0)
         # It plays with the Gaussian bandits' model.
         config = [CONFIGS / "paper/bernoulli_bandit.yaml", "data.tasks=1200"]
         config += [*(f"pretrained.{setting}" for setting in SMALL), "--runs", runs]
@@ -170,17 +171,17 @@ def elements() -> None:
         element(config)
 
 
-def element(config: list[str | Path]) -> None:
+def element(config: list[str | Path], kind: str = "", target_seconds: float = 20.0) -> None:
     """Measure a whole command: offline and online, references, files and start-up."""
     arguments = [BIN / "sad-hpc", "evaluate", *config, "--row", "SAD", "--seed", "0"]
     seconds, peak = timed(lambda: command(arguments, OMP_NUM_THREADS="1"))
     report(
-        f"evaluate {Path(config[0]).stem}: an element (measured once)",
+        f"evaluate {Path(config[0]).stem}: an element{kind} (measured once)",
         1,
         "elements",
         seconds,
         peak_mib=peak / 2**20,
-        target_seconds=20.0,
+        target_seconds=target_seconds,
     )
 
 
