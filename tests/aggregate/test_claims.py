@@ -49,7 +49,7 @@ def test_claims_are_paired_differences_corrected_for_all_of_a_table():
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_differences_are_paired_and_their_intervals_cover(shift: float):
     generator, covered, found = np.random.default_rng(5), [], []
-    for _ in range(3000):
+    for _ in range(1500):
         shared = generator.normal(scale=5.0, size=5)
         x, y = (shared + generator.normal(size=5) for _ in range(2))
         each = paired_difference(dict(enumerate(x + shift)), dict(enumerate(y)))

@@ -40,8 +40,20 @@ def files(run: Run) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("schedule", ["dynamic", "static"])
+@pytest.fixture(scope="module")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of runs of a collection by two ranks, and its log."""
+    folder = tmp_path_factory.mktemp("two ranks")
+    done = mpi_collect(2, folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stderr
+
+
+def test_two_ranks_make_the_same_files(tiny_run: Run, on_two_ranks: tuple[Path, str]):
+    assert files(Run(tiny_run.experiment, on_two_ranks[0])) == files(tiny_run)
+
+
+@pytest.mark.parametrize(("ranks", "schedule"), [(1, "dynamic"), (3, "dynamic"), (3, "static")])
 def test_any_number_of_ranks_makes_the_same_files(
     tiny_run: Run, tmp_path: Path, ranks: int, schedule: str
 ):
@@ -59,10 +71,10 @@ def test_any_number_of_ranks_makes_the_same_files_of_more_queries(tmp_path: Path
     assert files(Run(alone.experiment, tmp_path / "together")) == files(alone)
 
 
-def test_what_time_was_spent_on_is_reported(tiny_run: Run, tmp_path: Path):
-    done = mpi_collect(2, tmp_path)
-    assert "M transitions/s" in done.stderr and "kernels" in done.stderr and "I/O" in done.stderr
-    run = Run(tiny_run.experiment, tmp_path)
+def test_what_time_was_spent_on_is_reported(tiny_run: Run, on_two_ranks: tuple[Path, str]):
+    folder, log = on_two_ranks
+    assert "M transitions/s" in log and "kernels" in log and "I/O" in log
+    run = Run(tiny_run.experiment, folder)
     marker = run.data().done
     assert marker is not None
     for split in ("train", "test"):
@@ -74,10 +86,10 @@ def test_what_time_was_spent_on_is_reported(tiny_run: Run, tmp_path: Path):
         assert made == pytest.approx(sum(manifest.steps.values()))
 
 
-def test_progress_in_a_log_is_plain_lines(tmp_path: Path):
-    done = mpi_collect(2, tmp_path)
-    assert "6/6 blocks" in done.stderr
-    assert "\r" not in done.stderr and "\x1b" not in done.stderr
+def test_progress_in_a_log_is_plain_lines(on_two_ranks: tuple[Path, str]):
+    _, log = on_two_ranks
+    assert "6/6 blocks" in log
+    assert "\r" not in log and "\x1b" not in log
 
 
 def test_collecting_again_changes_nothing(tiny_run: Run):
