@@ -23,8 +23,8 @@ from tests.conftest import ROOT, TINY, clockless_metrics
 SAD_HPC = Path(sys.executable).parent / "sad-hpc"
 # Small blocks, batches and chunks: every stage lasts seconds, and is saved often.
 OVERRIDES = (
-    *("rows=[SAD]", "seeds=[0]", "data.tasks=9000", "data.block_tasks=10"),
-    *("pretrain.batch_size=8", "pretrain.epochs=2", "pretrain.log_seconds=0.2"),
+    *("rows=[SAD]", "seeds=[0]", "data.tasks=4500", "data.block_tasks=10"),
+    *("pretrain.batch_size=8", "pretrain.epochs=4", "pretrain.log_seconds=0.2"),
     *("evaluate.tasks=400", "evaluate.chunk_tasks=10", "evaluate.online_episodes=20"),
 )
 LONGER = ("data.tasks=18000", "pretrain.epochs=12", "pretrain.checkpoint_minutes=0.02")

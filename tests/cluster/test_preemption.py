@@ -54,7 +54,7 @@ def test_a_stage_longer_than_its_time_limit_is_a_chain_of_jobs(
 ) -> None:
     """Two minutes, of which Slurm may take the last one and a half away with its early signal."""
     calm, chain = (
-        Pipeline(dev_cluster, tmp_path / name, "pretrain.epochs=28", *limit)
+        Pipeline(dev_cluster, tmp_path / name, "data.tasks=9000", "pretrain.epochs=28", *limit)
         for name, limit in (("calm", []), ("chain", ["cluster.pretrain.minutes=2"]))
     )
     calm.finish()
