@@ -23,7 +23,7 @@ def draw_acting(path: Path, title: str, table: pd.DataFrame) -> None:
     kinds = [kind for kind in KINDS if (table["kind"] == kind).any()]
     rows = list(dict.fromkeys(table["row"]))
     styles, ticks = row_styles(rows), np.arange(len(TEMPERATURES))
-    with drawing_panels(path, len(kinds), f"{title}, acting rules on validation tasks") as panels:
+    with drawing_panels(path, len(kinds), f"{title}, acting rules") as panels:
         for axes, kind in zip(panels, kinds, strict=True):
             of_kind = table[table["kind"] == kind]
             for row in rows:
