@@ -359,12 +359,12 @@ def test_the_heading_that_the_model_is_told_is_the_environments():
 def test_all_stages_to_the_table(run: Run, tmp_path: Path):
     copy = copy_of(run, tmp_path)
     folders = ["--runs", str(copy.runs), "--results", str(tmp_path / "results")]
-    assert main(["launch", str(TINY), *folders]) == 0
+    assert main(["launch", str(TINY), "rows=[DIT, SAD]", *folders]) == 0
     summary = pd.read_csv(tmp_path / "results/tiny_miniworld/summary.csv")
     assert set(summary["task_family"]) == {"miniworld"}
     offline = summary[(summary["mode"] == "offline") & (summary["subset"] == "all")]
     returns = offline.set_index("row")["mean"]
-    assert set(returns.index) == {"AD", "DPT", "DIT", "DPT*", "SAD", "optimal", "random"}
+    assert set(returns.index) == {"DIT", "SAD", "optimal", "random"}
     assert 0 <= returns["random"] < returns["optimal"] <= 6
     assert ((returns >= 0) & (returns <= returns["optimal"])).all()
 
