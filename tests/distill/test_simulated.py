@@ -134,7 +134,7 @@ def always_right(contexts: Transitions, generator: np.random.Generator) -> Follo
     """An incumbent that goes +x in rollouts, though -y is its likeliest action."""
 
     def followings(tasks: np.ndarray) -> Following:
-        context = contexts.map(lambda part: part[tasks])
+        context = contexts.at(tasks)
 
         def act(simulators: RoomSimulators, step: int) -> np.ndarray:
             found, when = np.nonzero(context.rewards)

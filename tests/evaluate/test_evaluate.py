@@ -352,6 +352,17 @@ def test_a_temperature_divides_the_logits_online_and_leaves_offline_play(trained
     assert (found[0]["online"].values != found[1]["online"].values).any()
 
 
+def assert_scores_on(parameters: np.ndarray, own: Run, selection: Selection) -> None:
+    """The scores of three rules are what they return in the tasks."""
+    family, settings = make_family(own.experiment.task), own.experiment.evaluate
+    model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
+    for number in (0, 5, selection.chosen):
+        drawn = np.random.default_rng([settings.seed, 0])
+        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
+        headline = played[:, -settings.headline_episodes :].mean()
+        assert selection.scores[number] == pytest.approx(headline)
+
+
 def test_auto_chooses_the_best_rule_on_the_last_training_tasks(trained: Run):
     rows = [{"name": "SAD, auto", "method": "SAD", "set": {"evaluate.acting": "auto"}}]
     values = trained.experiment.model_dump(mode="json") | {"rows": rows}
@@ -361,16 +372,10 @@ def test_auto_chooses_the_best_rule_on_the_last_training_tasks(trained: Run):
     selection = auto.selection
     assert selection is not None and len(selection.rules) == 17
     assert selection.scores[selection.chosen] == max(selection.scores)
-    family, settings = make_family(own.experiment.task), own.experiment.evaluate
     folder = trained.data().path / "train"
     everyone = read_columns(folder, Manifest.load(folder), ["tasks/parameters"])
-    model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
     parameters = everyone["tasks/parameters"][-COMPARED_TASKS:]
-    for number in (0, 5, selection.chosen):
-        drawn = np.random.default_rng([settings.seed, 0])
-        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
-        headline = played[:, -settings.headline_episodes :].mean()
-        assert selection.scores[number] == pytest.approx(headline)
+    assert_scores_on(parameters, own, selection)
 
 
 def test_auto_chooses_on_validation_tasks_if_there_are_any(trained: Run):
@@ -382,16 +387,10 @@ def test_auto_chooses_on_validation_tasks_if_there_are_any(trained: Run):
     evaluate(own, "SAD", 0)
     selection = read_result(own.evaluation("SAD", 0).path / "result.h5").selection
     assert selection is not None
-    family, settings = make_family(own.experiment.task), own.experiment.evaluate
-    tasks = family.validation_tasks(0.5)
+    tasks = make_family(own.experiment.task).validation_tasks(0.5)
     assert len(tasks) == 3
     parameters = np.concatenate([tasks] * 34)[:COMPARED_TASKS]
-    model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
-    for number in (0, 5, selection.chosen):
-        drawn = np.random.default_rng([settings.seed, 0])
-        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
-        headline = played[:, -settings.headline_episodes :].mean()
-        assert selection.scores[number] == pytest.approx(headline)
+    assert_scores_on(parameters, own, selection)
 
 
 def test_a_choice_of_an_earlier_start_is_kept_and_the_papers_rule_stays_beside_it(trained: Run):
