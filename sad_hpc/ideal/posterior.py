@@ -45,22 +45,42 @@ def consistent(
             of following from the transition before.
     """
     if isinstance(mdps, StochasticMDPs):
+        ended = np.zeros(states.shape, np.bool_) if ends is None else ends != 0
         first = np.ones(states.shape, np.bool_)
         if not drawn:
-            first[:, 1:] = False if ends is None else ends[:, :-1]
-        occupied = mdps.occupied
-        firsts = occupied / occupied.sum(axis=1, keepdims=True) if drawn else mdps.starts
-        chances = np.empty((*actions.shape, mdps.sizes[0]))
-        for task in range(mdps.sizes[0]):
-            may = mdps.outcomes.at(np.full_like(states, task, np.int64), states, actions)
-            happened = may.equal(rewards, next_states, ends)
-            be = np.where(first, firsts[task, states], 1)
-            chances[..., task] = be * (may.chances * happened).sum(axis=-1)
-        return chances
+            first[:, 1:] = ended[:, :-1]
+        columns = np.stack([states, actions, rewards, next_states, ended, first], axis=-1)
+        distinct, which = np.unique(columns.reshape(-1, 6), axis=0, return_inverse=True)
+        return _chances(mdps, distinct, drawn)[which.reshape(states.shape)]
     assert isinstance(mdps, TabularMDPs)
     paid = np.moveaxis(mdps.rewards, 0, -1)[states, actions]
     moved = np.moveaxis(mdps.next_states, 0, -1)[states, actions]
     return (paid == rewards[..., None]) & (moved == next_states[..., None])
+
+
+def _chances(
+    mdps: StochasticMDPs, transitions: NDArray[np.float64], drawn: bool
+) -> NDArray[np.float64]:
+    """Return the likelihood of each transition in each of G tasks, (n, G).
+
+    Args:
+        mdps: one MDP for each task (M = G).
+        transitions: (n, 6): state, action, reward, next state, whether the episode ended, and
+            whether the state counts as a drawn one.
+        drawn: see `consistent`.
+    """
+    rewards = transitions[:, 2].astype(np.float32)
+    states, actions, next_states = transitions[:, [0, 1, 3]].T.astype(np.int64)
+    ended, first = transitions[:, 4:].T.astype(np.bool_)
+    occupied = mdps.occupied
+    firsts = occupied / occupied.sum(axis=1, keepdims=True) if drawn else mdps.starts
+    chances = np.empty((len(transitions), mdps.sizes[0]))
+    for task in range(mdps.sizes[0]):
+        may = mdps.outcomes.at(np.full_like(states, task), states, actions)
+        happened = may.equal(rewards, next_states, ended)
+        be = np.where(first, firsts[task, states], 1)
+        chances[:, task] = be * (may.chances * happened).sum(axis=-1)
+    return chances
 
 
 def after_prefixes(could: Weights) -> Weights:
@@ -73,16 +93,22 @@ def after_prefixes(could: Weights) -> Weights:
     if every.dtype == np.bool_:
         return np.logical_and.accumulate(every, axis=1)
     with np.errstate(divide="ignore"):
-        sums = np.log(every).cumsum(axis=1)
-    likeliest = sums.max(axis=-1, keepdims=True)
-    return np.exp(sums - np.where(np.isfinite(likeliest), likeliest, 0))
+        return _scaled(np.log(every).cumsum(axis=1))
+
+
+def _scaled(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return likelihoods (..., G) of their logarithms; the most likely task has 1."""
+    likeliest = logs.max(axis=-1, keepdims=True)
+    return np.exp(logs - np.where(np.isfinite(likeliest), likeliest, 0))
 
 
 def after_all(could: Weights) -> Weights:
     """Combine likelihoods (n, T, G) of `consistent` over all transitions, (n, G)."""
     if could.dtype == np.bool_:
         return np.logical_and.reduce(could, axis=1)
-    return after_prefixes(could)[:, -1]
+    with np.errstate(divide="ignore"):
+        sums = np.log(could).sum(axis=1)
+    return _scaled(sums)
 
 
 def together(one: Weights, other: Weights) -> Weights:
