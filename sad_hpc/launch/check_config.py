@@ -49,7 +49,9 @@ def check_config(path: Path) -> str:
     found = [family.description]
     if isinstance(family, SimulatedFamily):
         runs = Run(experiment, Path("runs")).with_datasets()
-        found += [_cost(family, run.experiment.data) for run in runs]
+        seedless = [run.experiment.data.model_copy(update={"seed": 0}) for run in runs]
+        kinds = [data for number, data in enumerate(seedless) if data not in seedless[:number]]
+        found += [_cost(family, data) for data in kinds]
     elif isinstance(family, TabularFamily):
         for split in SPLITS:
             family.mdps(family.distinct[split][:1])

@@ -73,9 +73,12 @@ name: mine
 task: {family: gymnasium, env: CartPole-v1, horizon: 20, attributes: {gravity: {uniform: [5, 15]}}}
 data: {tasks: 7200, trust_horizon: 5}
 rows: [SAD]
+seeds: [0, 1]
+seeds_vary: [training, data]
 pretrain: {epochs: 1}
 """)
     verdict, detail = check_machine._config(config)
+    assert detail.count("data: ") == 1, "the datasets of two seeds cost the same"
     assert verdict == "ok" and "4 observed numbers, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
     assert "at least data.return_threshold=1e-06 get labels (null: all)" in detail
