@@ -169,6 +169,7 @@ def _report(options: argparse.Namespace) -> int:
         claim_tables,
         comparison_tables,
         draw_acting_rules,
+        draw_experiments,
         fill,
         find_results,
         overview,
@@ -186,6 +187,8 @@ def _report(options: argparse.Namespace) -> int:
     if options.acting:
         for picture in draw_acting_rules(options.results):
             print(f"acting rules: {picture}")
+    if options.rows:
+        print(f"rows: {draw_experiments(options.results, options.rows)}")
     for document in options.fill:
         fill(document, options.results)
         print(f"{document}: tables and numbers written")

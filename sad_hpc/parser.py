@@ -93,6 +93,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--acting", action="store_true",
         help="also draw acting.png, the comparison of acting rules that auto made",
     )  # fmt: skip
+    command.add_argument(
+        "--rows", nargs="+", default=[], metavar="FOLDER",
+        help="also draw rows.png, the headline numbers of these experiments' rows, in one picture",
+    )  # fmt: skip
     only = command.add_mutually_exclusive_group()
     only.add_argument("--latex", action="store_true", help="only print the tables as LaTeX")
     only.add_argument("--csv", action="store_true", help="only print the tables as CSV")

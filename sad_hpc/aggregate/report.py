@@ -31,6 +31,7 @@ from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import RESULTS
 from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
+from sad_hpc.aggregate.rows import ROWS_PICTURE, draw_rows
 from sad_hpc.aggregate.summary import (
     ONLINE_HEADER,
     VIEWS,
@@ -115,6 +116,23 @@ def draw_acting_rules(results: Path) -> list[Path]:
             drawn.append(one.folder / ACTING)
             draw_acting(drawn[-1], one.results.title, table)
     return drawn
+
+
+def draw_experiments(results: Path, folders: Sequence[str]) -> Path:
+    """Draw rows.png in the folder of all results, with a panel for each of some experiments.
+
+    Args:
+        results: the folder of all results.
+        folders: folders of experiments, relative to it.
+
+    Returns:
+        path of the picture.
+
+    Raises:
+        UserError: a folder has no results.
+    """
+    draw_rows(results / ROWS_PICTURE, [ResultsFolder(results / folder) for folder in folders])
+    return results / ROWS_PICTURE
 
 
 def find_results(results: Path) -> list[ResultsFolder]:
