@@ -1,5 +1,6 @@
 """Contexts of bandits by the behavior policy, and action labels by Algorithm 2."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from sad_hpc.tasks.bandit import BanditFamily
 
 SHAPES = (0.05, 2.0)
 """Range of the Dirichlet parameter of drawn policies."""
+DrawPolicies = Callable[[int, int, np.random.Generator], NDArray[np.float64]]
+"""A function from a number of tasks, A and a generator to distributions over arms, (count, A)."""
 
 
 def bandit_block(
@@ -61,8 +64,8 @@ def draw_context(
 ) -> Transitions:
     """Draw T pulls in each of the tasks with means (n, A)."""
     shape, streams = (draw.count, family.config.horizon), draw.streams
-    if data.context_policy == "drawn" and split == "train":
-        actions = pull_by_drawn_policies(draw.count, family, streams["policies"])
+    if draw_policies := policies_of(data, split):
+        actions = pull_by_drawn_policies(draw.count, family, draw_policies, streams["policies"])
     else:
         actions = pull_arms(draw.policy, shape[0] * shape[1], streams["transitions"]).reshape(shape)
     rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["transitions"]))
@@ -77,8 +80,15 @@ def pull_arms(policy: NDArray[Any], count: int, state: NDArray[np.uint64]) -> ND
     return actions
 
 
+def policies_of(data: DataConfig, split: str) -> DrawPolicies | None:
+    """Return the function that draws each context's policy; None: all have the behavior policy."""
+    if data.context_policy == "dpt":
+        return draw_policies_of_dpt
+    return draw_policies if data.context_policy == "drawn" and split == "train" else None
+
+
 def pull_by_drawn_policies(
-    count: int, family: BanditFamily, state: NDArray[np.uint64]
+    count: int, family: BanditFamily, draw_policies: DrawPolicies, state: NDArray[np.uint64]
 ) -> NDArray[Any]:
     """Draw arms (count, T) by a separate random policy for each task.
 
@@ -103,6 +113,19 @@ def draw_policies(count: int, n_arms: int, generator: np.random.Generator) -> ND
     drawn = uneven_shares(count, n_arms, SHAPES, generator)
     uniform_share = generator.random((count, 1)) ** 2
     return (1 - uniform_share) * drawn + uniform_share / n_arms
+
+
+def draw_policies_of_dpt(
+    count: int, n_arms: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw distributions (count, A) as the public code of DPT draws those of its bandits' contexts.
+
+    They are mixtures (1 - c) p + c e of a draw p from Dirichlet(1, ..., 1) and one arm e, with c
+    uniform in {0, 0.1, ..., 1}.  See jon--lee/decision-pretrained-transformer.
+    """
+    certain = generator.integers(11, size=(count, 1)) / 10
+    arms = np.eye(n_arms)[generator.integers(n_arms, size=count)]
+    return (1 - certain) * generator.dirichlet(np.ones(n_arms), size=count) + certain * arms
 
 
 def pay(

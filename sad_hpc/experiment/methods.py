@@ -57,7 +57,7 @@ METHODS: dict[str, Method] = {
         Method("DPT", "dpt", "#D55E00", "transitions", "labels/dpt"),
         Method(
             "DIT", "dit", "#009E73", "episodes", None, by_return=True,
-            sections=("dit",), loss_scale="dit.weight", revision=1,
+            sections=("dit",), loss_scale="dit.weight", revision=2,
         ),
         Method("DPT*", "dpt_star", "#CC79A7", "transitions", "labels/dpt_star"),
         Method("SAD", "sad", "#0072B2", "transitions", "labels/sad", baseline=False),

@@ -61,9 +61,10 @@ class DataConfig(Section):
     (see `distill.incumbent`).  Only with several rounds."""
     behavior_policy: Literal["uniform"] | list[float] = "uniform"
     """The distribution over actions that collects contexts, episodes and label rollouts."""
-    context_policy: Literal["behavior", "drawn"] = with_role(Role.ROW_SETTING, "behavior")
-    """The policy of bandits' training contexts: the behavior policy, or a random one drawn for each
-    task (see `distill.bandits`).  Test contexts and labels always use the behavior policy."""
+    context_policy: Literal["behavior", "drawn", "dpt"] = with_role(Role.ROW_SETTING, "behavior")
+    """The policy of bandits' contexts: the behavior policy; `drawn`, a random one drawn for each
+    training task; or `dpt`, one drawn for each task, of test, too, as in the public code of DPT
+    (see `distill.bandits`).  Labels always use the behavior policy."""
     q_learning_steps: int = with_role(Role.ROW_SETTING, 0, ge=0, le=10**12)
     """Steps of Q-learning in every task; `episodes` is a window of T consecutive steps.  If 0,
     episodes are rollouts of the behavior policy."""
@@ -221,7 +222,10 @@ class DITConfig(Section):
     weight: float = Field(500.0, gt=0)
     """lambda: the factor of the loss."""
     discount: float = Field(0.99, gt=0, le=1)
-    """gamma: the discount of the return-to-go."""
+    """gamma: the discount of the return-to-go.  A pull of a bandit is an episode of one step."""
+    floor: float | None = Field(None, ge=0)
+    """The least weight of a pair, before lambda.  Without it, contexts without a reward are never
+    trained.  null: none."""
 
 
 class EvaluateConfig(Section):

@@ -10,6 +10,7 @@ from torch import Tensor
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
 from sad_hpc.experiment.methods import METHODS, Method
+from sad_hpc.experiment.sections import DITConfig
 from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.questions import Batch, answerable, holdout_questions, training_questions
@@ -96,9 +97,7 @@ class Examples:
         found = read_columns(folder, manifest, list(names.values()), columns=columns_of_files)
         arrays: Arrays = {key: found[name] for key, name in names.items()}
         if source.by_return:
-            dit = experiment.dit
-            returns = return_to_go(arrays["rewards"], dit.discount, arrays.get("ends"))
-            arrays["weights"] = dit.weight * importance(returns)
+            arrays["weights"] = dit_weights(family, experiment.dit, arrays)
         ideal, holdout = None, experiment.pretrain.holdout_tasks
         seen, validation = len(arrays["parameters"]), None
         if experiment.pretrain.validation_tasks:
@@ -213,6 +212,23 @@ def validation_last(arrays: Arrays, tasks: NDArray[Any]) -> tuple[Arrays, int]:
     moved = are_among(arrays["parameters"], tasks)
     order = np.argsort(moved, kind="stable")
     return {key: array[order] for key, array in arrays.items()}, int((~moved).sum())
+
+
+def dit_weights(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDArray[np.float32]:
+    """Return the weights of DIT's pairs of state and action, (n, T).
+
+    Args:
+        family: in a bandit, a pull is an episode of one step, and its return is its own reward.
+        settings: lambda, the discount and the floor.
+        arrays: rewards (n, T) and, if episodes can end, ends (n, T).
+    """
+    returns = arrays["rewards"].astype(np.float32)
+    if not isinstance(family, BanditFamily):
+        returns = return_to_go(returns, settings.discount, arrays.get("ends"))
+    weights = importance(returns)
+    if settings.floor is not None:
+        weights = np.maximum(weights, np.float32(settings.floor))
+    return np.float32(settings.weight) * weights
 
 
 def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:

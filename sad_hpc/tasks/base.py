@@ -79,7 +79,7 @@ class TaskFamily(ABC):
     has_histories: bool = False
     """True if Q-learning histories are supported (`data.q_learning_steps`)."""
     draws_policies: bool = False
-    """True if each context can have its own random policy (`data.context_policy: drawn`)."""
+    """True if each context can have its own random policy (`data.context_policy`)."""
     has_validation: bool = False
     """True if the dataset's tasks repeat distinct ones, some of which can be for validation
     (`pretrain.validation_tasks`)."""

@@ -5,8 +5,10 @@ from scipy import integrate, stats
 from sad_hpc.distill import make_block
 from sad_hpc.distill.bandits import (
     SHAPES,
+    DrawPolicies,
     distill_bandit_labels,
     draw_policies,
+    draw_policies_of_dpt,
     pay,
     pull_arms,
     pull_by_drawn_policies,
@@ -136,15 +138,44 @@ def test_drawn_policies_have_the_moments_of_their_law():
     assert (policies**2).mean() == pytest.approx(expected, rel=0.01)
 
 
-def test_arms_are_pulled_by_the_policy_that_was_drawn():
+@pytest.mark.parametrize("draw", [draw_policies, draw_policies_of_dpt])
+def test_arms_are_pulled_by_the_policy_that_was_drawn(draw: DrawPolicies):
     family = make_family(GaussianBanditConfig(horizon=4000))
-    arms = pull_by_drawn_policies(20, family, stream(0, 0, 0, "policies"))
-    policies = draw_policies(20, 5, np.random.default_rng(stream(0, 0, 0, "policies")))
+    arms = pull_by_drawn_policies(20, family, draw, stream(0, 0, 0, "policies"))
+    policies = draw(20, 5, np.random.default_rng(stream(0, 0, 0, "policies")))
     for pulls, policy in zip(arms, policies, strict=True):
         counts, likely = np.bincount(pulls, minlength=5), policy > 1e-3
         assert np.abs(counts / 4000 - policy).max() < 0.04
         shares = policy[likely] / policy[likely].sum()
-        assert stats.chisquare(counts[likely], counts[likely].sum() * shares).pvalue > 1e-5
+        assert (
+            likely.sum() == 1
+            or stats.chisquare(counts[likely], counts[likely].sum() * shares).pvalue > 1e-5
+        )
+
+
+def test_policies_of_dpt_are_mixtures_with_one_arm():
+    """First and second moments of (1 - c) p + c e; those of Dirichlet's p are 1/5 and 2/30."""
+    policies = draw_policies_of_dpt(40_000, 5, np.random.default_rng(0))
+    assert np.allclose(policies.sum(axis=1), 1) and policies.min() >= 0
+    squared, mixed = 0.35, 0.15  # E[c^2] = E[(1 - c)^2], and E[c (1 - c)]
+    second = squared * 2 / 30 + 2 * mixed / 25 + squared / 5
+    error = policies.std(axis=0) / np.sqrt(len(policies))
+    assert (np.abs(policies.mean(axis=0) - 0.2) < 5 * error).all()
+    squares = policies**2
+    error = squares.std(axis=0) / np.sqrt(len(policies))
+    assert (np.abs(squares.mean(axis=0) - second) < 5 * error).all()
+    sure = (policies == 1).any(axis=1).mean()
+    assert abs(sure - 1 / 11) < 5 * np.sqrt(1 / 11 / len(policies))
+
+
+def test_dpt_draws_policies_of_test_contexts_too():
+    family = make_family(GaussianBanditConfig(horizon=30))
+    data = DataConfig(tasks=60, trust_horizon=2)
+    other = data.model_copy(update={"context_policy": "dpt"})
+    for split in ("train", "test"):
+        plain, drawn = (make_block(family, each, split, 0).arrays for each in (data, other))
+        changed = {name for name in plain if not (plain[name] == drawn[name]).all()}
+        assert changed == {"transitions/actions", "transitions/rewards"}
 
 
 def test_drawn_policies_change_training_contexts_and_nothing_else():

@@ -12,8 +12,12 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.pretrain.examples import Examples, importance, return_to_go
+from sad_hpc.experiment.sections import DITConfig
+from sad_hpc.pretrain.examples import Examples, dit_weights, importance, return_to_go
 from sad_hpc.storage.run import Run
+from sad_hpc.tasks.bandit import GaussianBanditConfig
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.darkroom import DarkroomConfig
 from tests.dataset.test_dataset import list_again
 
 CPU = torch.device("cpu")
@@ -58,6 +62,18 @@ def test_dit_weighs_an_action_by_its_return_to_go(tiny_run: Run):
     for t in range(9):
         expected = sum(500 * 0.99 ** (k - t) * rewards[:50, k] for k in range(t, 9))
         assert batch.weights[:, t].numpy() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_pull_of_a_bandit_weighs_its_own_reward_and_no_pair_less_than_the_floor():
+    rewards = np.array([[0.5, -0.25, 1.0], [0.0, 0.125, 0.25]], np.float32)
+    arms, rooms = make_family(GaussianBanditConfig()), make_family(DarkroomConfig())
+    settings = DITConfig(weight=4.0, discount=0.5)
+    assert dit_weights(arms, settings, {"rewards": rewards}).tolist() == (4 * rewards).tolist()
+    expected = [[0.625 * 4, 0.25 * 4, 4.0], [0.125 * 4, 0.25 * 4, 1.0]]
+    assert dit_weights(rooms, settings, {"rewards": rewards}).tolist() == expected
+    floored = DITConfig(weight=4.0, discount=0.5, floor=0.5)
+    lifted = np.maximum(expected, 2.0).tolist()
+    assert dit_weights(rooms, floored, {"rewards": rewards}).tolist() == lifted
 
 
 def test_return_to_go_is_the_discounted_sum_of_what_follows():
