@@ -242,7 +242,7 @@ def _check_repetitions(experiment: Experiment[TaskConfig], method: str, where: s
             f"{where}: {setting} would repeat the noise of {experiment.task.family} as if it were "
             "new: set it to 0"
         )
-    if METHODS[method].labels is None:
+    if METHODS[method].labels is None and not METHODS[method].by_return:
         raise ConfigError(
             f"{where}: {setting}, but {method} learns from whole episodes in time order: set it "
             "only for rows of other methods"

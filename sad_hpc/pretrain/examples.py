@@ -1,5 +1,6 @@
 """Training examples of a method as compact tensors, and the order of their use."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,10 +142,11 @@ class Examples:
             places: (B, T) indices of the transitions of resampled contexts; None: all in order.
         """
         context = self._context_of(rows)
+        asked = self._questions.batch(context, rows, drawn)
         if places is not None:
             here = torch.arange(len(rows), device=self.device).unsqueeze(1), places
-            context = context.map(lambda part: part[here])
-        return answerable(self._questions.batch(context, rows, drawn), self._bins)
+            asked = replace(asked, context=context.map(lambda part: part[here]))
+        return answerable(asked, self._bins)
 
     def held_out(self, rows: Tensor) -> Batch:
         """Return held-out examples (B,) with the same questions in every epoch.

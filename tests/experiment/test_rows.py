@@ -91,7 +91,7 @@ def test_rows_with_a_plus_have_the_settings_of_the_recipe():
 
 def test_repetitions_are_for_labels_of_their_own_and_certain_rewards():
     with pytest.raises(ConfigError, match="AD learns from whole episodes"):
-        load_experiment(TINY, ["rows=[AD, DIT]", "pretrain.resample_probability=0.5"])
+        load_experiment(TINY, ["rows=[DIT, AD]", "pretrain.resample_probability=0.5"])
     with pytest.raises(ConfigError, match="noise"):
         bandit = ROOT / "configs/gaussian_bandit.yaml"
         load_experiment(bandit, ["pretrain.resample_probability=0.5"])

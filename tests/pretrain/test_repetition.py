@@ -78,6 +78,18 @@ def test_every_part_of_a_context_is_repeated_alike(tiny_run: Run):
     assert (again.labels == whole.labels).all()
 
 
+def test_dit_asks_for_the_pairs_of_the_episode_after_a_resampled_context(tiny_run: Run):
+    examples = Examples.load(tiny_run, "DIT", torch.device("cpu"))
+    rows, drawn = torch.tensor([3, 4]), examples.draws(0, 0, 2)
+    whole = examples.batch(rows, drawn)
+    places = torch.tensor([[8] * 9, list(range(9))])
+    again = examples.batch(rows, drawn, places)
+    assert (again.context.actions[0] == whole.context.actions[0, 8]).all()
+    assert (again.queries.states == whole.queries.states).all()
+    assert (again.labels == whole.labels).all()
+    assert whole.weights is not None and (again.weights == whole.weights).all()
+
+
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_training_without_repetitions_asks_for_none(tiny_run: Run, step: int):
     rows = torch.arange(4)
