@@ -123,18 +123,20 @@ def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> UserEr
 
 
 def optimal_labels(
-    optimal: NDArray[np.bool_], generator: np.random.Generator
-) -> NDArray[Any]:  # fmt: skip
-    """Draw an optimal action (n,) of each query state uniformly among all optimal ones.
+    optimal: NDArray[np.bool_], random_ties: bool, generator: np.random.Generator
+) -> NDArray[Any]:
+    """Return an optimal action (n,) of each query state.
 
-    Labels by the lowest optimal action define a specific policy (in Darkroom: first x, then y).  A
-    model of that policy has lower returns, because it needs the goal's exact column.
+    The lowest ones define a specific policy (in Darkroom: first x, then y).  A model of that policy
+    has lower returns, because it needs the goal's exact column.
 
     Args:
         optimal: (n, A) whether an action is optimal in the query state.
-        generator: random numbers of the choice.
+        random_ties: draw uniformly among all optimal actions instead of the lowest one.
+        generator: random numbers of the draw.
     """
-    chosen = (optimal * (1 + generator.random(optimal.shape))).argmax(axis=1)
+    weights = 1 + generator.random(optimal.shape) if random_ties else 1
+    chosen = (optimal * weights).argmax(axis=1)
     return chosen.astype(action_dtype(optimal.shape[1]))
 
 

@@ -118,7 +118,9 @@ def tabular_block(
     dpt_states, dpt_actions = drawn(streams["dpt"])
     star_states, _ = drawn(streams["dpt_star"])
     star_actions = optimal_labels(
-        tables.optimal[mdp_of_query, star_states], np.random.default_rng(streams["dpt_star"])
+        tables.optimal[mdp_of_query, star_states],
+        data.oracle_tie_break == "random",
+        np.random.default_rng(streams["dpt_star"]),
     )
 
     if incumbent is not None and split == "train":

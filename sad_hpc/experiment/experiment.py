@@ -186,6 +186,8 @@ class Experiment(Section, Generic[TaskT]):
         data = resolved(self.data)
         if self.data.rounds == 1:  # not used then
             del data["round_temperature"], data["own_contexts"]
+        if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
+            del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}
 
     def data_signature(self) -> str:

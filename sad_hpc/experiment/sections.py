@@ -47,8 +47,11 @@ class DataConfig(Section):
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy.  Discrete actions are all tried."""
     tie_break: Literal["lowest", "random"] = with_role(Role.ROW_SETTING, "lowest")
-    """SAD's label among equally good actions.  The oracle always picks a random one of them.  From
-    the second round on, the incumbent's action has precedence."""
+    """SAD's label among equally good actions.  From the second round on, the incumbent's action has
+    precedence."""
+    oracle_tie_break: Literal["random", "lowest"] = with_role(Role.ROW_SETTING, "random")
+    """The oracle's label among optimal actions.  With `lowest` it follows one specific policy, as
+    in the public code of DPT: in rooms it moves along x first."""
     rounds: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10)
     """Rounds of distillation.  In each further round the label rollouts follow the incumbent, the
     SAD model that was trained on the labels of the round before, instead of the behavior policy.

@@ -37,6 +37,8 @@ def label_law(
         return policy * asked / choices
     if labels == "labels/dpt_star":
         optimal = family.optimal_actions(parameters).astype(np.float64)
+        if data.oracle_tie_break == "lowest":
+            optimal *= optimal.cumsum(axis=-1) == 1
         return optimal / optimal.sum(axis=-1, keepdims=True) * asked / choices
     ties, steps = data.tie_break == "random", first_round(data.trust_horizon)
     episodes = first_round(data.episodes_per_action)

@@ -177,8 +177,10 @@ def test_the_luckiest_of_dense_returns_is_no_score():
 def test_optimal_labels_are_all_the_optimal_actions_equally_often():
     optimal = FAMILY.optimal_actions(GOAL)
     states = np.repeat(np.arange(16, dtype=np.uint16), 500)
-    labels = optimal_labels(optimal[0, states], np.random.default_rng(0))
+    labels = optimal_labels(optimal[0, states], True, np.random.default_rng(0))
     assert optimal[0, states, labels].all()
+    lowest = optimal_labels(optimal[0, states], False, np.random.default_rng(0))
+    assert (lowest == optimal[0, states].argmax(axis=1)).all()
     for state in range(16):
         counts = np.bincount(labels[states == state], minlength=5)[optimal[0, state]]
         assert (counts > 0).all()

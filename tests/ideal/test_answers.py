@@ -45,9 +45,10 @@ def assert_calibrated(probabilities: np.ndarray, labels: np.ndarray) -> None:
     [
         (ROOM, {}),
         (ROOM, {"episodes_per_action": 4, "score": "fastest", "tie_break": "random"}),
+        (ROOM, {"oracle_tie_break": "lowest"}),
         (PermutedDarkroomConfig(size=3, horizon=8), {"trust_horizon": 6}),
     ],
-    ids=["a goal", "the fastest", "moves"],
+    ids=["a goal", "the fastest", "x first", "moves"],
 )
 def test_ideal_answers_are_calibrated_after_every_prefix(config, changes, labels: str):
     family = make_family(config)
