@@ -7,9 +7,6 @@ import pandas as pd
 
 from sad_hpc.aggregate.canvas import draw_band, drawing_panels, row_label, row_styles, share_height
 from sad_hpc.aggregate.summary import KINDS
-from sad_hpc.evaluate.acting import TEMPERATURES
-
-ACTING = "acting.png"
 
 
 def draw_acting(path: Path, title: str, table: pd.DataFrame) -> None:
@@ -22,17 +19,18 @@ def draw_acting(path: Path, title: str, table: pd.DataFrame) -> None:
     """
     kinds = [kind for kind in KINDS if (table["kind"] == kind).any()]
     rows = list(dict.fromkeys(table["row"]))
-    styles, ticks = row_styles(rows), np.arange(len(TEMPERATURES))
+    temperatures = sorted(table["temperature"].unique(), reverse=True)
+    styles, ticks = row_styles(rows), np.arange(len(temperatures))
     with drawing_panels(path, len(kinds), f"{title}, acting rules") as panels:
         for axes, kind in zip(panels, kinds, strict=True):
             of_kind = table[table["kind"] == kind]
             for row in rows:
                 lines = of_kind[of_kind["row"] == row]
                 curves = lines.pivot(index="seed", columns="temperature", values="score")
-                places = [TEMPERATURES.index(temperature) for temperature in curves]
+                places = [temperatures.index(temperature) for temperature in curves]
                 label = row_label(row, len(curves))
                 draw_band(axes, np.array(places), curves.to_numpy(), styles[row], label)
-            axes.set_xticks(ticks, [f"{each:g}" if each else "greedy" for each in TEMPERATURES])
+            axes.set_xticks(ticks, [f"{each:g}" if each else "greedy" for each in temperatures])
             axes.set_xlabel("temperature")
             axes.set_title(KINDS[kind], fontsize=10)
         panels[0].set_ylabel("headline number")

@@ -29,6 +29,7 @@ FAMILY_NAMES = {
 
 AVERAGE = "Average"
 
+PAPER_COLUMNS = ("AD", "DPT", "DIT", "DPT*")
 IMPROVEMENTS: dict[str, dict[str, tuple[float, ...]]] = {
     "offline": {
         "gaussian_bandit": (647.0, 508.9, 354.0, -5.2),
@@ -47,7 +48,7 @@ IMPROVEMENTS: dict[str, dict[str, tuple[float, ...]]] = {
         AVERAGE: (3208.8, 3093.8, 135.2, -12.3),
     },
 }
-"""Improvements in percent over BASELINES, by mode and task family: the paper's tables
+"""Improvements in percent over PAPER_COLUMNS, by mode and task family: the paper's tables
 compare_offline and compare_online."""
 
 CHANCE = 0.1
@@ -99,7 +100,7 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
         return {}
     ratios = {
         name: 1 + each / 100
-        for name, each in zip(BASELINES, IMPROVEMENTS[mode][family], strict=True)
+        for name, each in zip(PAPER_COLUMNS, IMPROVEMENTS[mode][family], strict=True)
     }
     if HIGHER_IS_BETTER[metric]:
         sad = random * ratios["AD"]
@@ -107,19 +108,19 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
     else:
         sad = random / ratios["AD"]
         others = {name: sad * ratios[name] for name in ratios}
-    return {**{name: others[name] for name in BASELINES if name != "AD"}, "SAD": sad}
+    return {**{name: others[name] for name in PAPER_COLUMNS if name != "AD"}, "SAD": sad}
 
 
 def improvement(metric: str, sad: float, baseline: float) -> float:
     """Return the improvement of SAD over a baseline in percent, as the paper defines it.
 
-    (baseline - SAD) / SAD for suboptimality and regret, (SAD - baseline) / baseline for returns.
+    (baseline - SAD) / |SAD| for suboptimality and regret, else (SAD - baseline) / |baseline|.
     A denominator of 0 gives an infinite improvement, or 0 if both are 0.
     """
     if HIGHER_IS_BETTER[metric]:
-        difference, scale = sad - baseline, baseline
+        difference, scale = sad - baseline, abs(baseline)
     else:
-        difference, scale = baseline - sad, sad
+        difference, scale = baseline - sad, abs(sad)
     if difference == 0:
         return 0.0
     return 100 * difference / scale if scale else math.copysign(math.inf, difference)
@@ -235,8 +236,9 @@ def _percentages(table: pd.DataFrame, contender: str) -> list[float]:
 
 
 def _printed(mode: str, family: str, method: str) -> float:
-    numbers = dict(zip(BASELINES, IMPROVEMENTS[mode].get(family, ()), strict=False))
-    return numbers.get(method, math.nan)
+    if family not in IMPROVEMENTS[mode]:
+        return math.nan
+    return dict(zip(PAPER_COLUMNS, IMPROVEMENTS[mode][family], strict=True)).get(method, math.nan)
 
 
 def _averages(table: pd.DataFrame, mode: str) -> pd.DataFrame:

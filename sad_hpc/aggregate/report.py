@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sad_hpc.aggregate.acting import ACTING, draw_acting
+from sad_hpc.aggregate.acting import draw_acting
 from sad_hpc.aggregate.claims import claims
 from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
 from sad_hpc.aggregate.comparison_text import Part, comparison_parts
@@ -30,7 +30,7 @@ from sad_hpc.aggregate.formats import NOT_COMPUTED, Table, markdown_table, write
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import RESULTS
-from sad_hpc.aggregate.results_folder import PICTURES, ResultsFolder
+from sad_hpc.aggregate.results_folder import ACTING, PICTURES, ResultsFolder
 from sad_hpc.aggregate.rows import ROWS_PICTURE, draw_rows
 from sad_hpc.aggregate.summary import (
     ONLINE_HEADER,
@@ -198,7 +198,12 @@ def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any
                 "seeds": ", ".join(sorted({str(each.seed) for each in one.results.results})),
             }
         )
-    return [{"name": name, "experiments": lines} for name, lines in sorted(groups.items())]
+    ordered = sorted(groups.items(), key=_paper_first)
+    return [{"name": name, "experiments": lines} for name, lines in ordered]
+
+
+def _paper_first(group: tuple[str, Any]) -> tuple[bool, str]:
+    return group[0] != PAPER_GROUP, group[0]
 
 
 def _experiment(one: ResultsFolder, results: Path) -> dict[str, Any]:

@@ -38,7 +38,9 @@ PICTURES = {
     "diagnosis.png": "Online returns by the rewards in the context",
     "training.png": "Pretraining: loss and label accuracy on held-out training tasks",
 }
-MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, *PICTURES}
+ACTING = "acting.png"
+"""Picture of the comparison of acting rules, which `sad-hpc report --acting` draws."""
+MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, ACTING, *PICTURES}
 """Names of all files that aggregate makes in a results folder; others belong to the user."""
 
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from sad_hpc.aggregate.canvas import add_legend, drawing, reference_style, verbatim
 from sad_hpc.aggregate.results_folder import ResultsFolder
+from sad_hpc.aggregate.series import is_learner
 from sad_hpc.aggregate.summary import pick
-from sad_hpc.evaluate.result import BAYES_OPTIMAL
 
 ROWS_PICTURE = "rows.png"
 
@@ -33,7 +33,9 @@ MARKERS = {
 
 
 def draw_rows(path: Path, experiments: Sequence[ResultsFolder]) -> None:
-    """Draw mean and 95 % t interval of every row and mode, with a panel for each experiment.
+    """Draw mean and 95 % t interval of every row, with a panel for each experiment.
+
+    A panel has the modes with the metric of online play: not the offline suboptimality of bandits.
 
     Args:
         path: the picture to write.
@@ -51,11 +53,13 @@ def draw_rows(path: Path, experiments: Sequence[ResultsFolder]) -> None:
 
 def _draw_panel(axes: Axes, summary: pd.DataFrame, names: list[str]) -> None:
     places = np.arange(len(names))
+    online = pick(summary, "online", "all").set_index("row")
+    metric = online["metric"].iloc[0]
     for offset, (mode, marker) in zip((-0.2, 0.0, 0.2), MARKERS.items(), strict=True):
-        table = pick(summary, mode, "all").set_index("row")
-        if table.empty:
+        own = pick(summary[summary["metric"] == metric], mode, "all").set_index("row")
+        if own.empty:
             continue
-        own = table.loc[names]
+        own = own.reindex(names)
         axes.errorbar(
             own["mean"],
             places + offset,
@@ -67,13 +71,12 @@ def _draw_panel(axes: Axes, summary: pd.DataFrame, names: list[str]) -> None:
             elinewidth=1.2,
             label=marker.label,
         )
-    online = pick(summary, "online", "all").set_index("row")
-    if BAYES_OPTIMAL in online.index:
-        look = reference_style(BAYES_OPTIMAL) | {"label": f"{BAYES_OPTIMAL}, online"}
-        axes.axvline(online.loc[BAYES_OPTIMAL, "mean"], zorder=1, **look)
+    for name in filter(is_learner, online.index):
+        look = reference_style(name) | {"label": f"{name}, online"}
+        axes.axvline(online.loc[name, "mean"], zorder=1, **look)
     axes.set_yticks(places, [verbatim(name) for name in names])
     axes.invert_yaxis()
-    axes.set_xlabel(online["metric"].iloc[0])
+    axes.set_xlabel(metric)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="#E6E6E6", lw=0.8)
     axes.set_axisbelow(True)

@@ -177,7 +177,7 @@ def acting_table(results: Iterable[Result]) -> pd.DataFrame:
     """Return one line for each (row, seed, rule) of models whose rule was chosen.
 
     Columns: row, seed, temperature (0: greedy), kind (sampled, greedy_after_reward or mean), score
-    (headline number on validation tasks), and whether the rule was chosen.
+    (headline number on tasks of the training split), and whether the rule was chosen.
     """
     lines = [
         (each.row, each.seed, rule.temperature, _kind(rule), score, number == each.selection.chosen)

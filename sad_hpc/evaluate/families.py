@@ -66,6 +66,7 @@ def play_online(
     settings: EvaluateConfig,
     rule: ActingRule,
     generator: np.random.Generator,
+    report: Callable[[int], None],
 ) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
     """Play online (Algorithm 6) by an acting rule.
 
@@ -76,6 +77,7 @@ def play_online(
         settings: settings of the evaluation.
         rule: rule of the actions.
         generator: random numbers of tasks and actions.
+        report: called with the number of finished episodes or pulls.
 
     Returns:
         values (n, K) of episodes or pulls, and the numbers of rewards in their contexts (n, K).

@@ -49,7 +49,7 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
             f"{trained.name} {method} seed {seed} is not trained with these settings "
             f"({folder.path} has no done.json); {trained_models(run)}. Give the CONFIG "
             f"key=value of its training, or run `sad-hpc pretrain CONFIG --row {method} --seed "
-            f"{seed}`"
+            f"{seed}`; a model of an earlier round is trained by `sad-hpc launch` alone"
         )
     inputs = Inputs.of_family(make_family(trained.task))
     model = Transformer(trained.model, inputs)

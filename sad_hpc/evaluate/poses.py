@@ -92,11 +92,12 @@ def play_rooms(
     settings: EvaluateConfig,
     rule: ActingRule,
     generator: np.random.Generator,
+    report: Callable[[int], None],
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Play online; see `families.play_online`."""
     targets = parameters[:, 0].astype(np.int64)
     rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
-    walks, seen = _walks(rooms, trained.longest, settings, rule, generator)
+    walks, seen = _walks(rooms, trained.longest, settings, rule, generator, report)
     return np.stack([walk.returns for walk in walks], axis=1), np.stack(seen, axis=1)
 
 

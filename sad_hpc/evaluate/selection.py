@@ -4,7 +4,6 @@ Each rule plays the same tasks with the same random numbers.  The tasks are the 
 the training, or the last tasks of its dataset if there are none.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,9 @@ CHUNKS = "chunks"
 
 COMPARED_TASKS = 100
 """Number of tasks on which rules are compared; validation tasks are repeated in turn."""
+PURPOSE = (0, 1)
+"""The last words of the seed.  NumPy ignores zeros at the end, so that without the 1 the random
+numbers would be those of the first chunk of test tasks."""
 
 
 def selected(
@@ -37,7 +39,7 @@ def selected(
     seed: int,
     folder: StageFolder,
 ) -> Selection:
-    """Return the comparison of all rules; one that an earlier start has finished is read.
+    """Return the comparison of all rules; scores that an earlier start has found are read.
 
     Args:
         family: family of the tasks.
@@ -48,21 +50,24 @@ def selected(
         folder: folder of the evaluation.
     """
     path = folder.path / CHUNKS / "acting.json"
-    if stored := typed(Selection, read_json(path)):
-        return stored
+    path.parent.mkdir(exist_ok=True)
     rules = grid(family.sparse_reward, family.components is not None)
     lower = isinstance(family, BanditFamily)  # regret, whose last number is the headline
     headline = 1 if lower else settings.headline_episodes
-    scores = []
-    with Progress(folder, len(rules), "acting rules") as progress:
-        for rule in rules:
-            preemption.check()
-            generator = np.random.default_rng([settings.seed, seed])
+    scores = typed(list[float], read_json(path)) or []
+    with Progress(folder, len(rules), "acting rules", len(scores)) as progress:
+        for rule in rules[len(scores) :]:
+            generator = np.random.default_rng([settings.seed, seed, *PURPOSE])
             with UserCode(lambda: "the choice of an acting rule", watched=False):
-                values = play_online(family, trained, parameters, settings, rule, generator)[0]
+                values, _ = play_online(
+                    family, trained, parameters, settings, rule, generator, _stop_if_asked
+                )
             scores.append(float(values[:, -headline:].mean()))
+            write_json(path, scores)
             progress.update(len(scores))
-    found = Selection.of_scores(rules, scores, higher_is_better=not lower)
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, asdict(found))
-    return found
+    return Selection.of_scores(rules, scores, higher_is_better=not lower)
+
+
+def _stop_if_asked(units: int) -> None:
+    """Raise Preempted after a signal."""
+    preemption.check()

@@ -167,14 +167,15 @@ def _selection(
     """Return how the acting rule is chosen; None: the config gives it."""
     if run.experiment.evaluate.acting == "given":
         return None
-    parameters = _unseen_tasks(run, family)
+    parameters = _compared_tasks(run, family)
     return selected(family, trained, parameters, run.experiment.evaluate, seed, folder)
 
 
-def _unseen_tasks(run: Run, family: TaskFamily) -> NDArray[Any]:
-    """Return the parameters (n, p) of tasks that the training does not use.
+def _compared_tasks(run: Run, family: TaskFamily) -> NDArray[Any]:
+    """Return the parameters (n, p) of the tasks on which acting rules are compared.
 
-    These are the validation tasks in turn, or the last training tasks if there are none.
+    These are the validation tasks in turn, or the last tasks of the training split if there are
+    none.  Training holds the last ones out; in tabular families others are equal to them.
     """
     experiment = run.experiment
     share = experiment.pretrain.validation_tasks

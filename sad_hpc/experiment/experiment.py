@@ -240,7 +240,7 @@ class Experiment(Section, Generic[TaskT]):
         upstream = [self.pretrain_signature(method, seed)]
         if self.pretrained is not None:
             upstream.append(self.data_signature())
-        return signature("evaluate", config, upstream)
+        return signature("evaluate", config, upstream, self.evaluate.revision)
 
     def aggregate_signature(self) -> str:
         """Return the signature of the tables that include every element."""

@@ -102,6 +102,12 @@ class DataConfig(Section):
         return self
 
     @property
+    def has_known_contexts(self) -> bool:
+        """True if the distribution of contexts is known: not that of logs or of own play."""
+        own_play = self.rounds > 1 and self.own_contexts > 0
+        return self.imported_contexts is None and not own_play
+
+    @property
     def revision(self) -> int:
         """The revision of these settings in the signature; a new one invalidates old datasets."""
         return 1 if self.q_learning_steps else 0
@@ -258,6 +264,11 @@ class EvaluateConfig(Section):
     samples all online actions."""
     batch_size: int = with_role(Role.TRANSIENT, 512, ge=1)
     """Sequences in one forward pass."""
+
+    @property
+    def revision(self) -> int:
+        """The revision of these settings in the signature; see `DataConfig.revision`."""
+        return 1 if self.acting == "auto" else 0  # rules are compared with their own random numbers
 
     @model_validator(mode="after")
     def _check_online(self) -> "EvaluateConfig":

@@ -106,8 +106,7 @@ class Examples:
             tasks = family.validation_tasks(experiment.pretrain.validation_tasks)
             arrays, seen = validation_last(arrays, tasks)
             family, validation = family.without(tasks), arrays["parameters"][seen:]
-        # The distribution of imported tasks is unknown.
-        if source.labels is not None and experiment.data.imported_contexts is None:
+        if source.labels is not None and experiment.data.has_known_contexts:
             last = {key: array[seen - holdout : seen] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)
         del arrays["parameters"]

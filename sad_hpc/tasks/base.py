@@ -28,7 +28,7 @@ transitions of the context; without the factor, training did not achieve this.""
 class TaskFamily(ABC):
     """A distribution over tasks.
 
-    `distill.make_block` and `evaluate.stage` choose their algorithms by the kind of family:
+    `distill.make_block` and `evaluate.families` choose their algorithms by the kind of family:
     `TabularFamily`, `BanditFamily`, `SimulatedFamily` or `Miniworld`.
     """
 

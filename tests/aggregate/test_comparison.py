@@ -191,6 +191,7 @@ def test_improvement_follows_the_papers_definitions():
     assert improvement("return", 10.0, 20.0) == pytest.approx(-50.0)
     assert improvement("regret", 10.0, 40.0) == pytest.approx(300.0)
     assert improvement("suboptimality", 0.2, 0.1) == pytest.approx(-50.0)
+    assert improvement("return", -150.0, -200.0) == pytest.approx(25.0), "better is positive"
 
 
 def test_improvement_over_nothing_is_infinite():

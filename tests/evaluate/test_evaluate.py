@@ -3,7 +3,6 @@ import hashlib
 import io
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from sad_hpc.dataset.reader import Arrays, read_columns
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.distill.contexts import sample_transitions
 from sad_hpc.errors import CheckpointError
-from sad_hpc.evaluate.acting import PAPER, ActingRule, Selection, greedy, sampled, settled
+from sad_hpc.evaluate.acting import ActingRule, Selection, greedy, grid, sampled, settled
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
@@ -26,7 +25,7 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import Trained, load_model, state_logits
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
-from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS
+from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS, PURPOSE
 from sad_hpc.evaluate.stage import Evaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -357,10 +356,17 @@ def assert_scores_on(parameters: np.ndarray, own: Run, selection: Selection) -> 
     family, settings = make_family(own.experiment.task), own.experiment.evaluate
     model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
     for number in (0, 5, selection.chosen):
-        drawn = np.random.default_rng([settings.seed, 0])
-        played, _ = play_online(family, model, parameters, settings, selection.rules[number], drawn)
+        drawn = np.random.default_rng([settings.seed, 0, *PURPOSE])
+        rule = selection.rules[number]
+        played, _ = play_online(family, model, parameters, settings, rule, drawn, lambda _: None)
         headline = played[:, -settings.headline_episodes :].mean()
         assert selection.scores[number] == pytest.approx(headline)
+
+
+def test_rules_are_compared_with_other_random_numbers_than_test_tasks_get():
+    words = [PURPOSE, *((chunk,) for chunk in range(5))]
+    first = {np.random.default_rng([0, 3, *last]).random() for last in words}
+    assert len(first) == len(words)
 
 
 def test_auto_chooses_the_best_rule_on_the_last_training_tasks(trained: Run):
@@ -400,11 +406,14 @@ def test_a_choice_of_an_earlier_start_is_kept_and_the_papers_rule_stays_beside_i
     own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, auto")
     chunks = own.evaluation("SAD", 0).path / CHUNKS
     chunks.mkdir(parents=True, exist_ok=True)
-    stored = Selection.of_scores([PAPER, ActingRule(0.25)], [1.0, 2.0], higher_is_better=True)
-    write_json(chunks / "acting.json", asdict(stored))
+    rules = grid(sparse_reward=True, vectors=False)
+    cold = rules.index(ActingRule(0.25))
+    write_json(chunks / "acting.json", [1000.0 if n == cold else 0.0 for n in range(10)])
     evaluate(own, "SAD", 0)
     auto = read_result(own.evaluation("SAD", 0).path / "result.h5")
-    assert auto.selection == stored
+    assert auto.selection is not None and auto.selection.rule == ActingRule(0.25)
+    kept, found = np.split(np.array(auto.selection.scores), [10])
+    assert kept.tolist().count(0) == 9 and len(found) == 7 and found.max() < 1000
     usual, given = modes_beside(trained, {"evaluate.temperature": 0.25})
     assert list(auto.modes) == ["offline", "online", "sampled"]
     assert (auto.modes["online"].values == given["online"].values).all()

@@ -12,7 +12,7 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.sections import DITConfig
+from sad_hpc.experiment.sections import DataConfig, DITConfig
 from sad_hpc.pretrain.examples import Examples, dit_weights, importance, return_to_go
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import GaussianBanditConfig
@@ -87,6 +87,15 @@ def test_dit_trains_towards_its_data_also_where_rewards_are_costs():
     assert weights.min() == 0
     assert (np.argsort(weights, axis=None) == np.argsort(costs, axis=None)).all()
     assert (importance(-costs) == -costs).all()
+
+
+def test_answers_are_ideal_only_where_contexts_are_random_ones():
+    def known(**settings) -> bool:
+        return DataConfig(tasks=10, trust_horizon=2, **settings).has_known_contexts
+
+    assert known() and known(rounds=2, own_contexts=0.0)
+    assert not known(rounds=2, own_contexts=0.5)
+    assert not known(imported_contexts="minari-0123456789ab")
 
 
 def test_every_rank_has_its_share_of_the_held_out_rows(tiny_run: Run):
