@@ -44,9 +44,31 @@ def ideal_returns(
     posterior = Posterior.of_family(family)
     if posterior is None:
         return {}
-    forgetful = settings.memory == "episode"
+    forgetful, given = settings.memory == "episode", settings.context == "transitions"
+    found = learner_returns(posterior, family, mdps, context, settings, generator)
+    of_episodes, of_history = (f"{BAYES_OPTIMAL}, {kind}" for kind in ("episodes", "history"))
+    return {
+        "offline": (BAYES_OPTIMAL if given else of_episodes, *found["offline"]),
+        "online": (BAYES_OPTIMAL if forgetful else of_history, *found["online"]),
+    }
+
+
+def learner_returns(
+    posterior: Posterior,
+    family: TabularFamily,
+    mdps: FiniteMDPs,
+    context: Context,
+    settings: EvaluateConfig,
+    generator: np.random.Generator,
+) -> dict[str, tuple[NDArray[np.float32], NDArray[np.int32]]]:
+    """Return, by mode, returns (n, K) and context rewards (n, K) of an exact learner.
+
+    Args:
+        posterior: prior and labels of the learner.
+        family, mdps, context, settings, generator: see `ideal_returns`.
+    """
+    forgetful, given = settings.memory == "episode", settings.context == "transitions"
     seen = as_numbers(family, context)
-    given = settings.context == "transitions"
     left = logits_of(posterior, tasks_left(posterior, seen, drawn=given))
     offline = offline_returns(family, mdps, left, generator)
     online, online_rewards = online_returns(
@@ -58,11 +80,7 @@ def ideal_returns(
         generator,
     )
     rewards = (seen.rewards > 0).sum(axis=1, keepdims=True, dtype=np.int32)
-    of_episodes, of_history = (f"{BAYES_OPTIMAL}, {kind}" for kind in ("episodes", "history"))
-    return {
-        "offline": (BAYES_OPTIMAL if given else of_episodes, offline, rewards),
-        "online": (BAYES_OPTIMAL if forgetful else of_history, online, online_rewards),
-    }
+    return {"offline": (offline, rewards), "online": (online, online_rewards)}
 
 
 def logits_of(posterior: Posterior, alive: Weights) -> NDArray[np.float32]:

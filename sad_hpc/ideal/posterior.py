@@ -123,15 +123,12 @@ class Posterior:
 
     Args:
         mdps: one MDP for each task (M = G).
-        optimal: (G, S, A), whether an action is optimal in a state of a task.
+        law: (G, S, A), the joint distribution of query states and labels of a task, up to a factor
+            that is the same for all tasks.
     """
 
-    def __init__(self, mdps: FiniteMDPs, optimal: NDArray[np.bool_]) -> None:
-        self.mdps = mdps
-        counts = optimal.sum(axis=-1, keepdims=True)
-        # Integers, so that sums are exact and equally good actions stay equal.
-        self._whole = int(np.lcm.reduce(np.unique(counts)))
-        self._weights = optimal * (self._whole / counts)
+    def __init__(self, mdps: FiniteMDPs, law: NDArray[np.float64]) -> None:
+        self.mdps, self._law = mdps, law
 
     @classmethod
     def of_family(cls, family: TabularFamily, splits: Sequence[str] = SPLITS) -> "Posterior | None":
@@ -139,7 +136,7 @@ class Posterior:
         parameters = np.concatenate([family.distinct[split] for split in splits])
         if len(parameters) * family.table_entries > TABLE_ENTRIES:
             return None
-        return cls(family.mdps(parameters), family.optimal_actions(parameters))
+        return cls(family.mdps(parameters), optimal_law(family.optimal_actions(parameters)))
 
     @property
     def n_tasks(self) -> int:
@@ -147,7 +144,9 @@ class Posterior:
         return self.mdps.sizes[0]
 
     def probabilities(self, alive: Weights) -> NDArray[np.float64]:
-        """Return the posterior mean of the uniform distribution over optimal actions, (n, S, A).
+        """Return the posterior distribution of the label in each state, (n, S, A).
+
+        It is uniform in states that no query has.
 
         Args:
             alive: (n, G), likelihoods of the tasks.
@@ -155,9 +154,22 @@ class Posterior:
         Raises:
             ValueError: all likelihoods of a row are 0.
         """
-        left = alive.sum(axis=1)
-        if not left.all():
+        if not alive.any(axis=1).all():
             raise ValueError("a context contradicts every task of the prior")
-        _, states, actions = self._weights.shape
-        sums = alive.astype(np.float64) @ self._weights.reshape(self.n_tasks, states * actions)
-        return sums.reshape(-1, states, actions) / (left[:, None, None] * self._whole)
+        _, states, actions = self._law.shape
+        sums = alive.astype(np.float64) @ self._law.reshape(self.n_tasks, states * actions)
+        sums = sums.reshape(-1, states, actions)
+        totals = sums.sum(axis=2, keepdims=True)
+        return np.divide(sums, totals, out=np.full_like(sums, 1 / actions), where=totals > 0)
+
+
+def optimal_law(optimal: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the law of uniform draws among optimal actions in every state, (G, S, A).
+
+    It is of integers, so that its sums are exact and equally good actions stay equal.
+
+    Args:
+        optimal: (G, S, A), whether an action is optimal in a state of a task.
+    """
+    counts = optimal.sum(axis=-1, keepdims=True)
+    return optimal * (np.lcm.reduce(np.unique(counts)) / counts)

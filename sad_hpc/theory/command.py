@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
   sad-hpc theory horizon configs/darkroom.yaml --agreement 0.85
   sad-hpc theory labels configs/darkroom.yaml
+  sad-hpc theory learners configs/darkroom.yaml
   sad-hpc theory paper"""
 
 
@@ -68,6 +69,9 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part = add("config", _config, "A theorem's level for a config's labels, and their accuracy.")
     _add_config(part)
     part = add("labels", _labels, "A figure of label accuracy against N and N_ep.")
+    _add_config(part)
+    part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+    part = add("learners", _learners, "What exact learners of each method's labels reach.")
     _add_config(part)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and figures.")
@@ -187,6 +191,21 @@ def _labels(options: argparse.Namespace) -> int:
 
     path = write_labels(_experiment(options), options.results)
     print(f"table and figure: {path.with_suffix('.csv')}, {path.name}")
+    return 0
+
+
+def _learners(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate.formats import plain_table
+    from sad_hpc.theory.learners import exact_learners, write_learners
+
+    experiment = _experiment(options)
+    table = exact_learners(experiment)
+    rows = [
+        [row.learner, f"{row.offline:.2f}", f"{row.reward_seen:.2f}", f"{row.online:.2f}"]
+        for row in table.itertuples()
+    ]
+    print(plain_table(["learner", "offline", "reward seen", "online"], rows), end="")
+    print(f"table: {write_learners(experiment.name, table, options.results)}")
     return 0
 
 
