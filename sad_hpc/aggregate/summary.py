@@ -18,7 +18,13 @@ COLUMNS = (
     "n_seeds", "mean", "std", "ci_low", "ci_high", "iqm", "iqm_low", "iqm_high", "bayes_optimal",
 )  # fmt: skip
 SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
-VIEWS = (("offline", "all"), ("offline", "reward_seen"), ("online", "all"), ("sampled", "all"))
+VIEWS = (
+    ("offline", "all"),
+    ("offline", "reward_seen"),
+    ("lengths", "all"),
+    ("online", "all"),
+    ("sampled", "all"),
+)
 """(mode, subset): the columns of a headline table."""
 ONLINE_HEADER = [
     "environment", "measure", "SAD", "SAD+", "best baseline", "oracle", "Bayes-optimal", "random",
@@ -92,6 +98,8 @@ def view_title(summary: pd.DataFrame, mode: str, subset: str) -> str:
     metric = pick(summary, mode, subset)["metric"].iloc[0]
     if mode == "sampled":
         return f"online {metric}, temperature 1"
+    if mode == "lengths":
+        return f"offline {metric}, mean over context lengths"
     return f"{mode} {metric}" + (", reward seen" if subset == "reward_seen" else "")
 
 

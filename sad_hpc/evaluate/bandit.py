@@ -35,6 +35,11 @@ STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
 """Context lengths and pulls, besides T, whose values are stored for every task."""
 
 
+LENGTHS = 50
+"""Number of equally distant context lengths, from 1 to T, of the mean offline suboptimality.  The
+public code of DPT reports this mean."""
+
+
 def kept_steps(horizon: int) -> NDArray[np.int32]:
     """Return the STEPS below T, followed by T, (K,)."""
     return np.array([*(step for step in STEPS if step < horizon), horizon], np.int32)
@@ -53,10 +58,11 @@ def evaluate_bandit(
     means = columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, settings.context)
     offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
+    known = _offline_references(family, means, columns)
     modes = {
-        "offline": _result("suboptimality", "context length", offline,
-                           _offline_references(family, means, columns)),
-    }  # fmt: skip
+        "offline": _result("suboptimality", "context length", offline, known),
+        "lengths": _mean_result(offline, known),
+    }
     regrets, pulls = {}, family.config.horizon
     for mode, rule, report_mode in online_modes(settings, chosen, report, 0, pulls):
         regrets[mode], _ = play_pulls(
@@ -92,6 +98,22 @@ def _result(
     steps = kept_steps(values.shape[1])
     kept = {name: each[:, steps - 1] for name, each in references.items()}
     return ModeResult(Measure(metric, axis, 1), steps, values[:, steps - 1], None, kept)
+
+
+def _mean_result(
+    values: NDArray[np.float32], references: dict[str, NDArray[np.float32]]
+) -> ModeResult:
+    """Return the mean of (n, T) over LENGTHS context lengths."""
+    horizon = values.shape[1]
+    places = np.linspace(1, horizon, LENGTHS).astype(int) - 1
+    means = {name: each[:, places].mean(axis=1, keepdims=True) for name, each in references.items()}
+    return ModeResult(
+        Measure("suboptimality", "context length", 1),
+        np.array([horizon], np.int32),
+        values[:, places].mean(axis=1, keepdims=True),
+        None,
+        means,
+    )
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:

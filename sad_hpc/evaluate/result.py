@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from sad_hpc.evaluate.acting import Selection
 
 MODES = ("offline", "online")
-ALL_MODES = (*MODES, "sampled")
-"""MODES, and that of a chosen acting rule: with `evaluate.acting: auto`, actions of `online` follow
-the chosen rule, and those of `sampled` the paper's."""
+ALL_MODES = (*MODES, "sampled", "lengths")
+"""MODES, and two that not every result has.  With `evaluate.acting: auto`, actions of `online`
+follow the chosen rule, and those of `sampled` the paper's.  `lengths` is the mean of bandits'
+`offline` over context lengths."""
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
 """By metric, true if higher values are better."""
@@ -116,6 +117,6 @@ class Result:
     task_family: str
     signature: str
     modes: dict[str, ModeResult]
-    """Results of MODES, and of `sampled` if there is one."""
+    """Results of MODES, and of those others of ALL_MODES that there are."""
     selection: Selection | None = None
     """Record of the choice of the acting rule; None: the config gives the rule."""

@@ -113,6 +113,10 @@ def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
     every = gaps(means, offline_arms(Trained(model, T), context, 4))
     assert (offline.values == every[:, offline.steps - 1]).all()
     assert offline.references["random"][:, 0] == pytest.approx(best - means.mean(axis=1), abs=1e-6)
+    lengths = [int(length) for length in np.linspace(1, T, 50)]
+    mean = np.mean([every[:, length - 1] for length in lengths], axis=0)
+    assert modes["lengths"].values[:, 0] == pytest.approx(mean, abs=1e-6)
+    assert modes["lengths"].references.keys() == offline.references.keys()
     for mode in (offline, online):
         assert not mode.references["optimal"].any()
         assert all(values.shape == (N, len(steps)) for values in mode.references.values())
