@@ -151,7 +151,8 @@ def _digest(modes: dict[str, ModeResult], selection: Selection | None) -> str:
     digest = hashlib.blake2b(digest_size=16)
     if selection is not None:
         digest.update(repr(selection).encode())
-    for mode, result in modes.items():
+    for mode in sorted(modes, key=ALL_MODES.index):
+        result = modes[mode]
         arrays = {**own_arrays(result), **_reference_arrays(result)}
         for name in sorted(arrays):
             digest.update(f"{mode}/{name} {result.measure} {arrays[name].dtype}".encode())

@@ -57,6 +57,15 @@ def test_steps_and_contexts_of_references_are_read_back(tmp_path):
         read_result(path)
 
 
+def test_modes_are_read_back_whatever_their_order(path):
+    first = read_result(path).modes
+    tasks = {"index": np.arange(4)}
+    attributes = {"signature": "s", "config": {}, "method": "SAD", "seed": 0, "task_family": "d"}
+    modes = {"online": first["online"], "lengths": first["offline"], "offline": first["offline"]}
+    result_file.write_result(path, attributes, tasks, modes)
+    assert list(read_result(path).modes) == ["offline", "online", "lengths"]
+
+
 def test_subset_needs_counted_rewards(tmp_path):
     seen = [[0], [1], [7], [0]]
     path = write_result(make_run(tmp_path), "SAD", 0, {**ONE, "seen": seen}, MANY)
