@@ -41,7 +41,7 @@ PICTURES = {
 ACTING = "acting.png"
 """Picture of the comparison of acting rules, which `sad-hpc report --acting` draws."""
 MADE = {RESULTS, CONFIG, PROVENANCE, README, SUMMARY, ACTING, *PICTURES}
-"""Names of all files that aggregate makes in a results folder; others belong to the user."""
+"""Names of all files that commands make in a results folder; others belong to the user."""
 
 
 MOST_NAMED = 5

@@ -224,6 +224,6 @@ def _policy(data: DataConfig, split: str) -> str:
         return "as logged"
     if data.q_learning_steps:
         return "tabular Q-learning"
-    if data.context_policy == "dpt" or (data.context_policy == "drawn" and split == "train"):
+    if data.draws_policies(split):
         return "random policies, one a task"
     return f"random policy ({data.behavior_policy})"

@@ -64,8 +64,9 @@ def draw_context(
 ) -> Transitions:
     """Draw T pulls in each of the tasks with means (n, A)."""
     shape, streams = (draw.count, family.config.horizon), draw.streams
-    if draw_policies := policies_of(data, split):
-        actions = pull_by_drawn_policies(draw.count, family, draw_policies, streams["policies"])
+    if data.draws_policies(split):
+        law = POLICY_LAWS[data.context_policy]
+        actions = pull_by_drawn_policies(draw.count, family, law, streams["policies"])
     else:
         actions = pull_arms(draw.policy, shape[0] * shape[1], streams["transitions"]).reshape(shape)
     rewards = pay(means, family.sigma, actions, np.random.default_rng(streams["transitions"]))
@@ -80,15 +81,8 @@ def pull_arms(policy: NDArray[Any], count: int, state: NDArray[np.uint64]) -> ND
     return actions
 
 
-def policies_of(data: DataConfig, split: str) -> DrawPolicies | None:
-    """Return the function that draws each context's policy; None: all have the behavior policy."""
-    if data.context_policy == "dpt":
-        return draw_policies_of_dpt
-    return draw_policies if data.context_policy == "drawn" and split == "train" else None
-
-
 def pull_by_drawn_policies(
-    count: int, family: BanditFamily, draw_policies: DrawPolicies, state: NDArray[np.uint64]
+    count: int, family: BanditFamily, law: DrawPolicies, state: NDArray[np.uint64]
 ) -> NDArray[Any]:
     """Draw arms (count, T) by a separate random policy for each task.
 
@@ -96,7 +90,7 @@ def pull_by_drawn_policies(
     contexts cover such shares of pulls.  The policies do not depend on rewards.
     """
     generator = np.random.default_rng(state)
-    policies = draw_policies(count, family.n_actions, generator)
+    policies = law(count, family.n_actions, generator)
     uniforms = generator.random((count, family.config.horizon))
     arms = np.zeros(uniforms.shape, family.action_dtype)
     for bound in policies.cumsum(axis=1)[:, :-1].T:
@@ -126,6 +120,10 @@ def draw_policies_of_dpt(
     certain = generator.integers(11, size=(count, 1)) / 10
     arms = np.eye(n_arms)[generator.integers(n_arms, size=count)]
     return (1 - certain) * generator.dirichlet(np.ones(n_arms), size=count) + certain * arms
+
+
+POLICY_LAWS: dict[str, DrawPolicies] = {"drawn": draw_policies, "dpt": draw_policies_of_dpt}
+"""Functions that draw the policies of contexts, by `data.context_policy`."""
 
 
 def pay(

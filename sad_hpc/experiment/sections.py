@@ -101,6 +101,10 @@ class DataConfig(Section):
                 )
         return self
 
+    def draws_policies(self, split: str) -> bool:
+        """Return whether each of a split's contexts has a random policy of its own."""
+        return self.context_policy == "dpt" or (self.context_policy == "drawn" and split == "train")
+
     @property
     def has_known_contexts(self) -> bool:
         """True if the distribution of contexts is known: not that of logs or of own play."""

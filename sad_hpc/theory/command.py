@@ -196,7 +196,8 @@ def _labels(options: argparse.Namespace) -> int:
 
 def _learners(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.formats import plain_table
-    from sad_hpc.theory.learners import exact_learners, write_learners
+    from sad_hpc.theory.learners import exact_learners
+    from sad_hpc.theory.table import write_table
 
     experiment = _experiment(options)
     table = exact_learners(experiment)
@@ -205,7 +206,7 @@ def _learners(options: argparse.Namespace) -> int:
         for row in table.itertuples()
     ]
     print(plain_table(["learner", "offline", "reward seen", "online"], rows), end="")
-    print(f"table: {write_learners(experiment.name, table, options.results)}")
+    print(f"table: {write_table(options.results, f'learners_{experiment.name}', table)}")
     return 0
 
 
@@ -233,7 +234,8 @@ def _assumption(options: argparse.Namespace) -> int:
 
 def _horizon(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.formats import plain_table
-    from sad_hpc.theory.horizon import tried_rules, write_horizon
+    from sad_hpc.theory.horizon import tried_rules
+    from sad_hpc.theory.table import write_table
 
     experiment = _experiment(options)
     table = tried_rules(experiment, options.agreement)
@@ -253,7 +255,7 @@ def _horizon(options: argparse.Namespace) -> int:
     print(plain_table(header, rows), end="")
     print("the choice uses the consensus only, not the column of optimal labels")
     print(f"the trials took {table['trial_transitions'].sum():,.0f} transitions in all")
-    print(f"table: {write_horizon(experiment.name, table, options.results)}")
+    print(f"table: {write_table(options.results, f'horizon_{experiment.name}', table)}")
     (chosen,) = table[table["chosen"]].itertuples()
     if chosen.consensus < options.agreement:
         print(f"no rule reaches a consensus of {options.agreement:g}; nearest rule:")

@@ -7,18 +7,14 @@ the required consensus.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.theory.repeats import Repeats, repeat_labels
@@ -107,16 +103,3 @@ def tried_rules(experiment: Experiment[Any], asked: float) -> pd.DataFrame:
         for one in tried
     ]
     return pd.DataFrame(rows)
-
-
-def write_horizon(name: str, table: pd.DataFrame, results: Path) -> Path:
-    """Write `theory/horizon_<name>.csv` in a results folder, with its provenance as `.json`.
-
-    Returns:
-        the path of the table.
-    """
-    path = results / "theory" / f"horizon_{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(path, table)
-    write_json(path.with_suffix(".json"), portable(provenance()))
-    return path

@@ -16,15 +16,13 @@ from scipy.sparse.csgraph import shortest_path
 
 from sad_hpc.aggregate.canvas import drawing, verbatim
 from sad_hpc.aggregate.comparison import family_name
-from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.experiment.experiment import Experiment
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.theory.repeats import repeat_labels
+from sad_hpc.theory.table import write_table
 
 QUERY_STATES = 20_000
 HORIZONS = 12
@@ -49,15 +47,11 @@ def write_labels(experiment: Experiment[Any], results: Path) -> Path:
     Returns:
         the path of the first figure.
     """
-    family, folder = make_family(experiment.task), results / "theory"
-    folder.mkdir(parents=True, exist_ok=True)
-    table = label_curves(experiment)
-    write_csv(folder / f"labels_{experiment.name}.csv", table)
-    path = folder / f"labels_{experiment.name}.png"
+    family, table = make_family(experiment.task), label_curves(experiment)
+    path = write_table(results, f"labels_{experiment.name}", table).with_suffix(".png")
     _draw_curves(path, family, table)
-    write_json(path.with_suffix(".json"), portable(provenance()))
     if goals := _goals(family):
-        _draw_rooms(folder / f"steps_{experiment.name}.png", family, goals)
+        _draw_rooms(path.with_name(f"steps_{experiment.name}.png"), family, goals)
     return path
 
 

@@ -12,14 +12,12 @@ The learners are evaluated like models on test tasks.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
 from sad_hpc.evaluate.agent_memory import LastEpisode
@@ -33,11 +31,9 @@ from sad_hpc.ideal.label_law import label_law
 from sad_hpc.ideal.posterior import Posterior
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.examples import return_to_go
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import portable, provenance
-from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
+from sad_hpc.tasks.base import SPLITS, make_family
 from sad_hpc.tasks.mdps import FiniteMDPs
-from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 ORACLES = {"DPT*": "random", "DPT*, lowest": "lowest"}
 """Learners of optimal labels, and their `data.oracle_tie_break`."""
@@ -52,12 +48,16 @@ def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
     Raises:
         ConfigError: the family has no tables, or too many tasks.
     """
-    family, settings = _tabular(make_family(experiment.task)), experiment.evaluate
+    family, settings = make_family(experiment.task), experiment.evaluate
+    if not isinstance(family, TabularFamily):
+        raise ConfigError(f"{family.name} has no tables: exact learners are for tabular families")
+    prior = Posterior.of_family(family)
+    if prior is None:
+        raise ConfigError(f"{family.name} has too many tasks for exact learners")
     data = experiment.data.model_copy(update={"block_tasks": settings.tasks})
     arrays = make_block(family, data, "test", 0).arrays
     mdps = family.mdps(arrays["tasks/parameters"])
     context = Context.of_group(arrays, settings.context)
-    every = family.mdps(np.concatenate([family.distinct[split] for split in SPLITS]))
     lines = []
 
     def add(learner: str, offline: NDArray[np.float32], online: NDArray[np.float32]) -> None:
@@ -66,7 +66,9 @@ def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
 
     for learner, law in label_laws(family, experiment.data).items():
         generator = np.random.default_rng(settings.seed)
-        found = learner_returns(Posterior(every, law), family, mdps, context, settings, generator)
+        found = learner_returns(
+            Posterior(prior.mdps, law), family, mdps, context, settings, generator
+        )
         add(learner, found["offline"][0], found["online"][0])
     add("DIT", *dit_returns(family, mdps, context, experiment))
     return pd.DataFrame(lines, columns=["learner", "offline", "reward_seen", "online"])
@@ -118,25 +120,3 @@ def dit_answers(family: TabularFamily, discount: float) -> Callable[[Context], N
             return np.log(shares).astype(np.float32)
 
     return answer
-
-
-def _tabular(family: TaskFamily) -> TabularFamily:
-    if not isinstance(family, TabularFamily):
-        raise ConfigError(f"{family.name} has no tables: exact learners are for tabular families")
-    n_tasks = sum(len(tasks) for tasks in family.distinct.values())
-    if n_tasks * family.table_entries > TABLE_ENTRIES:
-        raise ConfigError(f"{family.name} has {n_tasks:,} tasks, too many for exact learners")
-    return family
-
-
-def write_learners(name: str, table: pd.DataFrame, results: Path) -> Path:
-    """Write `theory/learners_<name>.csv` in a results folder, with its provenance as `.json`.
-
-    Returns:
-        the path of the table.
-    """
-    path = results / "theory" / f"learners_{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(path, table)
-    write_json(path.with_suffix(".json"), portable(provenance()))
-    return path

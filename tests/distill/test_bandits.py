@@ -168,25 +168,16 @@ def test_policies_of_dpt_are_mixtures_with_one_arm():
     assert abs(sure - 1 / 11) < 5 * np.sqrt(1 / 11 / len(policies))
 
 
-def test_dpt_draws_policies_of_test_contexts_too():
+@pytest.mark.parametrize("policy, splits", [("drawn", ["train"]), ("dpt", ["train", "test"])])
+def test_own_policies_change_contexts_of_their_splits_and_nothing_else(policy: str, splits):
     family = make_family(GaussianBanditConfig(horizon=30))
     data = DataConfig(tasks=60, trust_horizon=2)
-    other = data.model_copy(update={"context_policy": "dpt"})
+    own = data.model_copy(update={"context_policy": policy})
     for split in ("train", "test"):
-        plain, drawn = (make_block(family, each, split, 0).arrays for each in (data, other))
-        changed = {name for name in plain if not (plain[name] == drawn[name]).all()}
-        assert changed == {"transitions/actions", "transitions/rewards"}
-
-
-def test_drawn_policies_change_training_contexts_and_nothing_else():
-    family = make_family(GaussianBanditConfig(horizon=30))
-    data = DataConfig(tasks=60, trust_horizon=2)
-    drawn = data.model_copy(update={"context_policy": "drawn"})
-    for split in ("train", "test"):
-        plain, other = (make_block(family, each, split, 0).arrays for each in (data, drawn))
+        plain, other = (make_block(family, each, split, 0).arrays for each in (data, own))
         changed = {name for name in plain if not (plain[name] == other[name]).all()}
         assert changed == (
-            {"transitions/actions", "transitions/rewards"} if split == "train" else set()
+            {"transitions/actions", "transitions/rewards"} if split in splits else set()
         )
 
 
