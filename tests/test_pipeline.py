@@ -60,6 +60,7 @@ def test_the_summary_has_every_method_mode_and_subset(finished: tuple[Path, str]
     assert list(rows[0]) == [
         "task_family", "environment", "row", "mode", "metric", "subset", "n_seeds", "mean", "std",
         "ci_low", "ci_high", "iqm", "iqm_low", "iqm_high", "bayes_optimal",
+        "exact_learner",
     ]  # fmt: skip
     found = {(row["row"], row["mode"], row["subset"]) for row in rows}
     for method in ("SAD", "optimal", "random"):

@@ -58,7 +58,10 @@ NOTHING = 0.01
 """Below this share a row is at chance regardless of its interval.  All seeds play the same test
 tasks, so an interval over seeds excludes their common error."""
 PAPER = "paper: SAD better by (%)"
-NUMBERS = ("metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal")
+EXACT = "exact learners: SAD better by (%)"
+NUMBERS = (
+    "metric", "n_seeds", "mean", "std", "ci_low", "ci_high", "bayes_optimal", "exact_learner",
+)  # fmt: skip
 
 
 def environment_title(name: str, family: TaskFamily) -> str:
@@ -147,15 +150,17 @@ def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
         at_chance            see CHANCE
         implied_by_paper     see `implied_values`
         ... better by (%)    see `better_by`, for baselines that are not at chance; PAPER has the
-                             paper's percentages
+                             paper's percentages, and EXACT those between the exact learners of
+                             both rows' labels
 
-    The paper's environments come first, then all others, then Average, the mean percentages over
+    In bandits, offline numbers are means over context lengths, as in the public code of DPT.  The
+    paper's environments come first, then all others, then Average, the mean percentages over
     the paper's environments.  Without results on the paper's environments these lines are omitted.
 
     Raises:
         UserError: two summaries have the same row of the same family.
     """
-    parts = [pick(summary, mode, "all") for summary in summaries]
+    parts = [_picked(summary, mode) for summary in summaries]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
     if (twice := found[found.duplicated(["task_family", "row"])]).size:
         raise UserError(
@@ -170,7 +175,8 @@ def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     _add_levels(table)
     table["implied_by_paper"] = _implied(table, mode)
     for name in contenders(found["row"].tolist()):
-        table[better_by(name)] = _percentages(table, name)
+        table[better_by(name)] = _percentages(table, name, "mean")
+    table[EXACT] = _percentages(table, "SAD", "exact_learner")
     table[PAPER] = [_printed(mode, *row) for row in rows]
     table = table[table[["mean", PAPER]].notna().any(axis=1)].reset_index()
     titles = dict(zip(found["task_family"], found["environment"], strict=True)) | FAMILY_NAMES
@@ -178,6 +184,12 @@ def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     if not papers:
         return table
     return pd.concat([table, _averages(table, mode)], ignore_index=True)
+
+
+def _picked(summary: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """Return the lines of a summary for one mode of the comparison."""
+    lengths = pick(summary, "lengths", "all")
+    return lengths if mode == "offline" and len(lengths) else pick(summary, mode, "all")
 
 
 def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:
@@ -224,14 +236,20 @@ def _implied(table: pd.DataFrame, mode: str) -> list[float]:
     return [values.get(place, math.nan) for place in table.index]
 
 
-def _percentages(table: pd.DataFrame, contender: str) -> list[float]:
-    """Return `better_by`; NaN except in the lines of baselines that are not at chance."""
-    own = table["mean"].xs(contender, level="row").dropna().to_dict()
+def _percentages(table: pd.DataFrame, contender: str, column: str) -> list[float]:
+    """Return `better_by` of a column's numbers.
+
+    NaN except in the lines of baselines; for means, of those that are not at chance.
+    """
+    own = table[column].astype(float).xs(contender, level="row").dropna().to_dict()
+    told = table[column].notna() & ~(table["at_chance"] & (column == "mean"))
     return [
-        improvement(row.metric, own[family], row.mean)
-        if method in BASELINES and not row.at_chance and family in own and pd.notna(row.mean)
+        improvement(metric, own[family], value)
+        if method in BASELINES and known and family in own
         else math.nan
-        for (family, method), row in zip(table.index, table.itertuples(), strict=True)
+        for (family, method), metric, value, known in zip(
+            table.index, table["metric"], table[column], told, strict=True
+        )
     ]
 
 

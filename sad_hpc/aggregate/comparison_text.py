@@ -10,6 +10,7 @@ import pandas as pd
 from sad_hpc.aggregate.comparison import (
     AVERAGE,
     CHANCE,
+    EXACT,
     FAMILY_NAMES,
     NOTHING,
     PAPER,
@@ -54,11 +55,14 @@ VALUES = Part(
         "Row",
         "Mean ± std",
         "95 % interval",
+        "Exact learner",
         "Of Bayes-optimal",
         "From random to optimal",
         "Paper, implied",
     ),
     "Mean ± standard deviation over seeds, and the 95 % t interval of the mean. "
+    "Exact learner: what a model without any error would reach with the labels of the row, at "
+    "temperature 1. "
     "Of Bayes-optimal: a return divided by that of the Bayes-optimal learner with the same memory; "
     "for suboptimality and regret, the excess over its loss. "
     "From random to optimal: (value - random) / (optimal - random). "
@@ -72,7 +76,9 @@ PERCENTAGES = Part(
     "Improvement of SAD over each baseline, {}, beside the paper's",
     ("Environment", *(f"SAD vs {baseline}" for baseline in BASELINES)),
     "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
-    "(SAD - baseline) / baseline for returns, with the paper's numbers in brackets. "
+    "(SAD - baseline) / baseline for returns. In brackets: the same between the exact learners of "
+    "both rows' labels, and the paper's numbers. Offline numbers of bandits are means over context "
+    "lengths. "
     f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
     f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
     "paper.",
@@ -107,8 +113,8 @@ def value_cells(table: pd.DataFrame) -> list[list[str]]:
 
 
 def _value_line(row: pd.Series) -> list[str]:
-    """Return a line such as `Darkroom (return)`, `SAD`, `26.64 ± 0.62`, `[26.16, 27.12]`, `62.5 %`,
-    `60.1 %` and `34.05`."""
+    """Return a line such as `Darkroom (return)`, `SAD`, `26.64 ± 0.62`, `[26.16, 27.12]`, `36.18`,
+    `62.5 %`, `60.1 %` and `34.05`."""
     metric, interval = row["metric"], NOT_COMPUTED
     if row["n_seeds"] > 1 and row["ci_low"] < row["ci_high"]:
         interval = f"[{number(metric, row['ci_low'])}, {number(metric, row['ci_high'])}]"
@@ -117,12 +123,15 @@ def _value_line(row: pd.Series) -> list[str]:
         row["row"],
         mean_and_std(row),
         interval,
+        _number(metric, row["exact_learner"]),
         _of_bayes(row),
         AT_CHANCE if row["at_chance"] else _share(row["share_of_optimum"]),
-        NOT_COMPUTED
-        if math.isnan(row["implied_by_paper"])
-        else number(metric, row["implied_by_paper"]),
+        _number(metric, row["implied_by_paper"]),
     ]
+
+
+def _number(metric: str, value: float) -> str:
+    return NOT_COMPUTED if math.isnan(value) else number(metric, value)
 
 
 def _of_bayes(row: pd.Series) -> str:
@@ -182,6 +191,8 @@ def _percent_cell(table: pd.DataFrame, part: pd.DataFrame, contender: str, basel
         averaged = own.loc[own["row"] == baseline, column].count()
         remarks.append(f"{averaged} of {len(FAMILY_NAMES)}")
     if contender == "SAD":
+        if not math.isnan(row[EXACT]):
+            remarks.append(f"exact {_percent(row[EXACT])}")
         remarks.append(f"paper {_percent(row[PAPER])}")
     return f"{ours} ({'; '.join(remarks)})" if remarks else ours
 
@@ -229,7 +240,7 @@ def _values_latex(cells: Sequence[Sequence[str]], mode: str) -> str:
             lines.append(RULE)
         lines.append(latex_line(line))
     caption = f"Every row in the {mode} evaluation."
-    return latex_table(caption, f"tab_values_{mode}", "ll|rcrrr", VALUES.header, lines)
+    return latex_table(caption, f"tab_values_{mode}", "ll|rcrrrr", VALUES.header, lines)
 
 
 def _percent_latex(rows: Sequence[Sequence[str]], mode: str) -> str:

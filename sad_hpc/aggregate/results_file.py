@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import ModeResult, Result
+from sad_hpc.evaluate.result import EXACT, ModeResult, Result
 from sad_hpc.evaluate.result_file import (
     measure_attributes,
     modes_of,
@@ -164,6 +164,8 @@ def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
 def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
     for mode in modes_of(group):
         for name, reference in group.get(f"{mode}/references", {}).items():
+            if name == EXACT:  # each row has its own
+                continue
             place = f"references/{name}/seeds/{seed}/{mode}"
             if place not in file:
                 file[place] = reference

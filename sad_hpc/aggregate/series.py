@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.result import ALL_MODES, BAYES_OPTIMAL, MODES, SUBSETS, Measure, Result
+from sad_hpc.evaluate.result import (
+    ALL_MODES,
+    BAYES_OPTIMAL,
+    EXACT,
+    MODES,
+    SUBSETS,
+    Measure,
+    Result,
+)
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import is_recipe, method_of
 
@@ -141,6 +149,8 @@ class Series:
     bayes_optimal: float = float("nan")
     """Mean of the Bayes-optimal learner in the row's result files on the same entries; NaN if
     unknown."""
+    exact_learner: float = float("nan")
+    """Mean of the exact learner of the row's own labels on the same entries; NaN if unknown."""
 
     @functools.cached_property  # its bootstrap takes time
     def statistics(self) -> Statistics:
@@ -205,7 +215,8 @@ def make_series(results: Sequence[Result]) -> list[Series]:
     rows = row_order(result.row for result in results)
     ordered = sorted(results, key=lambda result: rows.index(result.row))
     names = [name for r in ordered for mode in r.modes.values() for name in mode.references]
-    policies = [(row, False) for row in rows] + [(name, True) for name in dict.fromkeys(names)]
+    shared = [name for name in dict.fromkeys(names) if name != EXACT]  # each row has its own
+    policies = [(row, False) for row in rows] + [(name, True) for name in shared]
     candidates = [
         _one_series(ordered, policy, is_reference, mode, subset)
         for policy, is_reference in policies
@@ -232,19 +243,26 @@ def _one_series(
         mask = part.mask(subset, policy if is_reference else None)
         last = slice(-part.measure.headline, None)
         curve = masked_mean(values, mask, axis=0)
+        unknown = np.full(values.shape, np.nan)
         learners = [each for name, each in part.references.items() if is_learner(name)]
-        by_seed[result.seed] = (
-            curve,
-            *(
-                masked_mean(each[:, last], mask[:, last], axis=1)
-                for each in (values, learners[0] if learners else np.full(values.shape, np.nan))
-            ),
-        )
+        learner = learners[0] if learners else unknown
+        exact = unknown if is_reference else part.references.get(EXACT, unknown)
+        heads = [
+            masked_mean(each[:, last], mask[:, last], axis=1) for each in (values, learner, exact)
+        ]
+        by_seed[result.seed] = (curve, *heads)
     if not by_seed:
         return None
-    curves, headlines, learner = map(np.stack, zip(*by_seed.values(), strict=True))
-    known = per_seed(learner)[~np.isnan(per_seed(learner))]
-    bayes_optimal = float(known.mean()) if len(known) else float("nan")
+    curves, headlines, *learners = map(np.stack, zip(*by_seed.values(), strict=True))
     first = next(result.modes[mode] for result in results if mode in result.modes)
     kind = (policy, is_reference, mode, subset, first.measure, first.steps)
-    return Series(*kind, tuple(by_seed), curves, headlines, bayes_optimal)
+    return Series(
+        *kind, tuple(by_seed), curves, headlines, *(_known_mean(learner) for learner in learners)
+    )
+
+
+def _known_mean(headlines: NDArray[Any]) -> float:
+    """Return the mean over seeds of (seeds, n_tasks); NaN if none has an entry."""
+    means = per_seed(headlines)
+    known = means[~np.isnan(means)]
+    return float(known.mean()) if len(known) else float("nan")

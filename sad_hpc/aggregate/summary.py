@@ -16,6 +16,7 @@ from sad_hpc.experiment.rows import method_of
 COLUMNS = (
     "task_family", "environment", "row", "mode", "metric", "subset",
     "n_seeds", "mean", "std", "ci_low", "ci_high", "iqm", "iqm_low", "iqm_high", "bayes_optimal",
+    "exact_learner",
 )  # fmt: skip
 SEED_COLUMNS = ("task_family", "row", "mode", "subset", "seed", "value")
 VIEWS = (
@@ -55,6 +56,7 @@ def summary_table(family: str, title: str, series: Sequence[Series]) -> pd.DataF
             "subset": one.subset,
             **asdict(one.statistics),
             "bayes_optimal": one.bayes_optimal,
+            "exact_learner": one.exact_learner,
         }
         for one in series
     ]
@@ -82,13 +84,19 @@ def headline_cells(summary: pd.DataFrame) -> Table:
     The last column counts the seeds, column by column where the columns differ.
     """
     views = [view for view in VIEWS if len(pick(summary, *view))]
+    online = pick(summary, "online", "all").set_index("row")
+    exact, metric = online["exact_learner"].dropna(), online["metric"].iloc[0]
     header = ["row", *(view_title(summary, *view) for view in views), "seeds"]
+    if len(exact):
+        header.insert(-1, "online, exact learner")
     lines = []
     for row in summary["row"].unique():
         own = [pick(summary[summary["row"] == row], *view) for view in views]
         counts = [str(int(each["n_seeds"].iloc[0])) if len(each) else NOT_COMPUTED for each in own]
         seeds = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
         shown = [mean_and_std(each.iloc[0]) if len(each) else NOT_COMPUTED for each in own]
+        if len(exact):
+            shown.append(number(metric, exact[row]) if row in exact else NOT_COMPUTED)
         lines.append([row, *shown, seeds])
     return header, lines
 

@@ -107,6 +107,15 @@ class History(Recollection):
         return began * self._family.n_states + self._all.next_states
 
 
+def recollection(
+    family: TabularFamily, n_tasks: int, size: int, kind: str, generator: np.random.Generator
+) -> Recollection:
+    """Return the memory of a kind of `evaluate.memory`; see `History`."""
+    if kind == "history":
+        return History(family, n_tasks, size, generator)
+    return LastEpisode(family, n_tasks, size)
+
+
 def history_places(
     keys: NDArray[np.int64],
     rewarded: NDArray[np.bool_],

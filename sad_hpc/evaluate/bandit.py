@@ -96,24 +96,32 @@ def _result(
 ) -> ModeResult:
     """Return the result of a mode, with the stored columns of all (n, T)."""
     steps = kept_steps(values.shape[1])
-    kept = {name: each[:, steps - 1] for name, each in references.items()}
-    return ModeResult(Measure(metric, axis, 1), steps, values[:, steps - 1], None, kept)
+    kept = {name: at_kept_steps(each) for name, each in references.items()}
+    return ModeResult(Measure(metric, axis, 1), steps, at_kept_steps(values), None, kept)
 
 
 def _mean_result(
     values: NDArray[np.float32], references: dict[str, NDArray[np.float32]]
 ) -> ModeResult:
     """Return the mean of (n, T) over LENGTHS context lengths."""
-    horizon = values.shape[1]
-    places = np.linspace(1, horizon, LENGTHS).astype(int) - 1
-    means = {name: each[:, places].mean(axis=1, keepdims=True) for name, each in references.items()}
     return ModeResult(
         Measure("suboptimality", "context length", 1),
-        np.array([horizon], np.int32),
-        values[:, places].mean(axis=1, keepdims=True),
+        np.array([values.shape[1]], np.int32),
+        mean_over_lengths(values),
         None,
-        means,
+        {name: mean_over_lengths(each) for name, each in references.items()},
     )
+
+
+def at_kept_steps(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the stored columns (n, K) of values (n, T)."""
+    return values[:, kept_steps(values.shape[1]) - 1]
+
+
+def mean_over_lengths(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean over LENGTHS context lengths of values (n, T), (n, 1)."""
+    places = np.linspace(1, values.shape[1], LENGTHS).astype(int) - 1
+    return values[:, places].mean(axis=1, keepdims=True)
 
 
 def gaps(means: NDArray[np.float32], arms: NDArray[np.int64]) -> NDArray[np.float32]:

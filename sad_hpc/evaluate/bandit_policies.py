@@ -99,7 +99,7 @@ def offline_empirical_mean(
 
     Arms without pulls in the prefix are not chosen.
     """
-    counts, sums = _running(actions, rewards, n_arms)
+    counts, sums = running_tally(actions, rewards, n_arms)
     with np.errstate(invalid="ignore", divide="ignore"):
         averages = np.where(counts > 0, sums / counts, -np.inf)
     return averages.argmax(axis=2)
@@ -109,11 +109,11 @@ def offline_ideal(
     family: BanditFamily, actions: NDArray[np.int64], rewards: NDArray[np.float32]
 ) -> NDArray[np.int64]:
     """Return the arm with the highest posterior mean after each prefix of contexts, (n, T)."""
-    counts, sums = _running(actions, rewards, family.n_actions)
+    counts, sums = running_tally(actions, rewards, family.n_actions)
     return posterior_means(counts, sums, family.sigma).argmax(axis=2)
 
 
-def _running(
+def running_tally(
     actions: NDArray[np.int64], rewards: NDArray[np.float32], n_arms: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return pulls and sums of rewards by arm after each prefix, both (n, T, A)."""

@@ -17,6 +17,10 @@ follow the chosen rule, and those of `sampled` the paper's.  `lengths` is the me
 SUBSETS = ("all", "reward_seen")
 HIGHER_IS_BETTER = {"return": True, "suboptimality": False, "regret": False}
 """By metric, true if higher values are better."""
+Played = tuple[NDArray[np.float32], NDArray[np.int32] | None]
+"""Values (n_tasks, K) and context rewards (n_tasks, K); None: not counted."""
+EXACT = "exact learner"
+"""Name, among references, of the exact learner of a row's own labels (see `evaluate.exact`)."""
 BAYES_OPTIMAL = "Bayes-optimal"
 """Name of the Bayes-optimal learner among references; it is followed by `, history` with all
 episodes as memory, and by `, episodes` with episodes as offline contexts."""
@@ -74,13 +78,17 @@ class ModeResult:
         )
 
     def with_reference(
-        self, name: str, values: NDArray[np.float32], context_rewards: NDArray[np.int32]
+        self,
+        name: str,
+        values: NDArray[np.float32],
+        context_rewards: NDArray[np.int32] | None = None,
     ) -> "ModeResult":
-        """Return the result with another reference (n_tasks, K), which has its own contexts."""
+        """Return the result with another reference (n_tasks, K), perhaps with its own contexts."""
+        own = {} if context_rewards is None else {name: context_rewards}
         return replace(
             self,
             references=self.references | {name: values},
-            reference_context_rewards=self.reference_context_rewards | {name: context_rewards},
+            reference_context_rewards=self.reference_context_rewards | own,
         )
 
     @property

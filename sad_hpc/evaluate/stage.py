@@ -17,6 +17,7 @@ from sad_hpc.dataset.reader import Arrays, load_complete, read_columns, read_las
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import Selection
+from sad_hpc.evaluate.exact import ExactReference
 from sad_hpc.evaluate.families import Modes, evaluate_family, n_units
 from sad_hpc.evaluate.policy import Trained, load_model
 from sad_hpc.evaluate.result import ModeResult
@@ -59,7 +60,10 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     columns = _test_columns(run, family, experiment.evaluate.tasks)
     longest = METHODS[method].longest_context(experiment.task.horizon)
     trained = Trained(load_model(run, method, seed), longest)
-    evaluation = Evaluation(family, trained, columns, experiment.evaluate, folder, attributes)
+    exact = ExactReference(family, experiment, method)
+    evaluation = Evaluation(
+        family, trained, exact, columns, experiment.evaluate, folder, attributes
+    )
     with run.writing(folder, experiment.evaluate_config(method, seed)):
         if folder.done is not None:  # an earlier start of the job has finished meanwhile
             say_complete(folder)
@@ -80,6 +84,7 @@ class Evaluation:
     Args:
         family: family of the tasks.
         trained: the model.
+        exact: the exact learner of its row.
         columns: contexts and parameters of all tasks.
         settings: settings of the evaluation.
         folder: folder of the result.
@@ -90,12 +95,14 @@ class Evaluation:
         self,
         family: TaskFamily,
         trained: Trained,
+        exact: ExactReference,
         columns: Arrays,
         settings: EvaluateConfig,
         folder: StageFolder,
         attributes: dict[str, Any],
     ) -> None:
-        self._family, self._trained, self._columns = family, trained, columns
+        self._family, self._trained, self._exact = family, trained, exact
+        self._columns = columns
         self._settings, self._folder, self._attributes = settings, folder, attributes
         self.selection: Selection | None = None
         """Record of the choice of the acting rule; None: the config gives the rule."""
@@ -134,6 +141,9 @@ class Evaluation:
                 self._family, self._trained, columns, self._settings, generator, report,
                 self.selection.rule if self.selection else None,
             )  # fmt: skip
+            # The same random numbers for all seeds, whose equal references are stored once.
+            own = np.random.default_rng([self._settings.seed, number])
+            modes = self._exact.added(modes, columns, own)
         self.write(self._chunk(number), columns, modes)
         return modes
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import ActingRule
-from sad_hpc.evaluate.agent_memory import History, LastEpisode, Recollection
+from sad_hpc.evaluate.agent_memory import recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.offline import offline_returns
@@ -72,9 +72,8 @@ def play_tables(
     report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Play online; see `families.play_online`."""
-    memory: Recollection = LastEpisode(family, len(parameters), trained.longest)
-    if settings.memory == "history":
-        memory = History(family, len(parameters), trained.longest, generator)
+    count, kind = len(parameters), settings.memory
+    memory = recollection(family, count, trained.longest, kind, generator)
 
     def answer(context: Context) -> NDArray[np.float32]:
         logits = state_logits(trained.model, family, context, settings.batch_size)

@@ -98,13 +98,34 @@ def best_arm_probabilities(
         if t > 0:  # a pull changes one arm
             counts[changed] += 1
             sums[changed] += rewards[:, t - 1]
-        density = score_density(counts[changed], sums[changed], sigma, noise, grid)
-        share = density / density.sum(axis=-1, keepdims=True)
-        masses[changed] = share
-        # Half of a point's own mass is below it.
-        below[changed] = share.cumsum(axis=-1) - share / 2
+        known = counts[changed], sums[changed]
+        masses[changed], below[changed] = _masses(*known, sigma, noise, grid)
         _highest(masses, below, result[:, t])
     return result / result.sum(axis=2, keepdims=True)
+
+
+def best_arm_chances(counts: Numbers, sums: Numbers, sigma: float, noise: float) -> Numbers:
+    """Return the probability that an arm's score is the highest, (n, A).
+
+    Args:
+        counts, sums: (n, A), numbers of pulls and sums of rewards.
+        sigma, noise: see `best_arm_probabilities`.
+    """
+    grid = np.linspace(-4 * noise, 1 + 4 * noise, GRID)
+    masses, below = _masses(counts, sums, sigma, noise, grid)
+    chances = np.empty(counts.shape)
+    _highest(masses.astype(np.float32), below.astype(np.float32), chances)
+    return chances / chances.sum(axis=1, keepdims=True)
+
+
+def _masses(
+    counts: Numbers, sums: Numbers, sigma: float, noise: float, grid: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return the probabilities of scores on the grid, and of lower ones, both (..., GRID)."""
+    density = score_density(counts, sums, sigma, noise, grid)
+    share = density / density.sum(axis=-1, keepdims=True)
+    # Half of a point's own mass is below it.
+    return share, share.cumsum(axis=-1) - share / 2
 
 
 def score_density(

@@ -201,11 +201,8 @@ def _learners(options: argparse.Namespace) -> int:
 
     experiment = _experiment(options)
     table = exact_learners(experiment)
-    rows = [
-        [row.learner, f"{row.offline:.2f}", f"{row.reward_seen:.2f}", f"{row.online:.2f}"]
-        for row in table.itertuples()
-    ]
-    print(plain_table(["learner", "offline", "reward seen", "online"], rows), end="")
+    rows = [[name, *(f"{value:.4g}" for value in values)] for name, *values in table.to_numpy()]
+    print(plain_table([title.replace("_", " ") for title in table.columns], rows), end="")
     print(f"table: {write_table(options.results, f'learners_{experiment.name}', table)}")
     return 0
 

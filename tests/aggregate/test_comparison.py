@@ -8,6 +8,7 @@ import pytest
 
 from sad_hpc.aggregate.comparison import (
     AVERAGE,
+    EXACT,
     FAMILY_NAMES,
     IMPROVEMENTS,
     PAPER,
@@ -51,7 +52,7 @@ def summary(family, means, mode="offline", metric="return", subset="all", learne
         dict.fromkeys(COLUMNS, 0.0)
         | {"task_family": family, "environment": family_name(family), "row": row, "mode": mode}
         | {"metric": metric, "subset": subset, "n_seeds": 4, "mean": mean}
-        | {"bayes_optimal": learner}
+        | {"bayes_optimal": learner, "exact_learner": math.nan}
         for row, mean in means.items()
     ]
     return pd.DataFrame(rows)
@@ -73,11 +74,11 @@ def test_a_line_has_a_rows_values_and_shares():
     first, *others = value_cells(comparison([table], "offline"))
     interval = "[1.25, 22.00]"
     assert first == [
-        *("Darkroom (return)", "AD", "0.00 ± 0.50", interval, "0.0 %", "at chance", "–")
+        *("Darkroom (return)", "AD", "0.00 ± 0.50", interval, "–", "0.0 %", "at chance", "–")
     ]
     names = ["AD", "DPT", "DIT", "SAD", "SAD+", "DPT*+", "Bayes-optimal", "optimal", "random"]
     assert [first[1], *(line[1] for line in others)] == names
-    by_name = {line[1]: line[4:] for line in others}
+    by_name = {line[1]: line[5:] for line in others}
     assert by_name["SAD+"] == ["93.3 %", "67.5 %", "–"]
     assert by_name["DIT"] == ["7.3 %", "3.0 %", "9.07"]  # 22.622 / 2.493
     assert by_name["SAD"] == ["66.7 %", "47.5 %", "22.62"]
@@ -85,7 +86,7 @@ def test_a_line_has_a_rows_values_and_shares():
     (sad, *_) = value_cells(
         comparison([table[table["row"] == "SAD"].assign(n_seeds=1)], "offline")
     )
-    assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "66.7 %", "–", "–"]
+    assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "–", "66.7 %", "–", "–"]
     assert value_cells(comparison([table], "online")) == []
 
 
@@ -96,7 +97,7 @@ def test_of_a_loss_the_excess_over_the_bayes_optimal_learner_is_shown(metric):
     assert ours(table, "Gaussian Bandits", "SAD", "excess_over_bayes") == pytest.approx(7.9)
     assert table["share_of_bayes"].isna().all()
     digits = {"suboptimality": "00", "regret": ""}[metric]
-    shown = {line[1]: line[4] for line in value_cells(table)}
+    shown = {line[1]: line[5] for line in value_cells(table)}
     excess = {"SAD": "+7.90", "Bayes-optimal": "+0.00", "DPT*": "-0.20"}
     assert shown == {name: text + digits for name, text in excess.items()}
 
@@ -106,13 +107,28 @@ def test_each_row_is_measured_against_the_learner_with_its_memory():
     rows |= {"Bayes-optimal": 42.6, "Bayes-optimal, history": 43.6}
     table = summary("darkroom", rows)
     table["bayes_optimal"] = [42.6, 43.6, 42.6, 43.6]
-    shown = {line[1]: line[4] for line in value_cells(comparison([table], "offline"))}
+    shown = {line[1]: line[5] for line in value_cells(comparison([table], "offline"))}
     assert shown == {
         "SAD+": "93.9 %",
         "SAD+, history": "96.3 %",
         "Bayes-optimal": "100.0 %",
         "Bayes-optimal, history": "100.0 %",
     }
+
+
+def test_exact_learners_have_percentages_of_their_own_and_bandits_a_mean_over_lengths():
+    means = {"AD": 0.36, "DIT": 0.3, "SAD": 0.1, "optimal": 0.0, "random": 0.36}
+    last = summary("gaussian_bandit", means, metric="suboptimality")
+    curve = last.assign(mode="lengths", mean=2 * last["mean"])
+    curve["exact_learner"] = [0.4, 0.25, 0.05, math.nan, math.nan]
+    table = comparison([pd.concat([last, curve])], "offline")
+    assert ours(table, "Gaussian Bandits", "SAD", "mean") == pytest.approx(0.2)
+    assert ours(table, "Gaussian Bandits", "AD", EXACT) == pytest.approx(700)
+    assert ours(table, "Gaussian Bandits", "DIT", EXACT) == pytest.approx(400)
+    shown = cells(table, "Gaussian Bandits")
+    assert shown[1] == "at chance (exact 700.0 %; paper 647.0 %)"
+    assert shown[3] == "200.0 % (exact 400.0 %; paper 354.0 %)"
+    assert {line[1]: line[4] for line in value_cells(table)}["SAD"] == "0.0500"
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])

@@ -1,0 +1,175 @@
+"""Exact learners: what a model without any error would reach with the labels of its row.
+
+The exact learner of SAD or DPT* knows the distribution of query states and labels in every task.
+It answers with the posterior of the label given a context, under a uniform prior over all tasks of
+the family, of test, too.
+
+DIT's labels are the context's own actions.  After a whole context its exact learner answers with
+the actions that the context has in the state, weighted by their returns-to-go.  Where the context
+has no such weight, it answers with the expected weights of another step of the episode, which is
+the limit of shorter prefixes.  It takes drawn transitions for an episode, as a model does.
+
+Labels that random play draws tell nothing, so the exact learner of AD or DPT plays at random.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sad_hpc.dataset.reader import Arrays
+from sad_hpc.evaluate.agent_memory import recollection
+from sad_hpc.evaluate.episode import as_numbers
+from sad_hpc.evaluate.exact_arms import arms_played
+from sad_hpc.evaluate.ideal import learner_returns, tasks_left
+from sad_hpc.evaluate.offline import offline_returns
+from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.result import EXACT, ModeResult, Played
+from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.sections import DITConfig
+from sad_hpc.ideal.label_law import label_law
+from sad_hpc.ideal.posterior import Posterior
+from sad_hpc.ideal.return_law import return_law
+from sad_hpc.model.context import Context
+from sad_hpc.pretrain.examples import return_to_go
+from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.base import SPLITS, TaskFamily
+from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
+
+Learner = Callable[[Arrays, np.random.Generator], dict[str, Played]]
+"""A function from the columns of test tasks to values and context rewards, by mode."""
+RANDOM_PLAY = "labels/dpt"
+"""HDF5 group of labels that are actions of random play."""
+
+
+class ExactReference:
+    """The exact learner of a row as a reference in its results.
+
+    Args:
+        family: family of the test tasks.
+        experiment, method: the row.
+    """
+
+    def __init__(self, family: TaskFamily, experiment: Experiment[Any], method: str) -> None:
+        self._random = plays_randomly(experiment, method)
+        self._learner = None if self._random else exact_learner(family, experiment, method)
+
+    def added(
+        self, modes: dict[str, ModeResult], columns: Arrays, generator: np.random.Generator
+    ) -> dict[str, ModeResult]:
+        """Return the results of tasks with the reference, if it is computable.
+
+        Args:
+            modes: results of the row's model.
+            columns: contexts and parameters of the tasks.
+            generator: random numbers of tasks and actions.
+        """
+        if self._random:
+            played: dict[str, Played] = {
+                mode: (each.references["random"], None) for mode, each in modes.items()
+            }
+        elif self._learner is not None:
+            played = self._learner(columns, generator)
+        else:
+            return modes
+        return {
+            mode: each.with_reference(EXACT, *played[mode if mode in played else "online"])
+            for mode, each in modes.items()
+        }
+
+
+def plays_randomly(experiment: Experiment[Any], method: str) -> bool:
+    """Return whether a method's labels are random play that does not depend on the context."""
+    data = experiment.source.data
+    if METHODS[method].labels is not None:
+        return METHODS[method].labels == RANDOM_PLAY
+    imitates = not METHODS[method].by_return and not data.q_learning_steps
+    return imitates and data.imported_contexts is None and data.context_policy == "behavior"
+
+
+@functools.singledispatch
+def exact_learner(family: TaskFamily, experiment: Experiment[Any], method: str) -> Learner | None:
+    """Return the exact learner of a method's labels; None if it is not computable.
+
+    Args:
+        family: family of the test tasks.
+        experiment: settings of the row.
+        method: method of the row.
+    """
+    return None
+
+
+@exact_learner.register
+def _of_arms(family: BanditFamily, experiment: Experiment[Any], method: str) -> Learner | None:
+    return arms_played(family, experiment, method)
+
+
+@exact_learner.register
+def _of_tables(family: TabularFamily, experiment: Experiment[Any], method: str) -> Learner | None:
+    known = table_posterior(family, experiment, method)
+    if known is None:
+        return None
+    settings, weighs = experiment.evaluate, METHODS[method].by_return
+
+    def play(columns: Arrays, generator: np.random.Generator) -> dict[str, Played]:
+        mdps = family.mdps(columns["tasks/parameters"])
+        context = Context.of_group(columns, settings.context)
+        if not weighs:
+            return dict(learner_returns(known, family, mdps, context, settings, generator))
+        answer = dit_answer(family, known, experiment.dit)
+        drawn = settings.context == "transitions"
+        offline = offline_returns(family, mdps, answer(context, drawn=drawn), generator)
+        memory = recollection(
+            family, mdps.sizes[0], family.config.horizon, settings.memory, generator
+        )
+        episodes = settings.online_episodes
+        online = online_returns(answer, memory, family, mdps, episodes, generator)
+        return {"offline": (offline, context.rewarded[:, None]), "online": online}
+
+    return play
+
+
+def table_posterior(
+    family: TabularFamily, experiment: Experiment[Any], method: str
+) -> Posterior | None:
+    """Return the prior and the labels of a method's exact learner; None if not computable."""
+    parameters = np.concatenate([family.distinct[split] for split in SPLITS])
+    if len(parameters) * family.table_entries > TABLE_ENTRIES:
+        return None
+    mdps, data = family.mdps(parameters), experiment.data
+    labels = METHODS[method].labels
+    if labels is not None:
+        parts = [label_law(family, data, labels, split) for split in SPLITS]
+        found = [part for part in parts if part is not None]
+        return Posterior(mdps, np.concatenate(found)) if len(found) == len(parts) else None
+    if not METHODS[method].by_return:
+        return None
+    law = return_law(family, data, experiment.dit, mdps)
+    return None if law is None else Posterior(mdps, law)
+
+
+def dit_answer(
+    family: TabularFamily, posterior: Posterior, dit: DITConfig
+) -> Callable[..., NDArray[np.float32]]:
+    """Return a function from contexts (n, T) to DIT's exact log-probabilities (n, S, A).
+
+    Its argument `drawn` says that the states of a context are drawn, as in `consistent`.
+    """
+
+    def answer(context: Context, drawn: bool = False) -> NDArray[np.float32]:
+        seen = as_numbers(family, context)
+        weights = return_to_go(seen.rewards, dit.discount, seen.ends)
+        if dit.floor is not None:
+            weights = np.maximum(weights, np.float32(dit.floor))
+        table = np.zeros((len(weights), family.n_states, family.n_actions))
+        np.add.at(table, (np.arange(len(weights))[:, None], seen.states, seen.actions), weights)
+        totals = table.sum(axis=2, keepdims=True)
+        shares = posterior.probabilities(tasks_left(posterior, seen, drawn=drawn))
+        np.divide(table, totals, out=shares, where=totals > 0)
+        with np.errstate(divide="ignore"):
+            return np.log(shares).astype(np.float32)
+
+    return answer
