@@ -175,6 +175,8 @@ def _report(options: argparse.Namespace) -> int:
         overview,
     )
 
+    if options.check:
+        return _check_report(options)
     if options.latex or options.csv:
         chosen = beside_the_paper(options.results, find_results(options.results))
         tables, differences = comparison_tables(chosen), claim_tables(chosen)
@@ -193,6 +195,17 @@ def _report(options: argparse.Namespace) -> int:
         fill(document, options.results)
         print(f"{document}: tables and numbers written")
     return 0
+
+
+def _check_report(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate.stale import stale_pages
+
+    stale = stale_pages(options.results, options.fill)
+    for page in stale:
+        print(f"{page}: does not follow from the results; `sad-hpc report` writes it again")
+    if not stale:
+        print("all pages follow from the results")
+    return 1 if stale else 0
 
 
 def _inspect(options: argparse.Namespace) -> int:

@@ -90,6 +90,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="write the tables between the marks of a Markdown document",
     )  # fmt: skip
     command.add_argument(
+        "--check", action="store_true",
+        help="write nothing; list the pages and documents (of --fill) that do not follow from the "
+        "results.h5 files; exit code 1 if there are any",
+    )  # fmt: skip
+    command.add_argument(
         "--acting", action="store_true",
         help="also draw acting.png, the comparison of acting rules that auto made",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sad_hpc.aggregate.comparison import FAMILY_NAMES
+from sad_hpc.aggregate.comparison import FAMILY_NAMES, shown_mode
 from sad_hpc.aggregate.series import row_order, t_interval
 from sad_hpc.aggregate.summary import pick
 from sad_hpc.evaluate.result import HIGHER_IS_BETTER
@@ -17,6 +17,9 @@ from sad_hpc.experiment.rows import is_recipe, method_of
 CLAIM_COLUMNS = (
     "environment", "metric", "row", "other", "n_seeds", "difference", "low", "high", "p", "p_holm",
 )  # fmt: skip
+
+Pair = tuple[str, str]
+"""Names of two rows, of which the first is claimed to be better."""
 
 
 @dataclass(frozen=True)
@@ -60,31 +63,37 @@ def oracle_of(row: str) -> str | None:
 
 
 def claims(
-    summaries: Sequence[pd.DataFrame], seeds: Sequence[pd.DataFrame], mode: str
+    summaries: Sequence[pd.DataFrame],
+    seeds: Sequence[pd.DataFrame],
+    stated: Sequence[Sequence[Pair]],
+    mode: str,
 ) -> pd.DataFrame:
     """Return the paired differences of one mode, with CLAIM_COLUMNS.
 
-    A positive difference means that `row` is better than `other`.  Every row of SAD is compared
-    with its oracle; SAD and SAD+ also with the baselines, and SAD+ with SAD.  `p_holm` is corrected
-    for all lines of the table.
+    A positive difference means that `row` is better than `other`.  The pairs are those that the
+    experiment's config states.  If it states none, every row of SAD is compared with its oracle;
+    SAD and SAD+ also with the baselines, and SAD+ with SAD.  `p_holm` is corrected for all lines of
+    the table.
 
     Args:
         summaries: summary of each experiment.
         seeds: `seed_table` of each experiment.
-        mode: offline or online.
+        stated: pairs (row, other) of each experiment's config.
+        mode: offline or online; in bandits offline is the mean over context lengths.
     """
     lines = []
-    for summary, values in zip(summaries, seeds, strict=True):
-        for (family, title, metric), part in pick(summary, mode, "all").groupby(
+    for summary, values, pairs in zip(summaries, seeds, stated, strict=True):
+        shown = shown_mode(summary, mode)
+        for (family, title, metric), part in pick(summary, shown, "all").groupby(
             ["task_family", "environment", "metric"], sort=False
         ):
-            own = pick(values[values["task_family"] == family], mode, "all").dropna()
+            own = pick(values[values["task_family"] == family], shown, "all").dropna()
             by_row = {
                 row: dict(zip(group["seed"], group["value"], strict=True))
                 for row, group in own.groupby("row")
             }
             sign = 1 if HIGHER_IS_BETTER[metric] else -1
-            for row, other in _pairs(part["row"].tolist()):
+            for row, other in pairs or _pairs(part["row"].tolist()):
                 found = paired_difference(by_row.get(row, {}), by_row.get(other, {}))
                 if found is not None:
                     ends = sorted([sign * found.low, sign * found.high])
@@ -96,8 +105,8 @@ def claims(
     return table
 
 
-def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the rows that `claims` compares."""
+def _pairs(names: Sequence[str]) -> list[Pair]:
+    """Return the rows that `claims` compares if a config states no pairs."""
     known = dict.fromkeys(names)
     rows = [row for row in row_order(known) if method_of(row) == "SAD"]
     main = [row for row in rows if row == "SAD" or (is_recipe(row) and "," not in row)]

@@ -160,7 +160,7 @@ def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     Raises:
         UserError: two summaries have the same row of the same family.
     """
-    parts = [_picked(summary, mode) for summary in summaries]
+    parts = [pick(summary, shown_mode(summary, mode), "all") for summary in summaries]
     found = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
     if (twice := found[found.duplicated(["task_family", "row"])]).size:
         raise UserError(
@@ -186,10 +186,10 @@ def comparison(summaries: Sequence[pd.DataFrame], mode: str) -> pd.DataFrame:
     return pd.concat([table, _averages(table, mode)], ignore_index=True)
 
 
-def _picked(summary: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """Return the lines of a summary for one mode of the comparison."""
-    lengths = pick(summary, "lengths", "all")
-    return lengths if mode == "offline" and len(lengths) else pick(summary, mode, "all")
+def shown_mode(summary: pd.DataFrame, mode: str) -> str:
+    """Return the mode of a summary that tables show for offline or online."""
+    averaged = mode == "offline" and len(pick(summary, "lengths", "all"))
+    return "lengths" if averaged else mode
 
 
 def _places(found: pd.DataFrame, papers: Iterable[str]) -> pd.MultiIndex:

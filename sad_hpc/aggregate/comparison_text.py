@@ -4,6 +4,7 @@ between rows."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -144,6 +145,13 @@ def _of_bayes(row: pd.Series) -> str:
 
 def _share(value: float) -> str:
     return NOT_COMPUTED if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def claim_text(line: Any) -> str:
+    """Return a text such as `+12.31 (95 % interval +11.02 to +13.60, corrected p = 0.0012)`."""
+    low, high = _signed(line.metric, line.low), _signed(line.metric, line.high)
+    mean = _signed(line.metric, line.difference)
+    return f"{mean} (95 % interval {low} to {high}, corrected p = {line.p_holm:.2g})"
 
 
 def claim_cells(table: pd.DataFrame) -> list[list[str]]:

@@ -201,7 +201,9 @@ def _labels(one: ResultsFolder) -> list[Fold]:
 def _comparisons(one: ResultsFolder) -> list[Fold]:
     pages = [
         comparison_markdown(
-            comparison([one.summary], mode), mode, claims([one.summary], [one.seeds], mode)
+            comparison([one.summary], mode),
+            mode,
+            claims([one.summary], [one.seeds], [one.claimed], mode),
         )
         for mode in MODES
     ]

@@ -7,8 +7,9 @@ blocks, and `sad-hpc report --fill DOCUMENT` writes their content:
     <!-- end -->
     The return is <!-- report: value paper/darkroom "SAD+" online -->37.29<!-- end -->.
 
-`online` and `headline` are tables of experiments; `value` is one mean.  Paths are relative to the
-folder of all results.
+`online` and `headline` are tables of experiments; `value` is one mean; `claim FOLDER ROW OTHER
+MODE` is the difference of two rows with its interval and p value.  Paths are relative to the folder
+of all results.
 """
 
 import functools
@@ -25,7 +26,7 @@ import pandas as pd
 from sad_hpc.aggregate.acting import draw_acting
 from sad_hpc.aggregate.claims import claims
 from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
-from sad_hpc.aggregate.comparison_text import Part, comparison_parts
+from sad_hpc.aggregate.comparison_text import Part, claim_text, comparison_parts
 from sad_hpc.aggregate.formats import NOT_COMPUTED, Table, markdown_table, write_page
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
 from sad_hpc.aggregate.readme import render
@@ -181,7 +182,8 @@ def comparison_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame
 def claim_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:
     """Return the `claims` of experiments, by mode."""
     summaries, seeds = [one.summary for one in chosen], [one.seeds for one in chosen]
-    return {mode: claims(summaries, seeds, mode) for mode in MODES}
+    stated = [one.claimed for one in chosen]
+    return {mode: claims(summaries, seeds, stated, mode) for mode in MODES}
 
 
 def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any]]:
@@ -303,9 +305,21 @@ def _value(open_folder: OpenFolder, words: list[str]) -> str:
     return number(found["metric"].iloc[0], found["mean"].iloc[0])
 
 
+def _claim(open_folder: OpenFolder, words: list[str]) -> str:
+    """Return the difference of two rows: FOLDER ROW OTHER MODE."""
+    folder, row, other, mode = words
+    one = open_folder(folder)
+    table = claim_tables([one])[mode]
+    found = table[(table["row"] == row) & (table["other"] == other)]
+    if found.empty:
+        raise UserError(f"{one.folder} does not compare {row!r} with {other!r}: state it in claims")
+    return claim_text(next(found.itertuples()))
+
+
 KINDS: dict[str, Callable[[OpenFolder, list[str]], str]] = {
     "online": _online,
     "headline": _headline,
     "value": _value,
+    "claim": _claim,
 }
 """Functions that make a block's content, by the block's first word."""

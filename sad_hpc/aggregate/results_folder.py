@@ -108,6 +108,12 @@ class ResultsFolder:
         return self.results.task_family
 
     @property
+    def claimed(self) -> list[tuple[str, str]]:
+        """The pairs of rows in `claims` of the config."""
+        pairs = self.results.config.get("claims")
+        return [(str(row), str(other)) for row, other in pairs] if pairs else []
+
+    @property
     def config_text(self) -> str:
         """The content of config.yaml."""
         return read_whole(self._own(CONFIG)).decode(errors="replace")

@@ -48,8 +48,14 @@ def _check_replicates(experiment: Experiment[TaskConfig], where: str) -> None:
 
 
 def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
-    """Refuse rows that the source experiment does not train."""
+    """Refuse rows that the source experiment does not train, and claims about unknown rows."""
     rows, trained = experiment.by_row, experiment.source
+    for row, other in experiment.claims:
+        if row == other or not {row, other} <= rows.keys():
+            raise ConfigError(
+                f"{where}: claims: give two different rows instead of {row!r} and {other!r}; "
+                f"rows: {'; '.join(rows)}"
+            )
     if unknown := [row for row in rows if rows[row] != trained.by_row.get(row)]:
         raise ConfigError(
             f"{where}: {trained.name} does not train the rows {'; '.join(unknown)}, only "

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -44,6 +44,12 @@ class Experiment(Section, Generic[TaskT]):
     """The rows of the tables: methods, methods with settings, grids (see `experiment.rows`)."""
     recipes: dict[str, dict[str, Any]] = {}
     """Named settings, by dotted key, that rows refer to with `use`."""
+    claims: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = with_role(
+        Role.TRANSIENT, []
+    )
+    """Pairs of rows of which the first is claimed to be better.  Tables test these differences,
+    with Holm's correction over all of them.  Without any, they compare every row of SAD with its
+    oracle, and SAD and SAD+ with the baselines."""
     seeds: list[int] = Field([0, 1, 2, 3], min_length=1, max_length=1000)
     """Seeds of the replicates.  Each (row, seed) is an element: one training of the array job."""
     seeds_vary: list[Literal["training", "data", "split"]] = ["training"]

@@ -24,7 +24,7 @@ def test_claims_are_paired_differences_corrected_for_all_of_a_table():
          for name, values in by_seed.items() for seed, value in enumerate(values)],
         columns=SEED_COLUMNS,
     )  # fmt: skip
-    made = claims(summaries, [seeds], "offline")
+    made = claims(summaries, [seeds], [[]], "offline")
     pairs = list(zip(made["row"], made["other"], strict=True))
     assert set(pairs) == {
         ("SAD", "DIT"), ("SAD+", "DIT"), ("SAD+", "SAD"), ("SAD+", "DPT*+"),
@@ -34,14 +34,17 @@ def test_claims_are_paired_differences_corrected_for_all_of_a_table():
     by_pair = made.set_index(["row", "other"])
     assert by_pair.loc[("SAD+", "SAD"), "difference"] == pytest.approx(23 / 3)
     assert by_pair.loc[("SAD+, history", "DPT*+, history"), ["low", "high"]].tolist() == [2.0, 2.0]
-    assert len(claims(summaries, [seeds], "online")) == 0
+    assert len(claims(summaries, [seeds], [[]], "online")) == 0
     table = comparison(summaries, "offline")
     shown = comparison_markdown(table, "offline", claimed=made)
     assert "| SAD+ - DPT\\*+ | 3 | -1.00 |" in shown
     latex = comparison_latex(table, "offline", claimed=made)
     assert r"SAD+ - DPT$^*$+" in latex and latex.count("{") == latex.count("}")
     assert [line for line in latex.splitlines() if "%" in line and r"\%" not in line] == []
-    losses = claims([summaries[0].assign(metric="regret")], [seeds], "offline")
+    losses = claims([summaries[0].assign(metric="regret")], [seeds], [[]], "offline")
+    stated = claims(summaries, [seeds], [[("DPT*+", "SAD+"), ("SAD", "AD")]], "offline")
+    assert stated[["row", "other"]].to_numpy().tolist() == [["DPT*+", "SAD+"]]
+    assert stated["p_holm"].tolist() == stated["p"].tolist()
     worse = losses.set_index(["row", "other"]).loc[("SAD+", "SAD")]
     assert worse["difference"] == pytest.approx(-23 / 3) and worse["low"] < worse["high"]
 

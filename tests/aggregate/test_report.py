@@ -22,6 +22,7 @@ from sad_hpc.aggregate.report import (
     overview,
 )
 from sad_hpc.aggregate.stage import aggregate
+from sad_hpc.aggregate.stale import stale_pages
 from sad_hpc.cli import main
 from sad_hpc.errors import UserError
 from tests.conftest import ROOT, committed
@@ -210,7 +211,8 @@ def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, 
     document.write_text(
         "It is <!-- report: value synthetic SAD online -->1<!-- end -->, of "
         "<!-- report: value synthetic SAD offline reward_seen --><!-- end -->.\n\n"
-        "<!-- report: online synthetic -->\nold\n<!-- end -->\n\nLast line.\n"
+        "<!-- report: online synthetic -->\nold\n<!-- end -->\n\n"
+        "<!-- report: claim synthetic SAD DPT online --><!-- end -->\n\nLast line.\n"
     )
     fill(document, documented)
     text = document.read_text()
@@ -218,13 +220,19 @@ def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, 
     assert "reward_seen -->27.00<!-- end -->" in text and "old" not in text
     line = "| Darkroom | return ↑ | 25.00 ± 1.00 | – | 3.00 ± 1.00 (DPT) | 33.00 ± 1.00 (DPT\\*)"
     assert line in text and text.endswith("<!-- end -->\n\nLast line.\n")
+    claim = "+22.00 (95 % interval +22.00 to +22.00, corrected p = 0)"
+    assert f"SAD DPT online -->{claim}<!-- end -->" in text
     assert filled(text, documented) == text
 
 
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ("valeu synthetic SAD online", "unknown block 'valeu'; valid: online, headline, value"),
+        (
+            "valeu synthetic SAD online",
+            "unknown block 'valeu'; valid: online, headline, value, claim",
+        ),
+        ("claim synthetic SAD BC online", "does not compare 'SAD' with 'BC'"),
         ("value synthetic BC online", "has no online value of 'BC'"),
         ("online elsewhere", "is missing"),
     ],
@@ -252,12 +260,30 @@ def test_committed_pages_follow_from_the_committed_results(
 ):
     """Pictures depend on the version of matplotlib, texts on nothing but results.h5."""
     monkeypatch.chdir(tmp_path)
-    folders = [path.parent.relative_to(ROOT) for path in committed("results/**/results.h5")]
-    pages = [folder / name for folder in folders for name in ("README.md", "summary.csv")]
-    for folder in folders:
+    for path in committed("results/**/results.h5"):
+        folder = path.parent.relative_to(ROOT)
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    for page in pages:
-        os.remove(tmp_path / page)
-    overview(tmp_path / "results")
-    for page in (*pages, Path("results/README.md"), Path("results/report.html")):
-        assert (tmp_path / page).read_text() == (ROOT / page).read_text()
+    for page in ("README.md", "report.html"):
+        shutil.copy(ROOT / "results" / page, tmp_path / "results" / page)
+    assert stale_pages(Path("results"), []) == []
+
+
+def test_a_check_names_pages_that_do_not_follow(
+    documented: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder, document = tmp_path / "results", tmp_path / "page.md"
+    shutil.copytree(documented, folder)
+    document.write_text("<!-- report: value synthetic SAD online -->1<!-- end -->\n")
+    overview(folder)
+    fill(document, folder)
+    checked = ["report", "--results", str(folder), "--check", "--fill", str(document)]
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert main(checked) == 0
+    for page in ("synthetic/summary.csv", "synthetic/README.md", "report.html"):
+        (folder / page).write_text((folder / page).read_text().replace("25.00", "26.00") + "x")
+    document.write_text(document.read_text().replace("25.00", "26.00"))
+    assert main(checked) == 1
+    named = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    stale = ["synthetic/README.md", "synthetic/summary.csv", "report.html"]
+    assert named == [*(str(folder / page) for page in stale), str(document)]
+    assert before.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}

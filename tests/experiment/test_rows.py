@@ -397,3 +397,13 @@ def test_status_and_scripts_name_the_rows(
     run.prepare(["test"])
     assert main(["status", str(run.path)]) == 0
     assert capsys.readouterr().out.count("(SAD, N = 2, heads = 1)") == 3
+
+
+@pytest.mark.parametrize("pair", ["[SAD, SAD]", "[SAD, BC]"])
+def test_a_claim_is_about_two_rows(pair: str):
+    with pytest.raises(ConfigError, match=r"claims: give two different rows .*rows: AD; DPT"):
+        load_experiment(ROOT / "configs/darkroom.yaml", [f"claims=[{pair}]"])
+    with pytest.raises(ConfigError, match="claims"):
+        load_experiment(ROOT / "configs/darkroom.yaml", ["claims=[[SAD]]"])
+    known = load_experiment(ROOT / "configs/darkroom.yaml", ["claims=[[SAD, DIT]]"])
+    assert known.claims == [["SAD", "DIT"]]
