@@ -45,7 +45,7 @@ class Column:
 
 def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
     """Return the columns of a dataset, by name."""
-    horizon, asked = family.config.horizon, data.queries_per_task
+    asked = data.queries_per_task
     counted = isinstance(family, TabularFamily | BanditFamily)
     state = Column((len(family.state_center),), whole=counted)
     action = Column((), whole=True, low=0, high=family.n_actions - 1)
@@ -62,13 +62,25 @@ def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
     return {
         "tasks/index": Column((), whole=True),
         "tasks/parameters": Column((None,)),
-        **{f"{g}/{n}": _times(horizon, c) for g in family.context_groups for n, c in parts.items()},
+        **{
+            f"{group}/{name}": _times(length, column)
+            for group, length in context_lengths(family, data).items()
+            for name, column in parts.items()
+        },
         **{
             f"labels/{label}/{name}": _times(asked, column)
             for label in family.label_groups
             for name, column in labels.items()
         },
     }
+
+
+def context_lengths(family: TaskFamily, data: DataConfig) -> dict[str, int]:
+    """Return the number of transitions in a context, by HDF5 group."""
+    lengths = dict.fromkeys(family.context_groups, family.config.horizon)
+    if "episodes" in lengths:
+        lengths["episodes"] *= data.shown_episodes
+    return lengths
 
 
 def faults(

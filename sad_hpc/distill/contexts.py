@@ -43,7 +43,7 @@ def sample_transitions(
         stream: state of the random stream; it is advanced.
     """
     pairs = _pairs_per_word(family.n_states, policy)
-    result = new_contexts(family, len(mdp_of_task))
+    result = new_contexts(family, len(mdp_of_task), family.config.horizon)
     tables = kernel_tables(family, mdps)
     _sample(*tables, mdp_of_task, policy, pairs, stream, *kernel_outputs(result))
     return result
@@ -60,7 +60,7 @@ def sample_episodes(
 
     The next episode begins after an end.
     """
-    result = new_contexts(family, len(mdp_of_task))
+    result = new_contexts(family, len(mdp_of_task), family.config.horizon)
     draw_actions(policy, stream, result.actions.reshape(-1))
     tables = kernel_tables(family, mdps)
     starts = start_table(family.starts(mdps))
@@ -102,9 +102,9 @@ def _pairs_per_word(n_states: int, policy: NDArray[Any]) -> int:
     return digits_per_word(n_states * len(policy))
 
 
-def new_contexts(family: TabularFamily, count: int) -> Transitions:
-    """Return uninitialized contexts (count, T)."""
-    horizon, cells = family.config.horizon, family.coordinates
+def new_contexts(family: TabularFamily, count: int, horizon: int) -> Transitions:
+    """Return uninitialized contexts (count, horizon)."""
+    cells = family.coordinates
     states = (count, horizon, cells.shape[1]), cells.dtype
     return Transitions(
         np.empty(*states),

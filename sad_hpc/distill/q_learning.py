@@ -1,9 +1,8 @@
 """Contexts from tabular Q-learning in every task, the source policy of AD.
 
-AD's context is a window of a task's learning history: T successive steps from a random step on.
-Episodes also have T steps, so a window has the end of one episode and the beginning of the next.
-No transition shows the reset between them: a state that differs from the previous next state begins
-an episode.
+AD's context shows how a task's learner improves: k whole episodes of T steps in the order of their
+ages, which are uniform over the learning history.  No transition shows the reset between episodes:
+a state that differs from the previous next state begins one.
 """
 
 from typing import Any
@@ -36,11 +35,13 @@ def sample_histories(
     mdp_of_task: NDArray[np.int64],
     policy: NDArray[Any],
     steps: int,
+    kept: int,
     discount: float,
     stream: NDArray[np.uint64],
 ) -> Transitions:
-    """Return T successive steps of each task's learning history, from a step uniform in 0..steps-T.
+    """Return k episodes of each task's learning history, in time order, (n, k T).
 
+    Each is a uniform draw among the history's whole episodes, so that one may occur twice.
     Episodes have T steps; Q starts at 0, and ties go to the lowest action.
 
     Args:
@@ -49,16 +50,18 @@ def sample_histories(
         mdp_of_task: (n,) in 0..M-1.
         policy: table of the behavior policy for exploration.
         steps: number of steps of the history, T or more.
+        kept: k.
         discount: gamma.
         stream: state of the random stream; it is advanced.
 
     Raises:
         Interrupted: STOP_FLAG was set.
     """
-    result = new_contexts(family, len(mdp_of_task))
+    horizon = family.config.horizon
+    result = new_contexts(family, len(mdp_of_task), kept * horizon)
     spent = _learn(
-        *kernel_tables(family, mdps), mdp_of_task, policy, family.start_state, steps, discount,
-        stream, *kernel_outputs(result), STOP_FLAG,
+        *kernel_tables(family, mdps), mdp_of_task, policy, family.start_state, steps, horizon,
+        discount, stream, *kernel_outputs(result), STOP_FLAG,
     )  # fmt: skip
     raise_if_interrupted(spent)
     return result
@@ -66,19 +69,22 @@ def sample_histories(
 
 @njit(cache=True, nogil=True)
 def _learn(  # type: ignore[no-untyped-def]
-    cells, tables, mdp_of_task, policy, start_state, steps, discount, stream, states,
+    cells, tables, mdp_of_task, policy, start_state, steps, horizon, discount, stream, states,
     actions, rewards, next_states, ends, stop,
 ):  # fmt: skip
     following, paid = tables.following, tables.paid
-    n_states, n_actions, horizon = len(cells), following.shape[2], actions.shape[1]
+    n_states, n_actions = len(cells), following.shape[2]
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), 1)
     threshold = rejection_threshold(product)
     q = np.empty((n_states, n_actions), np.float64)
+    ages = np.empty(actions.shape[1] // horizon, np.int64)  # numbers of the kept episodes
     for task in range(len(mdp_of_task)):
         mdp = mdp_of_task[task]
         q[:] = 0
-        first = int(next_double(stream) * (steps - horizon + 1))
+        for place in range(len(ages)):
+            ages[place] = int(next_double(stream) * (steps // horizon))
+        ages.sort()
         state = start_state
         for step in range(steps):
             if step % horizon == 0:
@@ -98,9 +104,10 @@ def _learn(  # type: ignore[no-untyped-def]
             for other in range(1, n_actions):
                 value = max(value, q[after, other])
             q[state, action] += LEARNING_RATE * (reward + discount * value - q[state, action])
-            t = step - first
-            if 0 <= t < horizon:
-                states[task, t], next_states[task, t] = cells[state], cells[after]
-                actions[task, t], rewards[task, t] = action, reward
+            for place in range(len(ages)):
+                if ages[place] == step // horizon:
+                    t = place * horizon + step % horizon
+                    states[task, t], next_states[task, t] = cells[state], cells[after]
+                    actions[task, t], rewards[task, t] = action, reward
             state = after
     return len(mdp_of_task) * steps

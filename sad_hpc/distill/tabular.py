@@ -80,7 +80,7 @@ def drawn_contexts(
         assert isinstance(tables.mdps, TabularMDPs), "Q-learning needs deterministic tables"
         episodes = sample_histories(
             family, tables.mdps, mdp_of_task, draw.policy, data.q_learning_steps,
-            first_round(data.discount), draw.streams["episodes"],
+            data.history_episodes, first_round(data.discount), draw.streams["episodes"],
         )  # fmt: skip
     else:
         episodes = sample_episodes(*tasks, draw.streams["episodes"])

@@ -2,7 +2,8 @@
 
 | evaluate.memory | context                                                                       |
 |-----------------|-------------------------------------------------------------------------------|
-| episode         | the last transitions in time order: the previous episode (as in the paper)    |
+| episode         | the last transitions in time order: the previous episode (as in the paper),   |
+|                 | or several for AD with `data.history_episodes`                                |
 | history         | distinct transitions of all episodes in random order: rewarded ones first,    |
 |                 | then a uniform draw of the others; too few are filled up with repetitions     |
 
@@ -69,11 +70,12 @@ class Recollection(ABC):
 
 
 class LastEpisode(Recollection):
-    """A memory of the last `size` transitions of the previous episode."""
+    """A memory of the last `size` transitions, of the previous episode if `size` is T or less."""
 
     def add(self, episode: Transitions) -> None:
         """Implement `AgentMemory.add`."""
-        self._shown = episode.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
+        longer = self._shown.followed_by(episode)
+        self._shown = longer.map(lambda part: part[:, max(0, part.shape[1] - self._size) :])
 
 
 class History(Recollection):

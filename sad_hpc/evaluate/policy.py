@@ -51,7 +51,7 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
             f"key=value of its training, or run `sad-hpc pretrain CONFIG --row {method} --seed "
             f"{seed}`; a model of an earlier round is trained by `sad-hpc launch` alone"
         )
-    inputs = Inputs.of_family(make_family(trained.task))
+    inputs = Inputs.of_family(make_family(trained.task), trained.context_length(method))
     model = Transformer(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))

@@ -58,7 +58,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         "task_family": family.name,
     }
     columns = _test_columns(run, family, experiment.evaluate.tasks)
-    longest = METHODS[method].longest_context(experiment.task.horizon)
+    longest = METHODS[method].longest_context(experiment.source.context_length(method))
     trained = Trained(load_model(run, method, seed), longest)
     exact = ExactReference(family, experiment, method)
     evaluation = Evaluation(

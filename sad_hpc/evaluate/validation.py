@@ -37,8 +37,9 @@ def offline_score(
     assert isinstance(family, TabularFamily)  # has_validation
     with UserCode(lambda: "the validation tasks", watched=False):
         mdps = family.mdps(parameters)
-    model = Transformer(experiment.model, Inputs.of_family(family))
-    trained = Trained(model, METHODS[method].longest_context(experiment.task.horizon))
+    length = experiment.context_length(method)
+    model = Transformer(experiment.model, Inputs.of_family(family, length))
+    trained = Trained(model, METHODS[method].longest_context(length))
     shown, size = trained.shown(context), experiment.evaluate.batch_size
 
     def score(weights: Mapping[str, Tensor]) -> float:

@@ -162,7 +162,7 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             f"files, more than the limit of {MAX_BLOCKS:,}: set data.block_tasks={enough}"
         )
     for key, of_a_task, what in (
-        ("task.horizon", experiment.task.horizon, "transitions"),
+        ("task.horizon", experiment.task.horizon * data.shown_episodes, "transitions"),
         ("data.queries_per_task", data.queries_per_task, "query states"),
     ):
         if (held := min(data.tasks, data.block_tasks) * of_a_task) > MAX_BLOCK:

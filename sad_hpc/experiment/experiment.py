@@ -111,6 +111,11 @@ class Experiment(Section, Generic[TaskT]):
         tasks = self.family.n_tasks("train", self.data.tasks) - self.validation_contexts
         return self.pretrain.epochs * self.pretrain.batches(tasks - self.pretrain.holdout_tasks)
 
+    def context_length(self, method: str) -> int:
+        """Return the number of transitions in the contexts of a method's dataset."""
+        own = METHODS[method].context == "episodes"
+        return self.task.horizon * (self.data.shown_episodes if own else 1)
+
     @functools.cached_property
     def by_row(self) -> dict[str, Row]:
         """The rows of the tables by name, in their order."""
@@ -190,8 +195,10 @@ class Experiment(Section, Generic[TaskT]):
     def data_config(self) -> dict[str, Any]:
         """Return the settings that decide the dataset."""
         data = resolved(self.data)
-        if self.data.rounds == 1:  # not used then
+        if self.data.rounds == 1:  # keys that are not used have no place in signatures
             del data["round_temperature"], data["own_contexts"]
+        if not self.data.q_learning_steps:
+            del data["history_episodes"]
         if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
             del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}

@@ -69,8 +69,11 @@ class DataConfig(Section):
     training task; or `dpt`, one drawn for each task, of test, too, as in the public code of DPT
     (see `distill.bandits`).  Labels always use the behavior policy."""
     q_learning_steps: int = with_role(Role.ROW_SETTING, 0, ge=0, le=10**12)
-    """Steps of Q-learning in every task; `episodes` is a window of T consecutive steps.  If 0,
-    episodes are rollouts of the behavior policy."""
+    """Steps of Q-learning in every task; `episodes` are then `history_episodes` of its episodes.
+    If 0, `episodes` is one rollout of the behavior policy."""
+    history_episodes: int = with_role(Role.ROW_SETTING, 4, ge=1, le=1000)
+    """Episodes of a Q-learner, of increasing ages, in a context of AD.  Only with
+    `q_learning_steps`."""
     imported_contexts: str | None = with_role(
         Role.ROW_SETTING, None, pattern="^minari-[0-9a-f]{12}$"
     )
@@ -114,7 +117,12 @@ class DataConfig(Section):
     @property
     def revision(self) -> int:
         """The revision of these settings in the signature; a new one invalidates old datasets."""
-        return 1 if self.q_learning_steps else 0
+        return 2 if self.q_learning_steps else 0
+
+    @property
+    def shown_episodes(self) -> int:
+        """Number of episodes of T steps in `episodes`."""
+        return self.history_episodes if self.q_learning_steps else 1
 
 
 class ModelConfig(Section):

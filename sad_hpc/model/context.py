@@ -37,11 +37,11 @@ class Inputs:
     None: actions are numbers."""
 
     @classmethod
-    def of_family(cls, family: TaskFamily) -> "Inputs":
-        """Return the inputs of a family."""
+    def of_family(cls, family: TaskFamily, horizon: int | None = None) -> "Inputs":
+        """Return the inputs of a family; contexts have the family's T unless `horizon` is given."""
         return cls(
             family.n_actions,
-            family.config.horizon,
+            horizon or family.config.horizon,
             family.state_center,
             family.state_scale,
             family.image_size,

@@ -57,7 +57,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
             "pretrain": trained.pretrain.model_dump(mode="json"),
             "model": trained.model.model_dump(mode="json"),
             "inputs": asdict(model.inputs),
-            "longest_context": METHODS[method].longest_context(trained.task.horizon),
+            "longest_context": METHODS[method].longest_context(trained.context_length(method)),
             "data_signature": trained.data_signature(),
             "weights_checksum": checksum(stored),
             "metrics": metrics,

@@ -225,7 +225,11 @@ def dit_weights(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDAr
     """
     returns = arrays["rewards"].astype(np.float32)
     if not isinstance(family, BanditFamily):
-        returns = return_to_go(returns, settings.discount, arrays.get("ends"))
+        whole = (-1, family.config.horizon)  # a context may have several episodes of T steps
+        ends = arrays.get("ends")
+        cut = None if ends is None else ends.reshape(whole)
+        of_steps = return_to_go(returns.reshape(whole), settings.discount, cut)
+        returns = of_steps.reshape(returns.shape)
     weights = importance(returns)
     if settings.floor is not None:
         weights = np.maximum(weights, np.float32(settings.floor))

@@ -69,7 +69,7 @@ def _trainer(
     experiment = run.experiment
     config = experiment.optimization(method)
     torch.manual_seed(seed)
-    inputs = Inputs.of_family(make_family(experiment.task))
+    inputs = Inputs.of_family(make_family(experiment.task), experiment.context_length(method))
     learner = Learner(Transformer(experiment.model, inputs))
     engine = make_engine(learner, config, process)
     _choose_way(learner, config)

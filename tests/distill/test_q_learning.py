@@ -1,13 +1,18 @@
 """Q-learning histories: the compiled learner against a plain implementation."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from sad_hpc.cli import main
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import verify
 from sad_hpc.distill.q_learning import LAST_EXPLORATION, LEARNING_RATE, sample_histories
 from sad_hpc.errors import ConfigError
+from sad_hpc.evaluate.policy import load_model
+from sad_hpc.evaluate.result_file import RESULT, read_result
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import (
     digits_product,
@@ -21,7 +26,7 @@ from sad_hpc.tasks.base import make_family
 from tests.conftest import ROOT, TINY
 
 POLICY = np.arange(5, dtype=np.uint8)
-HORIZON, STEPS, DISCOUNT = 9, 2000, 0.9
+HORIZON, STEPS, DISCOUNT, KEPT = 9, 2000, 0.9, 3
 
 
 def histories(steps: int = STEPS, tasks: int = 4):
@@ -29,13 +34,13 @@ def histories(steps: int = STEPS, tasks: int = 4):
     variants = family.distinct_tasks("train")
     mdps, mdp_of_task = family.mdps(variants), np.arange(tasks) % len(variants)
     made = sample_histories(
-        family, mdps, mdp_of_task, POLICY, steps, DISCOUNT, stream(0, 0, 0, "episodes")
-    )  # fmt: skip
+        family, mdps, mdp_of_task, POLICY, steps, KEPT, DISCOUNT, stream(0, 0, 0, "episodes")
+    )
     return family, variants[mdp_of_task], mdps, made
 
 
 def test_it_is_q_learning_step_for_step():
-    """Also for a history that is kept whole: every step of it is compared."""
+    """Also for a history of one episode, which is kept three times."""
     for steps in (STEPS, HORIZON):
         family, _, mdps, made = histories(steps, tasks=2)
         state_of, words = family.state_numbers, stream(0, 0, 0, "episodes")
@@ -43,7 +48,7 @@ def test_it_is_q_learning_step_for_step():
         threshold = np.uint64(rejection_threshold(product))
         for task in range(2):
             q, kept = np.zeros((family.n_states, 5)), []
-            first = int(next_double(words) * (steps - HORIZON + 1))
+            ages = sorted(int(next_double(words) * (steps // HORIZON)) for _ in range(KEPT))
             state = family.start_state
             for step in range(steps):
                 if step % HORIZON == 0:
@@ -56,39 +61,52 @@ def test_it_is_q_learning_step_for_step():
                 reward = float(mdps.rewards[task, state, action])
                 target = reward + DISCOUNT * q[after].max()
                 q[state, action] += LEARNING_RATE * (target - q[state, action])
-                if first <= step < first + HORIZON:
-                    kept.append((state, action, reward, after))
+                kept.append((state, action, reward, after))
                 state = after
+            shown = [kept[age * HORIZON + t] for age in ages for t in range(HORIZON)]
             ours = zip(
                 state_of(made.states[task]), made.actions[task], made.rewards[task],
                 state_of(made.next_states[task]), strict=True,
             )  # fmt: skip
-            assert [tuple(map(float, one)) for one in ours] == [tuple(map(float, k)) for k in kept]
+            assert [tuple(map(float, one)) for one in ours] == [tuple(map(float, k)) for k in shown]
 
 
-def test_the_policy_becomes_optimal_along_its_history():
-    """Stretches come from all of it: some of the random steps, most of nearly optimal ones."""
+def test_a_context_shows_how_the_policy_becomes_optimal():
     family, parameters, _, made = histories(20_000, tasks=600)
     optimal = family.optimal_actions(parameters)
     rows = np.arange(len(parameters))[:, None]
-    right = optimal[rows, family.state_numbers(made.states), made.actions].mean(axis=1)
-    earliest, latest = np.quantile(right, [0.05, 0.95])
+    right = optimal[rows, family.state_numbers(made.states), made.actions]
+    by_episode = right.reshape(600, KEPT, HORIZON).mean(axis=2)
+    earliest, latest = np.quantile(by_episode, [0.05, 0.95])
     assert latest > 0.95 > 0.6 > earliest
+    assert (np.diff(by_episode.mean(axis=0)) > 0.05).all()
     # The whole history of T steps is random play.
     _, _, _, first = histories(HORIZON, tasks=600)
     assert made.rewards.mean() > 2 * first.rewards.mean()
 
 
-def test_a_stretch_goes_from_one_episode_into_the_next():
-    """At most once, and at every place equally often."""
-    family, _, _, made = histories(2000, tasks=4000)
+def test_a_context_has_whole_episodes():
+    family, _, _, made = histories(2000, tasks=400)
     states, following = map(family.state_numbers, (made.states, made.next_states))
+    assert states.shape == (400, KEPT * HORIZON)
+    assert (states[:, ::HORIZON] == family.start_state).all()
     jumps = states[:, 1:] != following[:, :-1]
-    assert (jumps.sum(axis=1) <= 1).all() and (states[:, 1:][jumps] == family.start_state).all()
-    # A jump is seen unless the episode happened to end at the start.
-    seen = jumps.mean(axis=0)
-    assert seen == pytest.approx(np.full(HORIZON - 1, seen.mean()), abs=0.025)
-    assert 0.5 / HORIZON < seen.mean() <= 1 / HORIZON
+    assert set(np.nonzero(jumps)[1] + 1) == {HORIZON, 2 * HORIZON}
+
+
+def test_a_model_learns_and_acts_with_contexts_of_several_episodes(tmp_path: Path):
+    """Its context holds three of them, of the learner as of its own play."""
+    settings = ["data.q_learning_steps=200", "data.history_episodes=3", "rows=[AD]", "seeds=[0]"]
+    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    for command in ("collect", "pretrain", "evaluate"):
+        assert main([command, str(TINY), *settings, "pretrain.epochs=1", *folders]) == 0
+    experiment = load_experiment(TINY, [*settings, "pretrain.epochs=1"])
+    run = Run(experiment, tmp_path / "runs")
+    assert experiment.context_length("AD") == 3 * experiment.task.horizon
+    assert experiment.context_length("SAD") == experiment.task.horizon
+    assert load_model(run, "AD", 0).inputs.horizon == 3 * experiment.task.horizon
+    online = read_result(run.evaluation("AD", 0).path / RESULT).modes["online"]
+    assert online.values.shape[0] == experiment.evaluate.tasks
 
 
 def test_a_dataset_of_histories_is_valid_and_counts_every_step(tmp_path):

@@ -97,3 +97,11 @@ def test_a_history_is_of_all_episodes_and_the_last_episode_is_not():
         assert (history.rewards == (parts[2] > 0).sum(axis=1)).all()
         assert (last.context.actions.numpy() == walked.actions[:, 2:]).all()
         assert (last.rewards == (walked.rewards[:, 2:] > 0).sum(axis=1)).all()
+
+
+def test_a_long_memory_holds_several_episodes_in_time_order():
+    memory, walked = LastEpisode(FAMILY, 5, 25), [episode(number) for number in range(4)]
+    for number, one in enumerate(walked):
+        memory.add(one)
+        actions = np.concatenate([each.actions for each in walked[: number + 1]], axis=1)
+        assert (memory.context.actions.numpy() == actions[:, -25:]).all()

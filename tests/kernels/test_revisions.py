@@ -22,7 +22,7 @@ MANY = DataConfig(**SIZES, episodes_per_action=5)
     ("config", "data", "revision", "checksum"),
     [
         (DarkroomConfig(), DATA, 2, "9dbfa7373ef7"),
-        (DarkroomConfig(), HISTORIES, 3, "d26017028280"),
+        (DarkroomConfig(), HISTORIES, 4, "9551f40f7919"),
         (PermutedDarkroomConfig(), DATA, 2, "30882b108f02"),
         (GaussianBanditConfig(horizon=50), DATA, 0, "5b07790144cf"),
         (BernoulliBanditConfig(horizon=50), DATA, 0, "77472ba8d279"),

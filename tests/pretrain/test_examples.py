@@ -66,11 +66,13 @@ def test_dit_weighs_an_action_by_its_return_to_go(tiny_run: Run):
 
 def test_a_pull_of_a_bandit_weighs_its_own_reward_and_no_pair_less_than_the_floor():
     rewards = np.array([[0.5, -0.25, 1.0], [0.0, 0.125, 0.25]], np.float32)
-    arms, rooms = make_family(GaussianBanditConfig()), make_family(DarkroomConfig())
+    arms, rooms = make_family(GaussianBanditConfig()), make_family(DarkroomConfig(horizon=3))
     settings = DITConfig(weight=4.0, discount=0.5)
     assert dit_weights(arms, settings, {"rewards": rewards}).tolist() == (4 * rewards).tolist()
     expected = [[0.625 * 4, 0.25 * 4, 4.0], [0.125 * 4, 0.25 * 4, 1.0]]
     assert dit_weights(rooms, settings, {"rewards": rewards}).tolist() == expected
+    twice = {"rewards": np.tile(rewards, (1, 2))}  # two episodes of a Q-learner
+    assert dit_weights(rooms, settings, twice).tolist() == np.tile(expected, (1, 2)).tolist()
     floored = DITConfig(weight=4.0, discount=0.5, floor=0.5)
     lifted = np.maximum(expected, 2.0).tolist()
     assert dit_weights(rooms, floored, {"rewards": rewards}).tolist() == lifted
