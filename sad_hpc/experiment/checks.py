@@ -50,10 +50,16 @@ def _check_replicates(experiment: Experiment[TaskConfig], where: str) -> None:
 def _check_rows(experiment: Experiment[TaskConfig], where: str) -> None:
     """Refuse rows that the source experiment does not train, and claims about unknown rows."""
     rows, trained = experiment.by_row, experiment.source
-    for row, other in experiment.claims:
-        if row == other or not {row, other} <= rows.keys():
+    for name, row in rows.items():
+        if row.replicates is not None and row.replicates > len(experiment.seeds):
             raise ConfigError(
-                f"{where}: claims: give two different rows instead of {row!r} and {other!r}; "
+                f"{where}: rows: {name}: replicates={row.replicates} exceeds the "
+                f"{len(experiment.seeds)} seeds of the experiment"
+            )
+    for one, other in experiment.claims:
+        if one == other or not {one, other} <= rows.keys():
+            raise ConfigError(
+                f"{where}: claims: give two different rows instead of {one!r} and {other!r}; "
                 f"rows: {'; '.join(rows)}"
             )
     if unknown := [row for row in rows if rows[row] != trained.by_row.get(row)]:

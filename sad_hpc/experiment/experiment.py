@@ -130,7 +130,11 @@ class Experiment(Section, Generic[TaskT]):
     @property
     def elements(self) -> list[tuple[str, int]]:
         """Every (row, seed), in the order of the evaluation array."""
-        return [(row, seed) for row in self.by_row for seed in self.seeds]
+        return [
+            (name, seed)
+            for name, row in self.by_row.items()
+            for seed in self.seeds[: row.replicates]
+        ]
 
     def of_row(self, row: str) -> tuple["Experiment[Any]", str]:
         """Return the experiment that trains a row's models, and the row's method.

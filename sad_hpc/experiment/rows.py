@@ -9,6 +9,7 @@ rows:
   - {name: SAD+, method: SAD, use: plus}                    # with the settings of a recipe
   - {name: "SAD+, 1 layer", method: SAD, use: plus, set: {model.layers: 1}}
   - {method: SAD, grid: {data.trust_horizon: [3, 7], model.heads: [1, 2]}}   # every combination
+  - {method: DPT, replicates: 5}                            # with the first five seeds only
 """
 
 import itertools
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from sad_hpc.experiment.config import Section
 from sad_hpc.experiment.methods import METHODS
@@ -56,6 +57,8 @@ class RowConfig(Section):
     """Settings by dotted key; they override those of the recipe."""
     grid: dict[str, list[Any]] = {}
     """Lists of values by dotted key; every combination becomes a row."""
+    replicates: int | None = Field(None, ge=1)
+    """Number of the experiment's seeds that the row has, from the first on; None: all."""
 
     @model_validator(mode="before")
     @classmethod
@@ -75,6 +78,8 @@ class Row:
 
     method: str
     settings: Settings
+    replicates: int | None = None
+    """Number of the experiment's seeds that the row has, from the first on; None: all."""
 
 
 def rows_of(given: Sequence[RowConfig], recipes: Mapping[str, Settings]) -> dict[str, Row]:
@@ -113,11 +118,11 @@ def _single_row(entry: RowConfig, recipes: Mapping[str, Settings]) -> tuple[str,
                 f"rows: {name} has changed settings: give the row a name, such as '{name}+' or "
                 f"'{name}, words'"
             )
-        return name, Row(entry.method, {})
+        return name, Row(entry.method, {}, entry.replicates)
     _check_name(name, entry.method)
     if not settings:
         raise ValueError(f"rows: {name}: no setting differs; add `set` or `use`")
-    return name, Row(entry.method, settings)
+    return name, Row(entry.method, settings, entry.replicates)
 
 
 def _grid_rows(entry: RowConfig) -> list[tuple[str, Row]]:
@@ -132,7 +137,10 @@ def _grid_rows(entry: RowConfig) -> list[tuple[str, Row]]:
         dict(zip(entry.grid, values, strict=True))
         for values in itertools.product(*entry.grid.values())
     ]
-    return [(point_name(entry.method, point), Row(entry.method, point)) for point in points]
+    return [
+        (point_name(entry.method, point), Row(entry.method, point, entry.replicates))
+        for point in points
+    ]
 
 
 def grid_keys(given: Sequence[RowConfig]) -> list[str]:

@@ -16,7 +16,7 @@ from sad_hpc.cli import main
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig
-from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.experiment.rows import is_recipe, method_of, rows_of, slug
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.launch.graph import graph
@@ -407,3 +407,15 @@ def test_a_claim_is_about_two_rows(pair: str):
         load_experiment(ROOT / "configs/darkroom.yaml", ["claims=[[SAD]]"])
     known = load_experiment(ROOT / "configs/darkroom.yaml", ["claims=[[SAD, DIT]]"])
     assert known.claims == [["SAD", "DIT"]]
+
+
+def test_a_row_may_have_fewer_replicates():
+    rows = "rows=[SAD, {method: DPT, replicates: 2}, {method: AD, replicates: 1}]"
+    experiment = load_experiment(ROOT / "configs/darkroom.yaml", [rows, "seeds=[4, 2, 7]"])
+    assert experiment.elements == [
+        *(("SAD", 4), ("SAD", 2), ("SAD", 7), ("DPT", 4), ("DPT", 2), ("AD", 4))
+    ]
+    again = parse_experiment(experiment.model_dump(mode="json"), "again")
+    assert again.elements == experiment.elements
+    with pytest.raises(ConfigError, match="rows: DPT: replicates=2 exceeds the 1 seeds"):
+        load_experiment(ROOT / "configs/darkroom.yaml", [rows, "seeds=[4]"])
