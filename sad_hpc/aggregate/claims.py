@@ -1,4 +1,4 @@
-"""Claims: paired differences between rows, with Holm's correction over all claims of a table."""
+"""Claims: paired differences between rows, with Holm's correction over those of an experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def claims(
     A positive difference means that `row` is better than `other`.  The pairs are those that the
     experiment's config states.  If it states none, every row of SAD is compared with its oracle;
     SAD and SAD+ also with the baselines, and SAD+ with SAD.  `p_holm` is corrected for all lines of
-    the table.
+    the experiment, so that it is the same in every table.
 
     Args:
         summaries: summary of each experiment.
@@ -81,9 +81,9 @@ def claims(
         stated: pairs (row, other) of each experiment's config.
         mode: offline or online; in bandits offline is the mean over context lengths.
     """
-    lines = []
+    tables = []
     for summary, values, pairs in zip(summaries, seeds, stated, strict=True):
-        shown = shown_mode(summary, mode)
+        shown, lines = shown_mode(summary, mode), []
         for (family, title, metric), part in pick(summary, shown, "all").groupby(
             ["task_family", "environment", "metric"], sort=False
         ):
@@ -100,9 +100,9 @@ def claims(
                     name = FAMILY_NAMES.get(family, title)
                     numbers = (found.n_seeds, sign * found.mean, *ends, found.p)
                     lines.append((name, metric, row, other, *numbers))
-    table = pd.DataFrame(lines, columns=list(CLAIM_COLUMNS[:-1]))
-    table["p_holm"] = holm(table["p"].tolist())
-    return table
+        table = pd.DataFrame(lines, columns=list(CLAIM_COLUMNS[:-1]))
+        tables.append(table.assign(p_holm=holm(table["p"].tolist())))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _pairs(names: Sequence[str]) -> list[Pair]:

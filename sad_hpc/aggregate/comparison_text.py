@@ -89,7 +89,7 @@ CLAIMS = Part(
     "Differences between rows, {}",
     ("Environment", "Rows", "Seeds", "Better by", "95 % interval", "p", "p, Holm"),
     "Mean difference over seeds, positive where the first row is better, with its 95 % t interval; "
-    "the test is paired by seed. p, Holm: corrected for all lines of this table.",
+    "the test is paired by seed. p, Holm: corrected for all lines of the environment.",
 )
 
 
