@@ -24,7 +24,7 @@ EXAMPLES = """examples:
   sad-hpc theory assumption configs/darkroom.yaml --gamma 0.99
   sad-hpc theory horizon configs/darkroom.yaml --agreement 0.85
   sad-hpc theory labels configs/darkroom.yaml
-  sad-hpc theory learners configs/darkroom.yaml --horizons 3 5 10 20
+  sad-hpc theory learners configs/darkroom.yaml
   sad-hpc theory paper"""
 
 
@@ -73,8 +73,6 @@ def add_theory(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("learners", _learners, "What exact learners of each method's labels reach.")
     _add_config(part)
-    text = "other trust horizons, each for a line of SAD"
-    part.add_argument("--horizons", type=int, nargs="+", default=[], metavar="N", help=text)
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     part = add("paper", _paper, "Proposition 1 and the two-reward cases, as tables and figures.")
     part.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
@@ -202,7 +200,7 @@ def _learners(options: argparse.Namespace) -> int:
     from sad_hpc.theory.table import write_table
 
     experiment = _experiment(options)
-    table = exact_learners(experiment, options.horizons)
+    table = exact_learners(experiment)
     rows = [[name, *(f"{value:.4g}" for value in values)] for name, *values in table.to_numpy()]
     print(plain_table([title.replace("_", " ") for title in table.columns], rows), end="")
     print(f"table: {write_table(options.results, f'learners_{experiment.name}', table)}")

@@ -1,6 +1,5 @@
 """The exact learners of a config's labels, without a training: see `evaluate.exact`."""
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,22 @@ from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
 
-LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "AD": ("AD", {}),
-    "DIT": ("DIT", {}),
-    "DPT*": ("DPT*", {"oracle_tie_break": "random"}),
-    "DPT*, lowest": ("DPT*", {"oracle_tie_break": "lowest"}),
-    "SAD": ("SAD", {}),
+LEARNERS = {
+    "AD": ("AD", "random"),
+    "DIT": ("DIT", "random"),
+    "DPT*": ("DPT*", "random"),
+    "DPT*, lowest": ("DPT*", "lowest"),
+    "SAD": ("SAD", "random"),
 }
-"""Method and settings of the data of each learner."""
+"""Method and `data.oracle_tie_break` of each learner."""
 
 
-def exact_learners(experiment: Experiment[Any], horizons: Sequence[int] = ()) -> pd.DataFrame:
+def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
     """Return one line for each exact learner: the means over the test tasks of `evaluate.tasks`.
 
     Columns: learner; offline; reward_seen (offline, over contexts with a reward) in rooms, or
     lengths (the mean over context lengths) in bandits; and online (the headline number, at
     temperature 1).  Learners that are not computable, or that play at random, are left out.
-
-    Args:
-        experiment: settings of the tasks, the data and the evaluation.
-        horizons: other trust horizons N; each has a line of SAD.
 
     Raises:
         ConfigError: the family has no exact learners.
@@ -44,10 +39,10 @@ def exact_learners(experiment: Experiment[Any], horizons: Sequence[int] = ()) ->
     data = experiment.data.model_copy(update={"block_tasks": experiment.evaluate.tasks})
     columns = make_block(family, data, "test", 0).arrays
     lines = []
-    for name, method, settings in _named(horizons):
-        if name == "DPT*, lowest" and isinstance(family, BanditFamily):
+    for name, (method, ties) in LEARNERS.items():
+        if ties == "lowest" and isinstance(family, BanditFamily):
             continue  # a bandit has one best arm
-        own = experiment.data.model_copy(update=settings)
+        own = experiment.data.model_copy(update={"oracle_tie_break": ties})
         learner = exact_learner(family, experiment.model_copy(update={"data": own}), method)
         if learner is None:
             continue
@@ -63,11 +58,3 @@ def exact_learners(experiment: Experiment[Any], horizons: Sequence[int] = ()) ->
     if not lines:
         raise ConfigError(f"{family.name} has no computable exact learner, or too many tasks")
     return pd.DataFrame(lines)
-
-
-def _named(horizons: Iterable[int]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield name, method and settings of the data of each learner."""
-    for name, (method, settings) in LEARNERS.items():
-        yield name, method, settings
-    for horizon in horizons:
-        yield f"SAD, N = {horizon}", "SAD", {"trust_horizon": horizon}

@@ -22,16 +22,6 @@ def test_learners_of_right_labels_are_optimal_where_the_context_tells_the_goal()
     assert table.loc["SAD", "online"] > table.loc["DIT", "online"]
 
 
-def test_other_trust_horizons_have_lines_of_their_own():
-    experiment = load_experiment(ROOT / "configs/darkroom.yaml", SMALL)
-    table = exact_learners(experiment, [3, 1]).set_index("learner")
-    assert list(table.index)[-2:] == ["SAD, N = 3", "SAD, N = 1"]
-    assert (table.loc["SAD, N = 3"] == table.loc["SAD"]).all()  # the config's N
-    assert (
-        table.loc["SAD, N = 1", ["offline", "online"]] != table.loc["SAD", ["offline", "online"]]
-    ).all()
-
-
 def test_learners_of_bandits_are_ordered_by_what_their_labels_tell():
     config = ROOT / "configs/paper/gaussian_bandit.yaml"
     table = exact_learners(load_experiment(config, ["task.horizon=40", "data.context_policy=dpt"]))
