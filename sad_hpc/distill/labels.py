@@ -123,20 +123,25 @@ def hopeless(rule: LabelRule, query: str, tries: int = MAX_CANDIDATES) -> UserEr
 
 
 def optimal_labels(
-    optimal: NDArray[np.bool_], random_ties: bool, generator: np.random.Generator
+    optimal: NDArray[np.bool_], data: DataConfig, generator: np.random.Generator
 ) -> NDArray[Any]:
-    """Return an optimal action (n,) of each query state.
+    """Return the oracle's action label (n,) of each query state.
 
     The lowest ones define a specific policy (in Darkroom: first x, then y).  A model of that policy
     has lower returns, because it needs the goal's exact column.
 
     Args:
         optimal: (n, A) whether an action is optimal in the query state.
-        random_ties: draw uniformly among all optimal actions instead of the lowest one.
+        data: `oracle_tie_break` and `oracle_error`.
         generator: random numbers of the draw.
     """
-    weights = 1 + generator.random(optimal.shape) if random_ties else 1
+    draws = data.oracle_tie_break == "random"
+    weights = 1 + generator.random(optimal.shape) if draws else 1
     chosen = (optimal * weights).argmax(axis=1)
+    if data.oracle_error:
+        wrong = (generator.random(len(optimal)) < data.oracle_error) & ~optimal.all(axis=1)
+        weights = 1 + generator.random(optimal.shape)
+        chosen = np.where(wrong, (~optimal * weights).argmax(axis=1), chosen)
     return chosen.astype(action_dtype(optimal.shape[1]))
 
 

@@ -33,7 +33,7 @@ def pose_block(family: Miniworld, data: DataConfig, split: str, block: int) -> B
     star_poses, _ = sample_pose_actions(target_of_query, policy, streams["dpt_star"])
     star_actions = optimal_labels(
         optimal_pose_actions(star_poses, target_of_query),
-        data.oracle_tie_break == "random",
+        data,
         np.random.default_rng(streams["dpt_star"]),
     )
     return Block.of(

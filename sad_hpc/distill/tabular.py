@@ -119,7 +119,7 @@ def tabular_block(
     star_states, _ = drawn(streams["dpt_star"])
     star_actions = optimal_labels(
         tables.optimal[mdp_of_query, star_states],
-        data.oracle_tie_break == "random",
+        data,
         np.random.default_rng(streams["dpt_star"]),
     )
 

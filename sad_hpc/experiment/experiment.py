@@ -203,6 +203,8 @@ class Experiment(Section, Generic[TaskT]):
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:
             del data["history_episodes"]
+        if not self.data.oracle_error:
+            del data["oracle_error"]
         if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
             del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}

@@ -52,6 +52,8 @@ class DataConfig(Section):
     oracle_tie_break: Literal["random", "lowest"] = with_role(Role.ROW_SETTING, "random")
     """The oracle's label among optimal actions.  With `lowest` it follows one specific policy, as
     in the public code of DPT: in rooms it moves along x first."""
+    oracle_error: float = with_role(Role.ROW_SETTING, 0.0, ge=0, le=1)
+    """Probability that the oracle's label is a uniform draw among suboptimal actions instead."""
     rounds: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10)
     """Rounds of distillation.  In each further round the label rollouts follow the incumbent, the
     SAD model that was trained on the labels of the round before, instead of the behavior policy.

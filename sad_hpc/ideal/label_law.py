@@ -39,7 +39,8 @@ def label_law(
         optimal = family.optimal_actions(parameters).astype(np.float64)
         if data.oracle_tie_break == "lowest":
             optimal *= optimal.cumsum(axis=-1) == 1
-        return optimal / optimal.sum(axis=-1, keepdims=True) * asked / choices
+        right = optimal / optimal.sum(axis=-1, keepdims=True)
+        return _with_errors(right, family.optimal_actions(parameters), data) * asked / choices
     ties, steps = data.tie_break == "random", first_round(data.trust_horizon)
     episodes = first_round(data.episodes_per_action)
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
@@ -50,6 +51,18 @@ def label_law(
             for task in range(len(parameters))
         ]
     )
+
+
+def _with_errors(
+    right: NDArray[np.float64], optimal: NDArray[np.bool_], data: DataConfig
+) -> NDArray[np.float64]:
+    """Return the distribution (M, S, A) of the oracle's labels with `oracle_error`."""
+    if not data.oracle_error:
+        return right
+    others = ~optimal * 1.0
+    counts = others.sum(axis=-1, keepdims=True)
+    wrong = np.divide(others, counts, out=right.copy(), where=counts > 0)
+    return (1 - data.oracle_error) * right + data.oracle_error * wrong
 
 
 def hitting_step_law(may: Outcomes, policy: NDArray[np.float64], steps: int) -> NDArray[np.float64]:

@@ -62,6 +62,8 @@ class BanditFamily(TaskFamily):
     def check_data(self, data: DataConfig) -> None:
         """Implement `TaskFamily.check_data`."""
         super().check_data(data)
+        if data.oracle_error:
+            raise ConfigError(f"data.oracle_error={data.oracle_error:g} is for rooms: set it to 0")
         if len(set(policy_table(data.behavior_policy, self.n_actions))) < self.n_actions:
             raise ConfigError(
                 f"data.behavior_policy={data.behavior_policy} never pulls some arm, so Algorithm 2 "

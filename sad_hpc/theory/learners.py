@@ -1,60 +1,73 @@
-"""The exact learners of a config's labels, without a training: see `evaluate.exact`."""
+"""The exact learners of a config's rows, without a training: see `evaluate.exact`."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
 from sad_hpc.evaluate.exact import exact_learner
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.tabular import TabularFamily
 
-LEARNERS = {
-    "AD": ("AD", "random"),
-    "DIT": ("DIT", "random"),
-    "DPT*": ("DPT*", "random"),
-    "DPT*, lowest": ("DPT*", "lowest"),
-    "SAD": ("SAD", "random"),
-}
-"""Method and `data.oracle_tie_break` of each learner."""
+Line = dict[str, float]
 
 
 def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
-    """Return one line for each exact learner: the means over the test tasks of `evaluate.tasks`.
+    """Return one line for each row with an exact learner: means over the tasks of `evaluate.tasks`.
 
-    Columns: learner; offline; reward_seen (offline, over contexts with a reward) in rooms, or
-    lengths (the mean over context lengths) in bandits; and online (the headline number, at
-    temperature 1).  Learners that are not computable, or that play at random, are left out.
+    Columns: row; offline; reward_seen (offline, over contexts with a reward) in rooms, or lengths
+    (the mean over context lengths) in bandits; and online (the headline number, at temperature 1).
+    Rows whose learner is not computable, or plays at random, are left out.
 
     Raises:
-        ConfigError: the family has no exact learners.
+        ConfigError: no row has an exact learner.
     """
     family = make_family(experiment.task)
     if not isinstance(family, TabularFamily | BanditFamily):
         raise ConfigError(f"{family.name}: exact learners are for bandits and tabular families")
-    data = experiment.data.model_copy(update={"block_tasks": experiment.evaluate.tasks})
-    columns = make_block(family, data, "test", 0).arrays
-    lines = []
-    for name, (method, ties) in LEARNERS.items():
-        if ties == "lowest" and isinstance(family, BanditFamily):
-            continue  # a bandit has one best arm
-        own = experiment.data.model_copy(update={"oracle_tie_break": ties})
-        learner = exact_learner(family, experiment.model_copy(update={"data": own}), method)
-        if learner is None:
-            continue
-        played = learner(columns, np.random.default_rng(experiment.evaluate.seed))
-        offline, rewards = played["offline"]
-        line = {"learner": name, "offline": offline[:, -1].mean()}
-        if rewards is not None:
-            line["reward_seen"] = offline[rewards > 0].mean()
-        if "lengths" in played:
-            line["lengths"] = played["lengths"][0].mean()
-        last = experiment.evaluate.headline_episodes if rewards is not None else 1
-        lines.append(line | {"online": played["online"][0][:, -last:].mean()})
-    if not lines:
+    lines: dict[str, Line | None] = {}
+    known: dict[str, Line | None] = {}
+    for row in experiment.by_row:
+        own, method = experiment.of_row(row)
+        labels = _what_decides(own, method)
+        if labels not in known:
+            known[labels] = _line(family, own, method)
+        lines[row] = known[labels]
+    found = [{"row": row, **line} for row, line in lines.items() if line is not None]
+    if not found:
         raise ConfigError(f"{family.name} has no computable exact learner, or too many tasks")
-    return pd.DataFrame(lines)
+    return pd.DataFrame(found)
+
+
+def _what_decides(own: Experiment[Any], method: str) -> str:
+    """Return the settings that a learner depends on, which several rows may share."""
+    data = own.data.model_dump(mode="json", exclude={"tasks", "queries_per_task"})
+    shown = own.evaluate.model_dump(mode="json", include={"memory", "context"})
+    return json.dumps([method, data, own.dit.model_dump(mode="json"), shown])
+
+
+def _line(family: TaskFamily, own: Experiment[Any], method: str) -> Line | None:
+    learner = exact_learner(family, own, method)
+    if learner is None:
+        return None
+    played = learner(_columns(family, own), np.random.default_rng(own.evaluate.seed))
+    offline, rewards = played["offline"]
+    line = {"offline": float(offline[:, -1].mean())}
+    if rewards is not None:
+        line["reward_seen"] = float(offline[rewards > 0].mean())
+    if "lengths" in played:
+        line["lengths"] = float(played["lengths"][0].mean())
+    last = 1 if rewards is None else own.evaluate.headline_episodes
+    return line | {"online": float(played["online"][0][:, -last:].mean())}
+
+
+def _columns(family: TaskFamily, own: Experiment[Any]) -> Arrays:
+    """Return contexts and parameters of the first test tasks."""
+    data = own.data.model_copy(update={"block_tasks": own.evaluate.tasks, "rounds": 1})
+    return make_block(family, data.in_round(1), "test", 0).arrays

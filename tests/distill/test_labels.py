@@ -10,7 +10,13 @@ from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.ideal.label_law import algorithm_5_law, best_of, hitting_step_law, label_chances
+from sad_hpc.ideal.label_law import (
+    algorithm_5_law,
+    best_of,
+    hitting_step_law,
+    label_chances,
+    label_law,
+)
 from sad_hpc.kernels.random import stream
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
@@ -174,12 +180,34 @@ def test_the_luckiest_of_dense_returns_is_no_score():
         rule(stop_at_reward=False, best_episode=True)
 
 
+DATA = DataConfig(tasks=10, trust_horizon=3)
+LOWEST = DataConfig(tasks=10, trust_horizon=3, oracle_tie_break="lowest")
+
+
+@pytest.mark.parametrize("ties", ["random", "lowest"])
+def test_wrong_labels_of_the_oracle_have_their_exact_law(ties: str):
+    """Every suboptimal action equally often; none where all actions are optimal."""
+    family = make_family(DarkroomConfig(size=3, horizon=8, train_goals=7))
+    data = DATA.model_copy(update={"oracle_tie_break": ties, "oracle_error": 0.3})
+    optimal = family.optimal_actions(family.distinct["train"][:1])[0]
+    asked = np.repeat(np.arange(9), 20_000)
+    labels = optimal_labels(optimal[asked], data, np.random.default_rng(0))
+    law = label_law(family, data, "labels/dpt_star")
+    assert law is not None
+    counts = np.zeros((9, 5))
+    np.add.at(counts, (asked, labels), 1)
+    assert counts / len(asked) == pytest.approx(law[0], abs=0.0015)
+    assert (law[0] * ~optimal).sum() == pytest.approx(0.3)
+    same = optimal_labels(np.ones((50, 5), np.bool_), data, np.random.default_rng(0))
+    assert ties == "random" or not same.any()
+
+
 def test_optimal_labels_are_all_the_optimal_actions_equally_often():
     optimal = FAMILY.optimal_actions(GOAL)
     states = np.repeat(np.arange(16, dtype=np.uint16), 500)
-    labels = optimal_labels(optimal[0, states], True, np.random.default_rng(0))
+    labels = optimal_labels(optimal[0, states], DATA, np.random.default_rng(0))
     assert optimal[0, states, labels].all()
-    lowest = optimal_labels(optimal[0, states], False, np.random.default_rng(0))
+    lowest = optimal_labels(optimal[0, states], LOWEST, np.random.default_rng(0))
     assert (lowest == optimal[0, states].argmax(axis=1)).all()
     for state in range(16):
         counts = np.bincount(labels[states == state], minlength=5)[optimal[0, state]]

@@ -79,7 +79,7 @@ def listed_labels(family: TaskFamily, data: DataConfig) -> dict[str, Labels]:
         dpt = Labels(cells[states], actions)
         states, _ = sample_state_actions(*asked, streams["dpt_star"])
         star, optimal = cells[states], tables.optimal[mdps, states]
-    best = optimal_labels(optimal, True, np.random.default_rng(streams["dpt_star"]))
+    best = optimal_labels(optimal, data, np.random.default_rng(streams["dpt_star"]))
     return {"sad": sad, "dpt": dpt, "dpt_star": Labels(star, best)}
 
 
