@@ -9,7 +9,7 @@ import pandas as pd
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
-from sad_hpc.evaluate.exact import exact_learner
+from sad_hpc.evaluate.exact import exact_learner, plays_randomly
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -53,7 +53,7 @@ def _what_decides(own: Experiment[Any], method: str) -> str:
 
 
 def _line(family: TaskFamily, own: Experiment[Any], method: str) -> Line | None:
-    learner = exact_learner(family, own, method)
+    learner = None if plays_randomly(own, method) else exact_learner(family, own, method)
     if learner is None:
         return None
     played = learner(_columns(family, own), np.random.default_rng(own.evaluate.seed))

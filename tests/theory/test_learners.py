@@ -8,7 +8,7 @@ from tests.conftest import ROOT
 SMALL = [
     "task.size=3", "task.horizon=8", "task.train_goals=7", "data.tasks=4500", "evaluate.tasks=400",
     "data.trust_horizon=3", "evaluate.online_episodes=12",
-    "rows=[AD, DIT, DPT*, {name: 'DPT*, x first', method: DPT*, set: {data.oracle_tie_break: "
+    "rows=[AD, DPT, DIT, DPT*, {name: 'DPT*, x first', method: DPT*, set: {data.oracle_tie_break: "
     "lowest}}, SAD, {name: 'SAD, N = 1', method: SAD, set: {data.trust_horizon: 1}}, {name: "
     "'SAD, two queries', method: SAD, set: {data.queries_per_task: 2}}]",
 ]  # fmt: skip
