@@ -59,11 +59,12 @@ ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*", "SAD+", "DPT*+", BAYES_OPTIMAL, "opti
 """Columns of a `headline` table."""
 
 
-def overview(results: Path) -> Path:
+def overview(results: Path, home: Path | None = None) -> Path:
     """Write the pages of all experiments, the index README.md and report.html.
 
     Args:
         results: the folder of all results.
+        home: its path in commands on the pages; by default `results`.
 
     Returns:
         the path of report.html.
@@ -73,7 +74,7 @@ def overview(results: Path) -> Path:
     """
     found = find_results(results)
     for one in found:
-        render(one, one.folder)
+        render(one, (home or results) / one.folder.relative_to(results))
     chosen = beside_the_paper(results, found)
     notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     write_page(

@@ -36,7 +36,7 @@ def _stale_in(results: Path) -> Iterator[Path]:
         copy = Path(scratch) / results.resolve().name
         for folder in folders:
             shutil.copytree(results / folder, copy / folder, symlinks=True)
-        overview(copy)
+        overview(copy, home=results)
         pages = [folder / name for folder in folders for name in (README, SUMMARY)]
         for page in (*pages, Path(INDEX), Path(PAGE)):
             written = results / page
