@@ -31,13 +31,13 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import DITConfig
 from sad_hpc.ideal.label_law import label_law
-from sad_hpc.ideal.posterior import Posterior
+from sad_hpc.ideal.posterior import Posterior, prior_tasks
 from sad_hpc.ideal.return_law import return_law
 from sad_hpc.model.context import Context
-from sad_hpc.pretrain.examples import return_to_go
+from sad_hpc.pretrain.examples import dit_weights
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily
-from sad_hpc.tasks.tabular import TABLE_ENTRIES, TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily
 
 Learner = Callable[[Arrays, np.random.Generator], dict[str, Played]]
 """A function from the columns of test tasks to values and context rewards, by mode."""
@@ -136,8 +136,8 @@ def table_posterior(
     family: TabularFamily, experiment: Experiment[Any], method: str
 ) -> Posterior | None:
     """Return the prior and the labels of a method's exact learner; None if not computable."""
-    parameters = np.concatenate([family.distinct[split] for split in SPLITS])
-    if len(parameters) * family.table_entries > TABLE_ENTRIES:
+    parameters = prior_tasks(family)
+    if parameters is None:
         return None
     mdps, data = family.mdps(parameters), experiment.data
     labels = METHODS[method].labels
@@ -161,9 +161,7 @@ def dit_answer(
 
     def answer(context: Context, drawn: bool = False) -> NDArray[np.float32]:
         seen = as_numbers(family, context)
-        weights = return_to_go(seen.rewards, dit.discount, seen.ends)
-        if dit.floor is not None:
-            weights = np.maximum(weights, np.float32(dit.floor))
+        weights = dit_weights(family, dit, seen.parts)
         table = np.zeros((len(weights), family.n_states, family.n_actions))
         np.add.at(table, (np.arange(len(weights))[:, None], seen.states, seen.actions), weights)
         totals = table.sum(axis=2, keepdims=True)

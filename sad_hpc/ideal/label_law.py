@@ -36,11 +36,11 @@ def label_law(
     if labels == "labels/dpt":
         return policy * asked / choices
     if labels == "labels/dpt_star":
-        optimal = family.optimal_actions(parameters).astype(np.float64)
-        if data.oracle_tie_break == "lowest":
-            optimal *= optimal.cumsum(axis=-1) == 1
-        right = optimal / optimal.sum(axis=-1, keepdims=True)
-        return _with_errors(right, family.optimal_actions(parameters), data) * asked / choices
+        optimal = family.optimal_actions(parameters)
+        lowest = data.oracle_tie_break == "lowest"
+        meant = optimal & (optimal.cumsum(axis=-1) == 1) if lowest else optimal
+        right = meant / meant.sum(axis=-1, keepdims=True)
+        return _with_errors(right, optimal, data) * asked / choices
     ties, steps = data.tie_break == "random", first_round(data.trust_horizon)
     episodes = first_round(data.episodes_per_action)
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):

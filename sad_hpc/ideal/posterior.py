@@ -118,6 +118,12 @@ def together(one: Weights, other: Weights) -> Weights:
     return after_all(np.stack([one, other], axis=1).astype(np.float64))
 
 
+def prior_tasks(family: TabularFamily, splits: Sequence[str] = SPLITS) -> NDArray[Any] | None:
+    """Return the distinct tasks of splits, (G, p); None if their tables are too large."""
+    parameters = np.concatenate([family.distinct[split] for split in splits])
+    return parameters if len(parameters) * family.table_entries <= TABLE_ENTRIES else None
+
+
 class Posterior:
     """A uniform prior over G tasks, and Bayes-optimal answers for likelihoods of the tasks.
 
@@ -133,8 +139,8 @@ class Posterior:
     @classmethod
     def of_family(cls, family: TabularFamily, splits: Sequence[str] = SPLITS) -> "Posterior | None":
         """Return a posterior over distinct tasks of splits; None if their tables are too large."""
-        parameters = np.concatenate([family.distinct[split] for split in splits])
-        if len(parameters) * family.table_entries > TABLE_ENTRIES:
+        parameters = prior_tasks(family, splits)
+        if parameters is None:
             return None
         return cls(family.mdps(parameters), optimal_law(family.optimal_actions(parameters)))
 

@@ -242,7 +242,7 @@ def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
     If the mean return is negative, the minimum is subtracted, because a negative weight would
     penalize actions of the data.  The paper has no such tasks.
     """
-    return returns - returns.min() if returns.mean() < 0 else returns
+    return returns - returns.min() if returns.sum() < 0 else returns
 
 
 def return_to_go(

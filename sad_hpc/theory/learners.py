@@ -31,15 +31,14 @@ def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
     family = make_family(experiment.task)
     if not isinstance(family, TabularFamily | BanditFamily):
         raise ConfigError(f"{family.name}: exact learners are for bandits and tabular families")
-    lines: dict[str, Line | None] = {}
-    known: dict[str, Line | None] = {}
+    found, known = [], dict[str, Line | None]()
     for row in experiment.by_row:
         own, method = experiment.of_row(row)
         labels = _what_decides(own, method)
         if labels not in known:
             known[labels] = _line(family, own, method)
-        lines[row] = known[labels]
-    found = [{"row": row, **line} for row, line in lines.items() if line is not None]
+        if (line := known[labels]) is not None:
+            found.append({"row": row, **line})
     if not found:
         raise ConfigError(f"{family.name} has no computable exact learner, or too many tasks")
     return pd.DataFrame(found)
@@ -69,5 +68,5 @@ def _line(family: TaskFamily, own: Experiment[Any], method: str) -> Line | None:
 
 def _columns(family: TaskFamily, own: Experiment[Any]) -> Arrays:
     """Return contexts and parameters of the first test tasks."""
-    data = own.data.model_copy(update={"block_tasks": own.evaluate.tasks, "rounds": 1})
-    return make_block(family, data.in_round(1), "test", 0).arrays
+    data = own.data.in_round(1).model_copy(update={"block_tasks": own.evaluate.tasks})
+    return make_block(family, data, "test", 0).arrays
