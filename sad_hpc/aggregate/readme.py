@@ -42,6 +42,7 @@ from sad_hpc.aggregate.results_folder import (
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
 from sad_hpc.aggregate.training import distinct_trainings, draw_training, training_curves
+from sad_hpc.aggregate.verdict import verdicts
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.storage.files import file_size, read_json, write_json
 
@@ -64,7 +65,7 @@ class Fold:
 
 
 def headline_table(folder: Path) -> str:
-    """Return the headline numbers of a results folder as plain text, aligned for a terminal.
+    """Return the headline numbers and verdicts of a results folder, aligned for a terminal.
 
     Raises:
         UserError: see `ResultsFolder`.
@@ -72,7 +73,8 @@ def headline_table(folder: Path) -> str:
     one = ResultsFolder(folder)
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
     notes = "".join(f"{note}\n" for note in one.notes)
-    return printable(title + plain_table(*headline_cells(one.summary)) + notes)
+    told = "".join(f"{line}\n" for line in verdicts(one))
+    return printable(f"{title}{plain_table(*headline_cells(one.summary))}{notes}\n{told}")
 
 
 def render(one: ResultsFolder, home: Path) -> None:

@@ -83,9 +83,7 @@ def test_a_line_has_a_rows_values_and_shares():
     assert by_name["DIT"] == ["7.3 %", "3.0 %", "9.07"]  # 22.622 / 2.493
     assert by_name["SAD"] == ["66.7 %", "47.5 %", "22.62"]
     assert by_name["optimal"] == ["136.7 %", "100.0 %", "–"]
-    (sad, *_) = value_cells(
-        comparison([table[table["row"] == "SAD"].assign(n_seeds=1)], "offline")
-    )
+    (sad, *_) = value_cells(comparison([table[table["row"] == "SAD"].assign(n_seeds=1)], "offline"))
     assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "–", "66.7 %", "–", "–"]
     assert value_cells(comparison([table], "online")) == []
 

@@ -25,9 +25,7 @@ def _read(run, elements=None):
 
 
 def _row(table, method, mode, subset="all"):
-    chosen = table[
-        (table["row"] == method) & (table["mode"] == mode) & (table["subset"] == subset)
-    ]
+    chosen = table[(table["row"] == method) & (table["mode"] == mode) & (table["subset"] == subset)]
     assert len(chosen) == 1
     return chosen.iloc[0]
 

@@ -1,0 +1,179 @@
+"""Verdicts: for each row one line that says how far its training came, and what would bring more.
+
+The evidence is the online headline number on the test tasks, and the held-out loss on training
+tasks epoch by epoch.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sad_hpc.aggregate.results_folder import ResultsFolder
+from sad_hpc.aggregate.series import Series
+from sad_hpc.aggregate.summary import number
+from sad_hpc.aggregate.training import Training, training_curves
+from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
+from sad_hpc.experiment.methods import METHODS
+
+RISE = 0.01
+"""Above this rise of the held-out loss over its minimum, as a share of it, the model memorizes."""
+FALL = 0.005
+"""Above this fall of the held-out loss in the last fifth of the epochs, as a share of it, the
+training is too short."""
+FEW_STEPS = 1000
+"""A training below this number of steps may end before the model reads its context."""
+AS_GOOD = 0.98
+"""From this share of the way from random play to the Bayes-optimal learner on, both are equal."""
+NOTHING = 0.01
+"""Below this share of that way a row has learned nothing, whatever its standard error."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The held-out loss of a row's trainings, their mean over seeds."""
+
+    epochs: int
+    lowest: int
+    """The epoch of the least loss, from 1."""
+    rise: float
+    """Rise from there to the end, as a share of the least loss."""
+    fall: float
+    """Fall in the last fifth of the epochs, as a share of the loss before it; 0 below 5 epochs."""
+    steps: float
+    """Optimizer steps of the training; NaN if unknown."""
+
+
+def verdicts(one: ResultsFolder) -> list[str]:
+    """Return one line for each row of an experiment; none if random play is not known.
+
+    Raises:
+        UserError: see `ResultsFolder`.
+    """
+    online = {
+        each.policy: each for each in one.series if each.mode == "online" and each.subset == "all"
+    }
+    if RANDOM not in online:
+        return []
+    trained = training_curves(
+        (each.result.row, each.result.seed, each.training) for each in one.results.seeds
+    )
+    curves = {each.row: curve_of(each) for each in trained}
+    rows = {row: facts for row, facts in one.results.rows.items() if row in online}
+    width = max(map(len, rows), default=0)
+    return [
+        f"{row:<{width}}  {verdict(online, row, facts.method, facts.settings, curves.get(row))}"
+        for row, facts in rows.items()
+    ]
+
+
+def curve_of(training: Training) -> Curve:
+    """Return what the verdict needs of a row's training curves."""
+    loss = training.curves["holdout_loss"].mean(axis=0)
+    lowest, before = int(loss.argmin()), loss[math.ceil(0.8 * len(loss)) - 1]
+    return Curve(
+        epochs=len(loss),
+        lowest=lowest + 1,
+        rise=float(loss[-1] / loss[lowest] - 1) if loss[lowest] > 0 else 0.0,
+        fall=float(1 - loss[-1] / before) if before > 0 else 0.0,
+        steps=float(training.steps[-1]),
+    )
+
+
+def verdict(
+    online: Mapping[str, Series],
+    row: str,
+    method: str,
+    settings: Mapping[str, object],
+    curve: Curve | None,
+) -> str:
+    """Return the verdict on one row.
+
+    Args:
+        online: the online series of all rows and references of the experiment.
+        row: the row's name.
+        method: its method.
+        settings: the settings in which it differs from the method.
+        curve: its held-out loss, if it is known.
+    """
+    own, chance, limit = online[row], online[RANDOM], online.get(BAYES_OPTIMAL)
+    metric = own.measure.metric
+    told, random_play = _number(own), f"random play ({_number(chance)})"
+    share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
+    if share < NOTHING or not is_better(own, chance):
+        reached = f"online {metric} {told}, not better than {random_play}"
+        if imitates_random_play(method, settings):
+            return f"{reached}, which its labels imitate"
+        return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
+    if share >= AS_GOOD:
+        return f"online {metric} {told}, as good as the Bayes-optimal learner"
+    reached = f"online {metric} {told}, better than {random_play}"
+    if limit is not None:
+        way = f"{100 * share:.0f} % of the way from random play to the Bayes-optimal learner"
+        reached = f"online {metric} {told}, {way}"
+    return "; ".join(filter(None, [reached, _advice(curve)]))
+
+
+def _number(one: Series) -> str:
+    return number(one.measure.metric, one.statistics.mean)
+
+
+def _advice(curve: Curve | None) -> str:
+    """Return what the held-out loss says about the training; empty if it says nothing."""
+    if curve is None:
+        return ""
+    if curve.rise > RISE:
+        return (
+            f"the held-out loss was least in epoch {curve.lowest} of {curve.epochs} and has risen "
+            f"by {100 * curve.rise:.1f} %: more data.tasks or data.queries_per_task, or fewer "
+            "pretrain.epochs"
+        )
+    if curve.fall > FALL:
+        return (
+            f"the held-out loss fell by {100 * curve.fall:.1f} % in the last fifth: more "
+            "pretrain.epochs"
+        )
+    return ""
+
+
+def _why_nothing(curve: Curve | None) -> str:
+    """Return why a training may have learned nothing although its held-out loss is flat."""
+    if curve is not None and curve.steps < FEW_STEPS:
+        return f"{curve.steps:,.0f} steps may be too few: more pretrain.epochs or data.tasks"
+    return (
+        "its labels may say too little: try another data.trust_horizon or more "
+        "data.episodes_per_action"
+    )
+
+
+def imitates_random_play(method: str, settings: Mapping[str, object]) -> bool:
+    """Return whether a row's labels are actions of the behavior policy, all with one weight."""
+    own = METHODS[method]
+    of_behavior = own.labels == "labels/dpt" or (own.labels is None and not own.by_return)
+    return of_behavior and not settings.get("data.q_learning_steps")
+
+
+def is_better(one: Series, other: Series) -> bool:
+    """Return whether a series is better by more than two standard errors over the test tasks.
+
+    The tasks of all seeds count: most first trainings have one seed.
+    """
+    gains = np.concatenate(list(_gains(one, other)))
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return bool(gains.sum() > 0)
+    return bool(gains.mean() > 2 * gains.std(ddof=1) / math.sqrt(len(gains)))
+
+
+def _gain(one: Series, other: Series) -> float:
+    return float(np.nanmean(np.concatenate(list(_gains(one, other)))))
+
+
+def _gains(one: Series, other: Series) -> Iterator[np.ndarray]:
+    """Yield for each common seed the (n_tasks,) gains of a series over another."""
+    sign = 1 if HIGHER_IS_BETTER[one.measure.metric] else -1
+    for seed, own in zip(one.seeds, one.headlines, strict=True):
+        if seed in other.seeds:
+            yield sign * (own - other.headlines[other.seeds.index(seed)])
