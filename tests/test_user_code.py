@@ -61,7 +61,7 @@ gymnasium.register("Zoo-v0", Zoo)
 CONFIG = """
 name: zoo
 task: {family: gymnasium, env: "zoo:Zoo-v0", horizon: 5, attributes: {speed: {uniform: [0.5, 2]}}}
-data: {tasks: 40, block_tasks: 10, trust_horizon: 2, return_threshold: null}
+data: {tasks: 40, block_tasks: 10, trust_horizon: 2}
 rows: [SAD]
 seeds: [0]
 pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}

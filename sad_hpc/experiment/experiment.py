@@ -199,6 +199,8 @@ class Experiment(Section, Generic[TaskT]):
     def data_config(self) -> dict[str, Any]:
         """Return the settings that decide the dataset."""
         data = resolved(self.data)
+        if not self.family.uses_return_threshold:
+            data["return_threshold"] = 1e-6  # as in datasets from before null was the default
         if self.data.rounds == 1:  # keys that are not used have no place in signatures
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:

@@ -40,9 +40,9 @@ class DataConfig(Section):
     """
     discount: PerRound[Annotated[float, Field(gt=0, lt=1)]] = with_role(Role.ROW_SETTING, 0.9)
     """gamma: the discount in the returns of label rollouts."""
-    return_threshold: float | None = with_role(Role.ROW_SETTING, 1e-6)
-    """R of Algorithm 3.  null accepts every query state.  Families with sparse rewards (Algorithm
-    5) do not use it."""
+    return_threshold: float | None = with_role(Role.ROW_SETTING, None)
+    """R of Algorithm 3: the least return of a query state's best action.  null accepts every query
+    state.  Bandits and families with sparse rewards (Algorithm 5) do not use it."""
     candidates: int = with_role(Role.ROW_SETTING, 32, ge=2, le=100_000)
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy.  Discrete actions are all tried."""

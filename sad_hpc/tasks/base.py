@@ -96,6 +96,11 @@ class TaskFamily(ABC):
         return f"{self.name}: {self.n_actions} actions"
 
     @property
+    def uses_return_threshold(self) -> bool:
+        """True if labels are those of Algorithm 3, whose R is `data.return_threshold`."""
+        return not (self.sparse_reward or self.draws_policies)
+
+    @property
     def action_dtype(self) -> np.dtype[Any]:
         """Dtype of actions in datasets."""
         if self.components is not None:

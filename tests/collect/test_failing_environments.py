@@ -26,7 +26,6 @@ data:
   tasks: 60
   block_tasks: 10
   trust_horizon: 2
-  return_threshold: null
 rows: [SAD]
 pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}
 evaluate: {tasks: 12}

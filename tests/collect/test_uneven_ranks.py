@@ -26,7 +26,7 @@ task:
   env: uneven:Walk-v0
   horizon: 5
   attributes: {luck: {integers: [0, 199]}}
-data: {tasks: 60, block_tasks: 10, trust_horizon: 2, return_threshold: null}
+data: {tasks: 60, block_tasks: 10, trust_horizon: 2}
 rows: [SAD]
 pretrain: {epochs: 1, holdout_tasks: 4, batch_size: 8}
 evaluate: {tasks: 12}

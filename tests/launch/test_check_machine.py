@@ -71,7 +71,7 @@ def test_a_config_is_tried(tmp_path: Path) -> None:
     config.write_text("""
 name: mine
 task: {family: gymnasium, env: CartPole-v1, horizon: 20, attributes: {gravity: {uniform: [5, 15]}}}
-data: {tasks: 7200, trust_horizon: 5}
+data: {tasks: 7200, trust_horizon: 5, return_threshold: 1}
 rows: [SAD]
 seeds: [0, 1]
 seeds_vary: [training, data]
@@ -81,7 +81,7 @@ pretrain: {epochs: 1}
     assert detail.count("data: ") == 1, "the datasets of two seeds cost the same"
     assert verdict == "ok" and "4 observed numbers, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
-    assert "at least data.return_threshold=1e-06 get labels (null: all)" in detail
+    assert "at least data.return_threshold=1 get labels (null: all)" in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))
     verdict, detail = check_machine._config(config)
     assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
@@ -116,7 +116,7 @@ def own_environment(name: str, folder: Path) -> Path:
 name: own
 task: {{family: gymnasium, env: "tests.tasks.own_environments:{name}-v0", horizon: 10,
        attributes: {{noise: {{uniform: [0, 1]}}}}}}
-data: {{tasks: 7200, trust_horizon: 5, return_threshold: null}}
+data: {{tasks: 7200, trust_horizon: 5}}
 rows: [SAD]
 pretrain: {{epochs: 1}}
 """)
@@ -155,7 +155,7 @@ def test_a_table_whose_returns_miss_the_threshold_is_told(tmp_path: Path) -> Non
 name: cliff
 task: {family: gymnasium_table, env: CliffWalking-v1, states: [4, 12], horizon: 20,
        vary: {is_slippery: {choice: [true, false]}}, test_share: 0.5}
-data: {tasks: 8000, trust_horizon: 5}
+data: {tasks: 8000, trust_horizon: 5, return_threshold: 0}
 rows: [SAD]
 pretrain: {epochs: 1}
 """)
