@@ -186,8 +186,8 @@ class PretrainConfig(Section):
     Training leaves out all their contexts, and measures loss and offline return on them.  Only
     tabular families have them."""
     keep: Literal["last", "best"] = with_role(Role.OMIT_DEFAULT, "last")
-    """The weights that become the model: those of the last epoch, or of the epoch with the best
-    validation return."""
+    """The weights that become the model: those of the last epoch, or of the epoch with the highest
+    return on validation tasks; without such tasks, with the least held-out loss."""
     checkpoint_minutes: float = with_role(Role.TRANSIENT, 5.0, ge=0)
     """Time between checkpoints.  Every epoch also ends with a checkpoint."""
     log_seconds: float = with_role(Role.TRANSIENT, 10.0, gt=0)
@@ -204,15 +204,6 @@ class PretrainConfig(Section):
             raise ValueError(
                 "pretrain.optimizer=normuon needs whole matrices in fp32: set pretrain.zero_stage "
                 "to 0 and pretrain.precision to auto or fp32"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_keep(self) -> "PretrainConfig":
-        if self.keep == "best" and not self.validation_tasks:
-            raise ValueError(
-                "pretrain.keep=best needs validation tasks: set pretrain.validation_tasks to a "
-                "share such as 0.1, or pretrain.keep to last"
             )
         return self
 

@@ -20,9 +20,9 @@ from pydantic import Field
 
 from sad_hpc.errors import CheckpointError, DivergedError
 from sad_hpc.model.finite import all_finite
+from sad_hpc.pretrain.best_weights import Best
 from sad_hpc.pretrain.deepspeed_private import checkpoint_types
 from sad_hpc.pretrain.engine import on_first_rank, precision_of
-from sad_hpc.pretrain.validation import Best
 from sad_hpc.storage.files import checksum as file_checksum
 from sad_hpc.storage.files import read_json, synced_bytes, typed, write_error, write_json
 
@@ -62,7 +62,7 @@ class _Position:
     step: Annotated[int, Field(ge=0)]
     loss_sum: float
     best: Best | None = None
-    """None: the training keeps the last weights, or has not validated any."""
+    """None: the training keeps the last weights, or has not measured any."""
 
 
 class Checkpoints:

@@ -19,6 +19,7 @@ from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.pretrain.best_weights import Best, BestWeights
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.clipping import clip_and_step
 from sad_hpc.pretrain.engine import precision_of
@@ -27,7 +28,7 @@ from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.metrics import MetricsLog
 from sad_hpc.pretrain.questions import Batch
 from sad_hpc.pretrain.rank_sync import Decision, RankConsensus
-from sad_hpc.pretrain.validation import Best, Score, Validation
+from sad_hpc.pretrain.validation import Score, Validation
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.stage_folder import METRICS, StageFolder
 
@@ -92,6 +93,7 @@ class Trainer:
         self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
         self._holdout = Holdout(examples, self._rank, self._world_size)
         self._validation = Validation(config, self._holdout, score) if score else None
+        self._best = BestWeights(config)
         self._batches = config.batches(examples.n_train)
         self._step = 0
         is_first = self._rank == 0
@@ -115,7 +117,7 @@ class Trainer:
         ):
             self._epochs(progress, log)
         path, metrics = self._folder.path / WEIGHTS, log.last
-        if self._validation is not None and (best := self._validation.best) is not None:
+        if (best := self._best.found) is not None:
             self._engine.module.flat.data.copy_(best.weights)
             metrics = best.metrics
         self._folder.complete(
@@ -132,8 +134,8 @@ class Trainer:
         if position is not None:
             self._step = position["step"]
             self._loss_sum.fill_(position["loss_sum"])
-            if self._validation is not None and position["best"] is not None:
-                self._validation.best = Best(**position["best"])
+            if position["best"] is not None:
+                self._best.found = Best(**position["best"])
 
     def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
         self._consensus.start(self._step)
@@ -213,8 +215,7 @@ class Trainer:
             "tokens_per_second": tokens / max(seconds, 1e-9),
             "seconds": seconds,
         }
-        if validation is not None:
-            validation.compare(metrics, self._engine.module.flat)
+        self._best.compare(metrics, self._engine.module.flat)
         if log is not None:
             log.write(metrics)
 
@@ -223,7 +224,7 @@ class Trainer:
         mean = self._loss_sum.clone()
         dist.all_reduce(mean)
         mean /= self._world_size
-        best = self._validation.best if self._validation is not None else None
+        best = self._best.found
         self._checkpoints.save(
             self._engine,
             {

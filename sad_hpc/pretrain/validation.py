@@ -1,11 +1,9 @@
-"""Loss and offline return on validation tasks during a training, and its best weights."""
+"""Loss and offline return on validation tasks during a training."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
-from pydantic import InstanceOf
 from torch import Tensor
 
 from sad_hpc.experiment.sections import PretrainConfig
@@ -28,16 +26,6 @@ MakeScore = Callable[[Run, str, int, Context, NDArray[Any]], Score]
 has it, and imports this one."""
 
 
-@dataclass(frozen=True)
-class Best:
-    """The weights with the best validation return so far."""
-
-    metrics: dict[str, float]
-    """Metrics of their epoch."""
-    weights: InstanceOf[Tensor]
-    """(P,): the flat parameter, on the CPU."""
-
-
 class Validation:
     """The validation of a training.
 
@@ -49,9 +37,6 @@ class Validation:
 
     def __init__(self, config: PretrainConfig, holdout: Holdout, score: Score) -> None:
         self._epochs, self._holdout, self._score = config.epochs, holdout, score
-        self._keeps_best = config.keep == "best"
-        self.best: Best | None = None
-        """The weights to keep; None before the first validation, or if the last ones are kept."""
 
     def is_due(self, epoch: int) -> bool:
         """Return whether the model is validated after an epoch, which counts from 0.
@@ -68,16 +53,3 @@ class Validation:
             "validation_loss": self._holdout.validation_loss(engine),
             "validation_return": on_first_rank(lambda: self._score(weights)),
         }
-
-    def compare(self, metrics: dict[str, float], flat: Tensor) -> None:
-        """Keep weights if they are the best so far; the first of equally good ones stay.
-
-        Args:
-            metrics: metrics of an epoch.
-            flat: (P,), the weights after it.
-        """
-        found = metrics.get("validation_return")
-        if found is None or not self._keeps_best:
-            return
-        if self.best is None or found > self.best.metrics["validation_return"]:
-            self.best = Best(metrics, flat.detach().cpu().clone())

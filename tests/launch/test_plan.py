@@ -117,8 +117,7 @@ def test_what_no_row_shows_is_trained_for_the_next_round(tmp_path: Path, task: d
 def test_a_round_is_of_the_model_before_it(tmp_path: Path, task: dict) -> None:
     """Another training of round 1 makes other data in round 2, and only there."""
     plain, longer = (
-        rounds(tmp_path, task, rows=TWO_ROUNDS, model={"layers": layers})
-        for layers in (3, 4)
+        rounds(tmp_path, task, rows=TWO_ROUNDS, model={"layers": layers}) for layers in (3, 4)
     )
     first, second = zip(
         *([own.data().path for own in run.with_datasets()] for run in (plain, longer)), strict=True

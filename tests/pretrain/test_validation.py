@@ -218,6 +218,25 @@ def test_the_first_of_the_best_epochs_becomes_the_model(make_run):
     assert all(torch.equal(weight, score.seen[3][name]) for name, weight in saved(last).items())
 
 
+def test_without_validation_tasks_the_least_held_out_loss_is_best(tiny_run: Run, tmp_path: Path):
+    """The kept weights are those of a training that ends in that epoch."""
+
+    def train(name: str, *overrides: str) -> Run:
+        settings = ["model.dropout=0.0", "pretrain.learning_rate=0.02", *overrides]
+        run = with_data_of(tiny_run, Run(load_experiment(TINY, settings), tmp_path / name))
+        pretrain(run, "SAD", 0)
+        return run
+
+    best = train("best", "pretrain.keep=best", "pretrain.epochs=12")
+    folder = best.checkpoint("SAD", 0)
+    losses = [line["holdout_loss"] for line in clockless_metrics(folder.path)]
+    epoch = 1 + losses.index(min(losses))
+    assert 1 < epoch < 12, "the training is to memorize its tasks"
+    assert (folder.done["epoch"], folder.done["holdout_loss"]) == (epoch, min(losses))
+    shorter = saved(train("shorter", f"pretrain.epochs={epoch}"))
+    assert all(torch.equal(weight, shorter[name]) for name, weight in saved(best).items())
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_the_best_weights_survive_a_preemption(

@@ -75,7 +75,6 @@ def test_the_rest_of_a_family_has_the_other_training_tasks_and_all_test_tasks():
         ),
         ("tests/configs/tiny.yaml", [f"{KEY}=0.99"], "do not fill one batch"),
         ("tests/configs/tiny.yaml", [f"{KEY}=1.0"], "less than 1"),
-        ("tests/configs/tiny.yaml", ["pretrain.keep=best"], "needs validation tasks"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(config: str, overrides: list[str], words: str):
