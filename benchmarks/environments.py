@@ -6,15 +6,16 @@ import importlib.util
 import numpy as np
 from measure import Work, compare
 
-from sad_hpc.tasks.environments.replay import choose_adapter
 from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+from sad_hpc.tasks.environments.trials import choose_adapter
 
 TASKS = {
     "CartPole-v1": ("gymnasium", EnvironmentTask("CartPole-v1")),
     "MiniGrid-DoorKey-5x5-v0": ("minigrid", EnvironmentTask("MiniGrid-DoorKey-5x5-v0")),
     "HalfCheetah-v5": ("mujoco", EnvironmentTask("HalfCheetah-v5")),
+    "LunarLander-v3": ("Box2D", EnvironmentTask("LunarLander-v3")),
     "Pong, RAM": ("ale_py", EnvironmentTask("ALE/Pong-v5", {"obs_type": "ram"})),
 }
 """For every adapter, the package that it needs and an environment."""

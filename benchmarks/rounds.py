@@ -68,9 +68,7 @@ def label_rollouts(
 
     def run() -> int:
         state = stream(0, 0, 0, "sad")
-        return distill_labels(
-            mdps, mdp_of_label, policy, rule, state, incumbent=table
-        ).transitions
+        return distill_labels(mdps, mdp_of_label, policy, rule, state, incumbent=table).transitions
 
     return Work(lambda: void(run()), run())
 

@@ -20,7 +20,7 @@ from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.environments.config import EnvironmentConfig
-from sad_hpc.tasks.environments.replay import idle_parameters
+from sad_hpc.tasks.environments.trials import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import StochasticFamily, TabularFamily
 from sad_hpc.user_code import UserCode
@@ -31,8 +31,11 @@ TRIAL_TASKS = 4
 LONG_BLOCK_MINUTES = 10
 """Blocks above this duration get a warning; progress and saved work advance by whole blocks."""
 
-FEW_STEPS = 200
-"""Trainings below this number of steps get a warning; the shortest example has 210."""
+FEW_STEPS = {"adamw": 600, "normuon": 200}
+"""Trainings below this number of steps, by optimizer, get a warning."""
+
+FEW_TASKS = 1000
+"""Datasets below this number of tasks get a warning: a model soon memorizes them."""
 
 
 def check_config(path: Path) -> str:
@@ -71,9 +74,11 @@ def _training(experiment: Experiment[TaskConfig]) -> str:
     if experiment.pretrained is not None:
         return "training: none, another experiment's models are evaluated"
     steps = experiment.training_steps
-    told = f"training: {steps:,} steps"
-    if steps < FEW_STEPS:
-        told += f", which may be too few (below {FEW_STEPS}): raise data.tasks or pretrain.epochs"
+    told, few = f"training: {steps:,} steps", FEW_STEPS[experiment.pretrain.optimizer]
+    if experiment.data.tasks < FEW_TASKS:
+        told += f" with {experiment.data.tasks:,} tasks, which may be too few (below {FEW_TASKS:,})"
+    elif steps < few:
+        told += f", which may be too few (below {few}): raise data.tasks or pretrain.epochs"
     return told
 
 

@@ -91,11 +91,20 @@ class Paid(gymnasium.Wrapper):
         return observation, self.steps, *rest
 
 
-class Forgetful(Remote):
-    """Its pair does nothing."""
+class Boxed(Walk):
+    """Its engine cannot be copied, but repeats an episode; the engine pushes at random, too."""
 
-    def set_state(self, state):
-        pass
+    def __init__(self, **kwargs: Any) -> None:
+        self.engine = Engine()
+
+    def step(self, action):
+        self.engine.position = (self.engine.position + float(action)) % 7
+        observation, reward, *rest = super().step(action)
+        return observation, reward + self.engine.position, *rest
+
+    def reset(self, **kwargs: Any):
+        self.engine.position = 0.0
+        return super().reset(**kwargs)
 
 
 class Counting(Walk):
@@ -119,6 +128,19 @@ class Drifting(Walk):
         self.drift[0] += 1
         observation, _, *rest = super().step(action)
         return observation, self.drift[0], *rest
+
+
+class Forgetful(Drifting):
+    """Its pair does nothing, and its engine cannot be copied."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.engine = Engine()
+
+    def get_state(self):
+        return None
+
+    def set_state(self, state):
+        pass
 
 
 class Unseeded(Walk):
@@ -235,6 +257,7 @@ gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
     Remote,
+    Boxed,
     Forgetful,
     Counting,
     Drifting,

@@ -6,10 +6,11 @@ from sad_hpc.tasks.environments.atari import AleState, StickyActions
 from sad_hpc.tasks.environments.engine import StatePair
 from sad_hpc.tasks.environments.family import GymnasiumConfig
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
-from sad_hpc.tasks.environments.replay import choose_adapter, idle_parameters
+from sad_hpc.tasks.environments.replayed import Replayed
 from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
+from sad_hpc.tasks.environments.trials import choose_adapter, idle_parameters
 
 OWN = "tests.tasks.own_environments:"
 
@@ -40,6 +41,11 @@ def pong(**make) -> EnvironmentTask:
 def room(id: str = "MiniGrid-Dynamic-Obstacles-5x5-v0") -> EnvironmentTask:
     needs("minigrid")
     return EnvironmentTask(id)
+
+
+def lunar_lander() -> EnvironmentTask:
+    needs("Box2D")
+    return EnvironmentTask("LunarLander-v3")
 
 
 def own(name: str, **attributes) -> EnvironmentTask:
@@ -87,9 +93,14 @@ def test_a_pair_of_the_users_own_comes_before_deepcopy():
 
 @pytest.mark.parametrize("task", [cheetah, pong])
 def test_deepcopy_of_what_is_more_than_its_python_objects_is_found_out(task, monkeypatch):
-    monkeypatch.setattr("sad_hpc.tasks.environments.replay.ADAPTERS", (DeepCopied,))
+    monkeypatch.setattr("sad_hpc.tasks.environments.trials.ADAPTERS", (DeepCopied,))
     with pytest.raises(ConfigError, match=r"-v5 .*deepcopy: in a copy, observation\[\d+\] of step"):
         choose_adapter(task())
+
+
+@pytest.mark.parametrize("task", [lambda: own("Boxed"), lunar_lander], ids=["Boxed", "Box2D"])
+def test_what_cannot_be_copied_but_repeats_its_episode_is_copied_by_replay(task):
+    assert choose_adapter(task()) is Replayed
 
 
 def test_wrappers_around_a_shared_environment_have_states_of_their_own():
@@ -108,6 +119,7 @@ def test_all_adapters_that_fail_are_listed_with_their_first_difference():
     assert "Forgetful-v0 cannot be copied" in text and "\n" not in text
     assert "get_state and set_state: in a copy, observation[0] of step 1 is" in text
     assert "deepcopy: TypeError: an engine cannot be copied" in text
+    assert "repeating the episode: in a" in text
     assert "MuJoCo" not in text and "add get_state()" in text
 
 
@@ -148,8 +160,9 @@ def test_there_is_no_time_limit():
         (lambda: EnvironmentTask("FrozenLake-v1", {"map_name": "8x8"}), DeepCopied),
         (room, DeepCopied),
         (pong, AleState),
+        (lambda: own("Boxed"), Replayed),
     ],
-    ids=["Walk", "Remote", "FrozenLake", "MiniGrid", "Pong"],
+    ids=["Walk", "Remote", "FrozenLake", "MiniGrid", "Pong", "Boxed"],
 )
 def test_stochastic_copies_differ_and_leave_their_origins_future_as_it_was(task, adapter):
     some, same = (simulators(task(), adapter, n=2, seed=3) for _ in range(2))

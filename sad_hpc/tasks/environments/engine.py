@@ -8,6 +8,7 @@ import numpy as np
 
 from sad_hpc.tasks.environments.simulator import (
     Environment,
+    MakeEnvironment,
     Simulator,
     Step,
     constants,
@@ -31,8 +32,8 @@ class EngineSimulator(Simulator):
     saved when another simulator needs the engine.
     """
 
-    def __init__(self, environment: Environment) -> None:
-        super().__init__(environment)
+    def __init__(self, environment: Environment, make: MakeEnvironment) -> None:
+        super().__init__(environment, make)
         self._engine = Engine()
         self._state: Any = None
         """Saved state, never modified because copies share it; None before the first episode."""

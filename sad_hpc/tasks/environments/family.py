@@ -24,9 +24,10 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.environments.actions import Choices, Vectors
 from sad_hpc.tasks.environments.config import EnvironmentConfig
-from sad_hpc.tasks.environments.replay import choose_adapter
+from sad_hpc.tasks.environments.replayed import Replayed
 from sad_hpc.tasks.environments.simulator import Simulator
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
+from sad_hpc.tasks.environments.trials import choose_adapter
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.simulated import SimulatedFamily
 
@@ -84,10 +85,10 @@ class Gymnasium(SimulatedFamily):
         actions = f"{self.n_actions} actions"
         if self.components is not None:
             actions = f"actions of {self.components} numbers"
-        return (
-            f"{self.config.env}: {len(self.state_center)} observed numbers, {actions}; its states "
-            f"are copied by {self._adapter.adapter}"
-        )
+        copies = f"its states are copied by {self._adapter.adapter}"
+        if self._adapter is Replayed:
+            copies += ", in a time that grows with the square of task.horizon"
+        return f"{self.config.env}: {len(self.state_center)} observed numbers, {actions}; {copies}"
 
     def check_data(self, data: DataConfig) -> None:
         """Implement `TaskFamily.check_data`."""

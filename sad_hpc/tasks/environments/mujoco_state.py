@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.tasks.environments.engine import EngineSimulator
-from sad_hpc.tasks.environments.simulator import Environment
+from sad_hpc.tasks.environments.simulator import Environment, MakeEnvironment
 
 DERIVED = (
     *("xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos"),
@@ -33,10 +33,10 @@ class MujocoState(EngineSimulator):
         data = getattr(environment.unwrapped, "data", None)
         return isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData)
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, make: MakeEnvironment) -> None:
         import mujoco
 
-        super().__init__(environment)
+        super().__init__(environment, make)
         plain: Any = environment.unwrapped
         self._model, self._data, self._library = plain.model, plain.data, mujoco
         self._kind = mujoco.mjtState.mjSTATE_INTEGRATION

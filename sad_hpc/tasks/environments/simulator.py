@@ -3,7 +3,7 @@
 import copy
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self, TypeAlias
 
 import gymnasium
@@ -15,6 +15,7 @@ from sad_hpc.experiment.numbers import is_in_range, reward_fault
 from sad_hpc.tasks.fingerprint import code_digests
 
 Environment: TypeAlias = gymnasium.Env[Any, Any]
+MakeEnvironment: TypeAlias = Callable[[], Environment]
 
 PLAIN_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
@@ -23,13 +24,18 @@ Step = tuple[Any, float, bool]
 
 
 class Simulator(ABC):
-    """An environment and a method to copy it."""
+    """An environment and a method to copy it.
+
+    Args:
+        environment: the environment.
+        make: function that makes another one of the same task.
+    """
 
     adapter: ClassVar[str]
     """Name of the method in messages."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, environment: Environment, make: MakeEnvironment) -> None:
+        self.environment, self.make = environment, make
 
     @classmethod
     @abstractmethod
@@ -100,7 +106,7 @@ class DeepCopied(Simulator):
     """A simulator whose copies each have their own environment.
 
     The deepcopy of an environment with a state outside Python (MuJoCo, ALE) or of an EzPickle can
-    have another state without an error.  `replay` detects this.
+    have another state without an error.  `trials` detects this.
     """
 
     adapter = "deepcopy"
@@ -113,7 +119,7 @@ class DeepCopied(Simulator):
     def copied(self, seed: int | None = None) -> Self:
         """Implement `Simulator.copied`."""
         memo: dict[int, Any] = {id(part): part for part in constants(self.environment)}
-        twin = type(self)(copy.deepcopy(self.environment, memo))
+        twin = type(self)(copy.deepcopy(self.environment, memo), self.make)
         if seed is not None:
             reseed(twin.environment, memo.values(), seed)
         return twin

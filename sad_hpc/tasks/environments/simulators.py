@@ -1,5 +1,6 @@
 """Batches of Gymnasium environments for label rollouts."""
 
+import functools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +40,7 @@ class EnvironmentSimulators(Simulators):
 
         Args:
             tasks: n tasks with the same spaces.
-            adapter: class that copies them (`replay.choose_adapter`).
+            adapter: class that copies them (`trials.choose_adapter`).
             generator: draws the seeds of the episodes.
             sparse: whether all rewards must be 0 or 1.
 
@@ -156,7 +157,8 @@ def _made(tasks: Sequence[EnvironmentTask], adapter: type[Simulator]) -> list[Si
         if key in made:
             simulators.append(made[key].copied())
             continue
-        made[key] = adapter(make_environment(task))
+        make = functools.partial(make_environment, task)
+        made[key] = adapter(make(), make)
         simulators.append(made[key])
         _check_spaces(made[key], task, simulators[0], tasks[0])
     return simulators

@@ -1,5 +1,6 @@
 """Trials under random play, before collecting: exact copies, and parameters without an effect."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,18 @@ from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.engine import StatePair
 from sad_hpc.tasks.environments.mujoco_state import MujocoState
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
+from sad_hpc.tasks.environments.replayed import Replayed
 from sad_hpc.tasks.environments.simulator import DeepCopied, Simulator, Step
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.user_code import FAILURES, UserCode
 
-ADAPTERS: tuple[type[Simulator], ...] = (MujocoState, AleState, StatePair, DeepCopied)
+ADAPTERS: tuple[type[Simulator], ...] = (
+    MujocoState,
+    AleState,
+    StatePair,
+    DeepCopied,
+    Replayed,
+)
 """Adapters in the order of the trials."""
 
 STEPS = 50
@@ -89,7 +97,8 @@ class Recorder:
         """Record an episode without copies, of at most BEFORE + STEPS steps."""
         drawn = self._actions.drawn(BEFORE + STEPS, np.random.default_rng(seed))
         actions = [self._actions.taken(action) for action in drawn]
-        simulator = DeepCopied(self.environment)  # it is never copied here
+        make = functools.partial(make_environment, self.task)
+        simulator = DeepCopied(self.environment, make)  # it is never copied here
         steps: list[Step] = []
 
         def place() -> str:
@@ -149,7 +158,7 @@ def _fault(
     environment = make_environment(task)
     with UserCode(lambda: f"{task}, step {recorder.taken} of trying {adapter.adapter}"):
         try:
-            simulator = adapter(environment)
+            simulator = adapter(environment, functools.partial(make_environment, task))
             for episode in episodes:
                 fault = _episode_fault(simulator, recorder, episode)
                 if fault is not None:
