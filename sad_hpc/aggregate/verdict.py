@@ -104,7 +104,7 @@ def verdict(
     share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
     if share < NOTHING or not is_better(own, chance):
         reached = f"online {metric} {told}, not better than {random_play}"
-        if imitates_random_play(method, settings):
+        if METHODS[method].imitates and not settings.get("data.q_learning_steps"):
             return f"{reached}, which its labels imitate"
         return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
     if share >= AS_GOOD:
@@ -146,13 +146,6 @@ def _why_nothing(curve: Curve | None) -> str:
         "its labels may say too little: try another data.trust_horizon or more "
         "data.episodes_per_action"
     )
-
-
-def imitates_random_play(method: str, settings: Mapping[str, object]) -> bool:
-    """Return whether a row's labels are actions of the behavior policy, all with one weight."""
-    own = METHODS[method]
-    of_behavior = own.labels == "labels/dpt" or (own.labels is None and not own.by_return)
-    return of_behavior and not settings.get("data.q_learning_steps")
 
 
 def is_better(one: Series, other: Series) -> bool:

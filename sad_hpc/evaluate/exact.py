@@ -41,8 +41,6 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 Learner = Callable[[Arrays, np.random.Generator], dict[str, Played]]
 """A function from the columns of test tasks to values and context rewards, by mode."""
-RANDOM_PLAY = "labels/dpt"
-"""HDF5 group of labels that are actions of random play."""
 
 
 class ExactReference:
@@ -83,11 +81,11 @@ class ExactReference:
 
 def plays_randomly(experiment: Experiment[Any], method: str) -> bool:
     """Return whether a method's labels are random play that does not depend on the context."""
-    data = experiment.source.data
-    if METHODS[method].labels is not None:
-        return METHODS[method].labels == RANDOM_PLAY
-    imitates = not METHODS[method].by_return and not data.q_learning_steps
-    return imitates and data.imported_contexts is None and data.context_policy == "behavior"
+    data, own = experiment.source.data, METHODS[method]
+    if own.labels is not None or not own.imitates:
+        return own.imitates
+    at_random = data.imported_contexts is None and data.context_policy == "behavior"
+    return at_random and not data.q_learning_steps
 
 
 @functools.singledispatch

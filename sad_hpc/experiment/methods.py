@@ -13,6 +13,9 @@ For bandits the two kinds of context coincide.
 
 from dataclasses import dataclass
 
+RANDOM_PLAY = "labels/dpt"
+"""HDF5 group of the labels that are actions of the behavior policy."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -41,6 +44,11 @@ class Method:
     baseline: bool = True
     """True if tables compare SAD with this method, in the order of the paper's columns."""
 
+    @property
+    def imitates(self) -> bool:
+        """True if its labels are actions of the policy that made the data, all of one weight."""
+        return self.labels == RANDOM_PLAY or (self.labels is None and not self.by_return)
+
     def longest_context(self, horizon: int) -> int:
         """Return the number of transitions in the longest context of the training, given T.
 
@@ -54,7 +62,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("AD", "ad", "#E69F00", "episodes", None),
-        Method("DPT", "dpt", "#D55E00", "transitions", "labels/dpt"),
+        Method("DPT", "dpt", "#D55E00", "transitions", RANDOM_PLAY),
         Method(
             "DIT", "dit", "#009E73", "episodes", None, by_return=True,
             sections=("dit",), loss_scale="dit.weight", revision=2,

@@ -7,7 +7,7 @@ from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.aggregate.training import Training
-from sad_hpc.aggregate.verdict import Curve, curve_of, imitates_random_play, is_better, verdict
+from sad_hpc.aggregate.verdict import Curve, curve_of, is_better, verdict
 from sad_hpc.evaluate.result import Measure
 from tests.aggregate.synthetic import fill, make_run
 
@@ -60,9 +60,10 @@ def test_regrets_are_better_where_they_are_lower():
 
 def test_rows_that_imitate_random_play_get_no_advice():
     assert told(2.0, RISING, method="DPT").endswith("which its labels imitate")
-    assert imitates_random_play("AD", {})
-    assert not imitates_random_play("AD", {"data.q_learning_steps": 1000})
-    assert not any(imitates_random_play(method, {}) for method in ("DIT", "DPT*", "SAD"))
+    assert told(2.0, RISING, method="AD").endswith("which its labels imitate")
+    learning = {"data.q_learning_steps": 1000}
+    assert "imitate" not in told(2.0, RISING, method="AD", settings=learning)
+    assert not any("imitate" in told(2.0, RISING, method=each) for each in ("DIT", "DPT*", "SAD"))
 
 
 def test_better_is_two_standard_errors_over_tasks():
