@@ -9,56 +9,22 @@
 | SAD    | `transitions` | Algorithms 2, 3 or 5 by the behavior policy           | 1               |
 
 For bandits the two kinds of context coincide.
+
+Other packages add methods by entry points of the group `sad_hpc.methods`, each a `Method`.
 """
 
-from dataclasses import dataclass
+import re
+from importlib.metadata import EntryPoint, entry_points
 
-RANDOM_PLAY = "labels/dpt"
-"""HDF5 group of the labels that are actions of the behavior policy."""
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.method import RANDOM_PLAY, Method
+from sad_hpc.user_code import import_user_module
 
+GROUP = "sad_hpc.methods"
+NAMES, SLUGS = r"[A-Za-z][A-Za-z0-9* ]*", r"[a-z][a-z0-9_]*"
+CONTEXTS = ("transitions", "episodes")
 
-@dataclass(frozen=True)
-class Method:
-    """A method: its training examples in a dataset file, its names and its settings."""
-
-    name: str
-    """The name in the paper and in configs."""
-    slug: str
-    """The name in file names."""
-    color: str
-    """The color in figures, from Okabe and Ito's palette for color-blind readers."""
-    context: str
-    """HDF5 group of the contexts: `transitions` (Algorithm 1) or `episodes` (rollouts)."""
-    labels: str | None
-    """HDF5 group of query states and action labels.  None: each state of the context is a query
-    after the transitions before it, and its action is the label."""
-    by_return: bool = False
-    """If `labels` is None: query a state after any prefix of the context, and multiply the loss by
-    lambda x the query's discounted return-to-go."""
-    sections: tuple[str, ...] = ()
-    """Config sections besides `model` and `pretrain` that decide the training."""
-    loss_scale: str | None = None
-    """Config key of the factor by which the loss exceeds that of the other methods."""
-    revision: int = 0
-    """Increased when the training examples change: the same config then gives other weights."""
-    baseline: bool = True
-    """True if tables compare SAD with this method, in the order of the paper's columns."""
-
-    @property
-    def imitates(self) -> bool:
-        """True if its labels are actions of the policy that made the data, all of one weight."""
-        return self.labels == RANDOM_PLAY or (self.labels is None and not self.by_return)
-
-    def longest_context(self, horizon: int) -> int:
-        """Return the number of transitions in the longest context of the training, given T.
-
-        AD's last query follows T - 1 transitions.  Position T of its context is never trained, so
-        an evaluation must leave it empty.
-        """
-        return horizon if self.labels is not None or self.by_return else horizon - 1
-
-
-METHODS: dict[str, Method] = {
+BUILT_IN: dict[str, Method] = {
     method.name: method
     for method in (
         Method("AD", "ad", "#E69F00", "episodes", None),
@@ -71,6 +37,49 @@ METHODS: dict[str, Method] = {
         Method("SAD", "sad", "#0072B2", "transitions", "labels/sad", baseline=False),
     )
 }  # fmt: skip
+
+
+def with_installed(known: dict[str, Method], points: list[EntryPoint]) -> dict[str, Method]:
+    """Return the known methods and those of entry points, in the order of their names.
+
+    Raises:
+        ConfigError: an entry point cannot be imported, is no `Method`, or has a name, slug or
+            context that is invalid or taken; the message names the entry point.
+    """
+    found = dict(known)
+    for point in sorted(points, key=lambda each: each.name):
+        method = _loaded(point)
+        fault = _fault(method, found)
+        if fault:
+            raise ConfigError(f"method of the entry point {point.name} = {point.value}: {fault}")
+        found[method.name] = method
+    return found
+
+
+def _loaded(point: EntryPoint) -> Method:
+    text = f"entry point {point.name} of {GROUP}: no `Method` {point.value}"
+    try:
+        found = getattr(import_user_module(point.module), point.attr)
+    except (ConfigError, AttributeError) as error:
+        raise ConfigError(f"{text}: {error}") from error
+    if not isinstance(found, Method):
+        raise ConfigError(f"{text}: it is of type {type(found).__name__}")
+    return found
+
+
+def _fault(method: Method, known: dict[str, Method]) -> str:
+    """Return what is wrong with the record of another package; empty if nothing is."""
+    if not re.fullmatch(NAMES, method.name):
+        return f"name {method.name!r} has other characters than letters, digits, blanks and *"
+    if not re.fullmatch(SLUGS, method.slug):
+        return f"slug {method.slug!r} has other characters than a-z, 0-9 and _"
+    if method.context not in CONTEXTS:
+        return f"context {method.context!r} is none of {', '.join(CONTEXTS)}"
+    taken = [one for one in known.values() if method.name == one.name or method.slug == one.slug]
+    return f"its name or slug is that of {taken[0].name}" if taken else ""
+
+
+METHODS = with_installed(BUILT_IN, list(entry_points(group=GROUP)))
 
 BASELINES = tuple(method.name for method in METHODS.values() if method.baseline)
 """The methods that SAD is compared with; DPT* is the oracle."""
