@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sad_hpc import api
 from sad_hpc.errors import ERROR_PREFIX, ConfigError, UserError, printable
 from sad_hpc.parallel import preemption
 
@@ -22,10 +23,7 @@ CLUSTER_PREFIX = "cluster."
 
 
 def _load_run(options: argparse.Namespace) -> "Run":
-    from sad_hpc.experiment.load import load_experiment
-    from sad_hpc.storage.run import Run
-
-    return Run(load_experiment(options.config, options.overrides), options.runs)
+    return api.load_run(options.config, *options.overrides, runs=options.runs)
 
 
 def _existing_run(options: argparse.Namespace) -> "Run":
@@ -70,44 +68,35 @@ def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from sad_hpc.launch.graph import collect_with_policy
     from sad_hpc.parallel.ranks import world
 
     world()  # before user code, so that a rank in which that fails can end the others
     run = _load_run(options)
     with preemption.watched():
-        for own in run.with_datasets():
-            collect_with_policy(own)
+        api.collect(run)
     return 0
 
 
 def _pretrain(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.launch.graph import pretrain_with_score
-
     with preemption.watched():
-        for row, seed in elements:
-            own, method = run.of_element(row, seed)
-            pretrain_with_score(own, method, seed)
+        api.train(run, elements)
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
     run = _load_run(options)
     elements = _elements(options, run)
-    from sad_hpc.evaluate.stage import evaluate
+    failures: list[UserError] = []
 
-    failed = False
+    def failed(error: UserError) -> None:
+        report_error(error, options.debug)
+        failures.append(error)
+
     with preemption.watched():
-        for row, seed in elements:
-            own, method = run.of_element(row, seed)
-            try:
-                evaluate(own, method, seed)
-            except UserError as error:  # the other elements do not depend on it
-                report_error(error, options.debug)
-                failed = True
-    return 1 if failed else 0
+        api.evaluate(run, elements, failed)
+    return 1 if failures else 0
 
 
 def _aggregate(options: argparse.Namespace) -> int:

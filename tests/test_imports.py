@@ -16,6 +16,7 @@ SLOW = {"torch", "numba", "deepspeed", "mpi4py", "matplotlib"}
         ("from sad_hpc.policies import load_policy", SLOW),
         ("import sad_hpc.results", SLOW),
         ("import sad_hpc.cli", SLOW),
+        ("import sad_hpc.api", SLOW),
         ("import sad_hpc.collect.stage", SLOW - {"numba"}),
     ],
 )
