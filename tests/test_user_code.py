@@ -94,7 +94,6 @@ def command(
     ("words", "where", "deed"),
     [
         (("collect", "zoo.yaml"), "import", "sys.exit()"),
-        (("collect", "zoo.yaml"), "copy", "os._exit(0)"),
         (("launch", "zoo.yaml"), "step", "sys.exit(0)"),
         (("launch", "zoo.yaml"), "make", "os._exit(0)"),
     ],
@@ -109,6 +108,12 @@ def test_an_environment_that_ends_the_process_is_a_failure(
     assert "ends the process with exit code 0" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(folder.glob("runs/zoo/data/*/done.json"))
+
+
+def test_a_copy_that_ends_the_process_is_replaced_by_a_replay(folder: Path):
+    done = command(folder, "collect", "zoo.yaml", where="copy", deed="os._exit(0)")
+    assert done.returncode == 0, done.stderr
+    assert len(list(folder.glob("runs/zoo/data/*/done.json"))) == 1
 
 
 @pytest.mark.parametrize("deed", ["sys.exit()", "os._exit(0)"])

@@ -63,7 +63,7 @@ class GymnasiumTable(StochasticFamily):
                 "`integers` and `choice` without `test`: use family: gymnasium"
             )
         self.sparse_reward = config.rewards == "sparse"
-        environment = _with_table(self._task(0), self.sparse_reward)
+        environment = _with_table(_task(config, 0), self.sparse_reward)
         self.code = environment_code(environment)
         outcomes = [each for state in environment.P.values() for each in state.values()]
         self.n_outcomes = max(map(len, outcomes))
@@ -96,31 +96,14 @@ class GymnasiumTable(StochasticFamily):
         Tasks with equal tables count as one.  Seeds of a small map often draw the same map, which
         would otherwise be in both splits.
         """
-        return self.config.laws.dealt(split, self._unequal).astype(np.int16)[:, None]
-
-    @functools.cached_property
-    def _unequal(self) -> NDArray[np.int64]:
-        """Numbers of the tasks whose tables differ from those of all earlier tasks.
-
-        Raises:
-            ConfigError: all tables are equal.
-        """
-        total = self.config.laws.total
-        assert total is not None
-        first: dict[bytes, int] = {}
-        for number in range(total):
-            first.setdefault(_digest(*self.outcomes_of(np.array([number]))), number)
-        if len(first) < 2:
-            raise ConfigError(
-                f"task.vary changes no table of {self.name}, so all {total:,} tasks are equal: "
-                "vary another parameter"
-            )
-        return np.array(list(first.values()))
+        # Replicates with splits of their own have the same tables.
+        any_split = self.config.model_copy(update={"split_seed": 0, "test_share": 0.5})
+        unequal = _unequal(any_split.model_dump_json())
+        return self.config.laws.dealt(split, unequal).astype(np.int16)[:, None]
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
         """Implement `StochasticFamily.outcomes_of`."""
-        environment = _with_table(self._task(int(parameters[0])), self.sparse_reward)
-        return environment.P, np.asarray(environment.initial_state_distrib)
+        return _outcomes(self.config, int(parameters[0]))
 
     def _table_fingerprint(self, number: int) -> Fingerprint:
         outcomes, starts = self.outcomes_of(np.array([number]))
@@ -129,8 +112,37 @@ class GymnasiumTable(StochasticFamily):
         ]
         return fingerprint(np.append(np.array(listed, np.float64), starts)[None, None])
 
-    def _task(self, number: int) -> EnvironmentTask:
-        return self.config.task(self.config.laws.rows(np.array([number]))[0])
+
+@functools.cache
+def _unequal(config_json: str) -> NDArray[np.int64]:
+    """Return the numbers of the tasks whose tables differ from those of all earlier tasks.
+
+    Raises:
+        ConfigError: all tables are equal.
+    """
+    config = GymnasiumTableConfig.model_validate_json(config_json)
+    total = config.laws.total
+    assert total is not None
+    first: dict[bytes, int] = {}
+    for number in range(total):
+        first.setdefault(_digest(*_outcomes(config, number)), number)
+    if len(first) < 2:
+        raise ConfigError(
+            f"task.vary changes no table of {config.name}, so all {total:,} tasks are equal: "
+            "vary another parameter"
+        )
+    return np.array(list(first.values()))
+
+
+def _outcomes(
+    config: GymnasiumTableConfig, number: int
+) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+    environment = _with_table(_task(config, number), config.rewards == "sparse")
+    return environment.P, np.asarray(environment.initial_state_distrib)
+
+
+def _task(config: GymnasiumTableConfig, number: int) -> EnvironmentTask:
+    return config.task(config.laws.rows(np.array([number]))[0])
 
 
 def _digest(outcomes: ActionOutcomes, starts: NDArray[np.float64]) -> bytes:
