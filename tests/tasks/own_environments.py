@@ -253,6 +253,27 @@ class Keypad(gymnasium.Env):
         return np.array([self.door], np.float32), reward, ended, False, {}
 
 
+class Lock(gymnasium.Env):
+    """Pays 1 for the right pair of a digit and a letter."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Dict(
+        digit=spaces.Discrete(3, start=1), letters=spaces.MultiDiscrete([2, 3])
+    )
+
+    def __init__(self, digit: int = 1, letter: int = 0) -> None:
+        self.digit, self.letter = digit, letter
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert action in self.action_space
+        right = action["digit"] == self.digit and action["letters"][1] == self.letter
+        return np.ones(1, np.float32), float(right), False, False, {}
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
@@ -269,5 +290,6 @@ for kind in (
     Stuck,
     Chatty,
     Keypad,
+    Lock,
 ):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)

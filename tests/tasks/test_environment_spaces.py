@@ -88,13 +88,61 @@ def test_vectors_reach_from_bound_to_bound():
     assert abs(drawn.mean(axis=0)).max() < 0.1 and abs(drawn).max() <= 1
 
 
+NESTED = spaces.Dict(
+    move=spaces.Box(np.float32([-2, 0]), np.float32([4, 1])),
+    rest=spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiBinary(2)]),
+)
+
+
+@pytest.mark.parametrize(
+    ("space", "size", "bins"),
+    [
+        (spaces.MultiDiscrete([2, 3]), 2, 6),
+        (spaces.MultiDiscrete([[3, 3], [3, 3]], start=[[1, 2], [3, 4]]), 4, 3),
+        (spaces.MultiBinary([2, 3]), 6, 2),
+        (spaces.Tuple([spaces.Discrete(4), spaces.Discrete(2)]), 2, 4),
+        (NESTED, 5, 12),
+    ],
+)
+def test_each_bin_of_a_composite_action_is_one_choice_and_all_choices_have_as_many(
+    space, size, bins
+):
+    actions = actions_of(space)
+    assert (actions.size, actions.bins(11)) == (size, bins)
+    drawn = actions.drawn(200, np.random.default_rng(0))
+    assert drawn.shape == (200, size) and all(actions.taken(action) in space for action in drawn)
+    inside = np.array([0.001, 0.5, 0.999])
+    for component in range(size):
+        found = []
+        for number in range(bins):
+            numbers = 2 * (number + inside) / bins - 1
+            rows = np.tile(drawn[0], (3, 1))
+            rows[:, component] = numbers
+            flat = [spaces.flatten(space, actions.taken(row)).tolist() for row in rows]
+            if space is not NESTED or component > 1:
+                assert flat[0] == flat[1] == flat[2], "one choice for a whole bin"
+                found.append(tuple(flat[0]))
+        counts = {found.count(one) for one in found}
+        assert len(counts) <= 1, "a uniform bin is a uniform choice"
+
+
+def test_nested_actions_have_their_parts_in_the_order_of_the_space():
+    taken = actions_of(NESTED).taken(np.float32([-1, 1, 1, -1, 1]))
+    assert list(taken) == ["move", "rest"]
+    np.testing.assert_array_equal(taken["move"], [-2, 1])
+    assert taken["rest"][0] == 7 and taken["rest"][1].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("space", "text"),
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "without bounds.*RescaleAction"),
-        (spaces.Box(0, 9, (2,), np.int64), "only Discrete and Box"),
+        (spaces.Box(0, 9, (2,), np.int64), "only Discrete, Box"),
         (spaces.Box(-1, 1, (0,)), "without a component"),
-        (spaces.MultiDiscrete([2, 2]), "only Discrete and Box.*wrapper"),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Text(3)]), "only Discrete, Box.*wrapper"),
+        (spaces.Dict(a=spaces.Box(-1, np.inf, (2,))), "without bounds"),
+        (spaces.Tuple([]), "only Discrete, Box"),
+        (spaces.MultiDiscrete([7, 11, 13]), "need 1,001 bins, above 256"),
     ],
 )
 def test_other_actions_are_refused_with_a_way_out(space, text):

@@ -1,7 +1,13 @@
-"""Conversion between the model's actions and those of an environment."""
+"""Conversion between the model's actions and those of an environment.
 
+A model's action is a number, or a vector of components in [-1, 1].  A component of n choices has n
+intervals of equal width, so bins whose number is a multiple of n each stand for one choice.
+"""
+
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -9,9 +15,28 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError
 
+MOST_BINS = 256
+"""Largest number of bins that the choices of all components may need together."""
+
+Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+"""Spaces of numbers of choices."""
+
 
 class Actions(ABC):
     """Conversion of a model's actions to those of an environment."""
+
+    count: int = 0
+    """Number of actions; 0: actions are vectors."""
+    size: int = 0
+    """Number of components of a vector; 0: actions are numbers."""
+
+    def bins(self, least: int) -> int:
+        """Return the number of bins of each component of a vector.
+
+        Args:
+            least: the least number of bins of a continuous component.
+        """
+        return least
 
     @abstractmethod
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[Any]:
@@ -63,17 +88,115 @@ class Vectors(Actions):
         return np.clip(moved, self._low, self._high).astype(self._low.dtype)
 
 
+class Composite(Actions):
+    """Vectors (a,) in [-1, 1] for the parts of a space in their order, nested ones as well.
+
+    Parts are Box, Discrete, MultiDiscrete and MultiBinary, in any Tuple or Dict.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space = space
+        self._boxes = {id(part): Vectors(part) for part in parts(space) if _is_box(part)}
+        self._counts = [
+            choices_of(part).ravel() for part in parts(space) if isinstance(part, Counted)
+        ]
+        self.size = sum(self._width(part) for part in parts(space))
+        self._common = math.lcm(*(int(n) for counts in self._counts for n in counts))
+        if self._common > MOST_BINS:
+            raise ConfigError(
+                f"actions of {space}: the choices of its components need {self._common:,} bins, "
+                f"above {MOST_BINS}; register the environment with a wrapper that changes them"
+            )
+
+    def bins(self, least: int) -> int:
+        """Implement `Actions.bins`: a multiple of each component's number of choices."""
+        wanted = least if self._boxes else 1
+        return self._common * math.ceil(wanted / self._common)
+
+    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Implement `Actions.drawn`."""
+        return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
+
+    def taken(self, action: NDArray[np.floating[Any]]) -> Any:
+        """Implement `Actions.taken`."""
+        value, used = self._value(self._space, action)
+        assert used == self.size
+        return value
+
+    def _width(self, part: Space[Any]) -> int:
+        box = self._boxes.get(id(part))
+        return choices_of(part).size if box is None else box.size
+
+    def _value(self, space: Space[Any], numbers: NDArray[Any]) -> tuple[Any, int]:
+        """Return the element of a space for the first numbers, and how many it takes."""
+        if isinstance(space, spaces.Dict | spaces.Tuple):
+            values, place = [], 0
+            members = space.values() if isinstance(space, spaces.Dict) else space
+            for member in members:
+                value, used = self._value(member, numbers[place:])
+                values.append(value)
+                place += used
+            if isinstance(space, spaces.Dict):
+                return dict(zip(space, values, strict=True)), place
+            return tuple(values), place
+        width = self._width(space)
+        if (box := self._boxes.get(id(space))) is not None:
+            return box.taken(numbers[:width]), width
+        return chosen(space, numbers[:width]), width
+
+
+def parts(space: Space[Any]) -> Iterator[Space[Any]]:
+    """Yield the parts of nested spaces that are no Tuple and no Dict, in their order."""
+    if isinstance(space, spaces.Dict):
+        for member in space.values():
+            yield from parts(member)
+    elif isinstance(space, spaces.Tuple):
+        for member in space:
+            yield from parts(member)
+    else:
+        yield space
+
+
+def choices_of(space: Space[Any]) -> NDArray[np.int64]:
+    """Return the number of choices of each component, in the space's shape."""
+    if isinstance(space, spaces.Discrete):
+        return np.array([space.n], np.int64)
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2, np.int64)
+    assert isinstance(space, spaces.MultiDiscrete)
+    return space.nvec.astype(np.int64)
+
+
+def chosen(space: Space[Any], numbers: NDArray[np.floating[Any]]) -> Any:
+    """Return the element of a `Counted` space for numbers in [-1, 1]."""
+    counts = choices_of(space)
+    places = np.floor((numbers.reshape(counts.shape).astype(np.float64) + 1) / 2 * counts)
+    whole = np.clip(places, 0, counts - 1).astype(np.int64)
+    if isinstance(space, spaces.Discrete):
+        return np.int64(space.start + whole[0])
+    start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+    return (start + whole).astype(space.dtype)
+
+
+def _is_box(space: Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+
+
 def actions_of(space: Space[Any]) -> Actions:
     """Return the conversion of actions for a space.
 
     Raises:
-        ConfigError: the space is a Box without bounds or of integers, or of another kind.
+        ConfigError: the space has a Box without bounds or of integers, or a part of another kind.
     """
     if isinstance(space, spaces.Discrete):
         return Choices(space)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Box) and _is_box(space):
         return Vectors(space)
-    raise ConfigError(
-        f"actions of {space}: only Discrete and Box (of floats) are supported; register the "
-        "environment with a wrapper that converts them, such as gymnasium.wrappers.TransformAction"
-    )
+    other = [part for part in parts(space) if not _is_box(part) and not isinstance(part, Counted)]
+    if other or not list(parts(space)):
+        raise ConfigError(
+            f"actions of {space}: only Discrete, Box (of floats), MultiDiscrete, MultiBinary, and "
+            "Tuple and Dict of these are supported; register the environment with a wrapper that "
+            "converts them, such as gymnasium.wrappers.TransformAction"
+        )
+    return Composite(space)

@@ -22,7 +22,6 @@ from pydantic import Field
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.environments.actions import Choices, Vectors
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replayed import Replayed
 from sad_hpc.tasks.environments.simulator import Simulator
@@ -48,8 +47,8 @@ class Probe:
     """Properties of an environment, from random play."""
 
     adapter: type[Simulator]
-    choices: int | None
-    """Number of actions; None: actions are vectors."""
+    n_actions: int
+    """Number of actions, or of the bins of each component."""
     components: int | None
     """Number of components of such a vector; None: actions are numbers."""
     center: tuple[float, ...]
@@ -74,7 +73,7 @@ class Gymnasium(SimulatedFamily):
         self.test_share, self.sparse_reward = config.test_share, config.rewards == "sparse"
         probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
         self._adapter, self.components = probe.adapter, probe.components
-        self.n_actions = probe.choices or config.bins
+        self.n_actions = probe.n_actions
         self.state_center, self.state_scale = probe.center, probe.scale
         self.dense_reward_scale = probe.reward_scale
         self.code, self.fingerprint = probe.code, probe.fingerprint
@@ -145,8 +144,8 @@ def _probe(config_json: str) -> Probe:
     spread = float(rewards.std()) or float(np.abs(rewards).max())
     return Probe(
         adapter,
-        actions.count if isinstance(actions, Choices) else None,
-        actions.size if isinstance(actions, Vectors) else None,
+        actions.count or actions.bins(config.bins),
+        actions.size or None,
         tuple(map(rounded, observations.mean(axis=0).tolist())),
         # A number that never changed in random play is not scaled.
         tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
