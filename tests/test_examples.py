@@ -60,6 +60,8 @@ def test_an_example_goes_from_config_to_table(
         references |= {"optimal", "Bayes-optimal"}
     if "cheetah" in config:
         command += ["task.horizon=20", "data.candidates=4", "data.tasks=120"]
+    if "minigrid" in config:
+        command += ["data.tasks=120", "data.block_tasks=30"]
     ended = subprocess.run(
         command, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=HUNG
     )
