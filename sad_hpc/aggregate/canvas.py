@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ def reference_style(name: str) -> dict[str, Any]:
     return {"color": color, "linestyle": dashes, "lw": LINE_WIDTH, "label": verbatim(name)}
 
 
+_renders = ContextVar("_renders", default=True)
+
+
+@contextmanager
+def keeping_pictures() -> Iterator[None]:
+    """Leave all pictures as they are while the block makes pages: rendering takes most time."""
+    before = _renders.set(False)
+    try:
+        yield
+    finally:
+        _renders.reset(before)
+
+
 @contextmanager
 def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
     """Yield a figure, and write it as PNG atomically when the block ends.
@@ -118,6 +132,8 @@ def drawing(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
         rcdefaults()
         figure = Figure(figsize=size, layout="constrained")
         yield figure
+        if not _renders.get():
+            return
         picture = io.BytesIO()
         figure.savefig(picture, format="png", dpi=DOTS_PER_INCH)
     with atomic_path(path) as temporary, Image.open(picture) as image:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sad_hpc.aggregate.canvas import keeping_pictures
 from sad_hpc.aggregate.report import INDEX, PAGE, filled, find_results, overview
 from sad_hpc.aggregate.results_folder import README, SUMMARY
 from sad_hpc.storage.files import read_whole
@@ -36,7 +37,8 @@ def _stale_in(results: Path) -> Iterator[Path]:
         copy = Path(scratch) / results.resolve().name
         for folder in folders:
             shutil.copytree(results / folder, copy / folder, symlinks=True)
-        overview(copy, home=results)
+        with keeping_pictures():
+            overview(copy, home=results)
         pages = [folder / name for folder in folders for name in (README, SUMMARY)]
         for page in (*pages, Path(INDEX), Path(PAGE)):
             written = results / page
