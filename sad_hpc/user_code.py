@@ -12,8 +12,9 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import EntryPoint
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sad_hpc.errors import (
     ConfigError,
@@ -184,6 +185,21 @@ def import_user_module(name: str) -> ModuleType:
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
                 raise MissingModule(f"{text} ({message_of(error)})") from error
             raise ConfigError(f"{text}: {fault_of(error, name)}") from error
+
+
+def entry_point_object(point: EntryPoint) -> Any:
+    """Import the module of an entry point, and return its object.
+
+    Raises:
+        ConfigError: the import fails, or the module has no such object.
+    """
+    found: Any = import_user_module(point.module)
+    try:
+        for part in point.attr.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise ConfigError(str(error)) from error
+    return found
 
 
 def fault_of(error: BaseException, module: str | None = None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sad_hpc.aggregate.comparison import NOTHING
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import number
@@ -26,8 +27,6 @@ FEW_STEPS = 1000
 """A training below this number of steps may end before the model reads its context."""
 AS_GOOD = 0.98
 """From this share of the way from random play to the Bayes-optimal learner on, both are equal."""
-NOTHING = 0.01
-"""Below this share of that way a row has learned nothing, whatever its standard error."""
 RANDOM = "random"
 
 

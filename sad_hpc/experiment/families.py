@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
-from sad_hpc.user_code import UserCode, import_user_module
+from sad_hpc.user_code import UserCode, entry_point_object
 
 GROUP = "sad_hpc.tasks"
 
@@ -40,12 +40,9 @@ def family_class(name: Any) -> type[Any]:
         raise ConfigError(f"task.family: unknown {name!r}; valid: {valid}")
     place = known[name]
     try:
-        found: Any = import_user_module(place.module)
-        for part in place.attr.split("."):
-            found = getattr(found, part)
-    except (ConfigError, AttributeError) as error:
+        family: type[Any] = entry_point_object(place)
+    except ConfigError as error:
         raise ConfigError(f"task.family={name}: no class {place.value}: {error}") from error
-    family: type[Any] = found
     return family
 
 

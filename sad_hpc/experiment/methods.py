@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.method import RANDOM_PLAY, Method
-from sad_hpc.user_code import import_user_module
+from sad_hpc.user_code import entry_point_object
 
 GROUP = "sad_hpc.methods"
 NAMES, SLUGS = r"[A-Za-z][A-Za-z0-9* ]*", r"[a-z][a-z0-9_]*"
@@ -59,8 +59,8 @@ def with_installed(known: dict[str, Method], points: list[EntryPoint]) -> dict[s
 def _loaded(point: EntryPoint) -> Method:
     text = f"entry point {point.name} of {GROUP}: no `Method` {point.value}"
     try:
-        found = getattr(import_user_module(point.module), point.attr)
-    except (ConfigError, AttributeError) as error:
+        found = entry_point_object(point)
+    except ConfigError as error:
         raise ConfigError(f"{text}: {error}") from error
     if not isinstance(found, Method):
         raise ConfigError(f"{text}: it is of type {type(found).__name__}")

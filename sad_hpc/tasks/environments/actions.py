@@ -4,6 +4,7 @@ A model's action is a number, or a vector of components in [-1, 1].  A component
 intervals of equal width, so bins whose number is a multiple of n each stand for one choice.
 """
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -62,7 +63,15 @@ class Choices(Actions):
         return np.int64(self._start + action)
 
 
-class Vectors(Actions):
+class OfComponents(Actions):
+    """Vectors (a,) float32 in [-1, 1]."""
+
+    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Implement `Actions.drawn`."""
+        return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
+
+
+class Vectors(OfComponents):
     """Vectors (a,) float32 in [-1, 1], scaled to the bounds of a Box and clipped."""
 
     def __init__(self, space: spaces.Box) -> None:
@@ -78,17 +87,13 @@ class Vectors(Actions):
         # In float64, because the difference of two float32 bounds can overflow.
         self._half = (space.high.astype(np.float64) - space.low) / 2
 
-    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Implement `Actions.drawn`."""
-        return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
-
     def taken(self, action: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Implement `Actions.taken`."""
         moved = self._low + (action.reshape(self._low.shape) + 1.0) * self._half
         return np.clip(moved, self._low, self._high).astype(self._low.dtype)
 
 
-class Composite(Actions):
+class Composite(OfComponents):
     """Vectors (a,) in [-1, 1] for the parts of a space in their order, nested ones as well.
 
     Parts are Box, Discrete, MultiDiscrete and MultiBinary, in any Tuple or Dict.
@@ -97,11 +102,9 @@ class Composite(Actions):
     def __init__(self, space: Space[Any]) -> None:
         self._space = space
         self._boxes = {id(part): Vectors(part) for part in parts(space) if _is_box(part)}
-        self._counts = [
-            choices_of(part).ravel() for part in parts(space) if isinstance(part, Counted)
-        ]
-        self.size = sum(self._width(part) for part in parts(space))
-        self._common = math.lcm(*(int(n) for counts in self._counts for n in counts))
+        counts = [choices_of(part).ravel() for part in parts(space) if isinstance(part, Counted)]
+        self.size = sum(map(len, counts)) + sum(box.size for box in self._boxes.values())
+        self._common = math.lcm(*(int(n) for each in counts for n in each))
         if self._common > MOST_BINS:
             raise ConfigError(
                 f"actions of {space}: the choices of its components need {self._common:,} bins, "
@@ -113,36 +116,20 @@ class Composite(Actions):
         wanted = least if self._boxes else 1
         return self._common * math.ceil(wanted / self._common)
 
-    def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Implement `Actions.drawn`."""
-        return generator.uniform(-1, 1, size=(count, self.size)).astype(np.float32)
-
     def taken(self, action: NDArray[np.floating[Any]]) -> Any:
         """Implement `Actions.taken`."""
-        value, used = self._value(self._space, action)
-        assert used == self.size
-        return value
+        return self._value(self._space, iter(action))
 
-    def _width(self, part: Space[Any]) -> int:
-        box = self._boxes.get(id(part))
-        return choices_of(part).size if box is None else box.size
-
-    def _value(self, space: Space[Any], numbers: NDArray[Any]) -> tuple[Any, int]:
-        """Return the element of a space for the first numbers, and how many it takes."""
-        if isinstance(space, spaces.Dict | spaces.Tuple):
-            values, place = [], 0
-            members = space.values() if isinstance(space, spaces.Dict) else space
-            for member in members:
-                value, used = self._value(member, numbers[place:])
-                values.append(value)
-                place += used
-            if isinstance(space, spaces.Dict):
-                return dict(zip(space, values, strict=True)), place
-            return tuple(values), place
-        width = self._width(space)
-        if (box := self._boxes.get(id(space))) is not None:
-            return box.taken(numbers[:width]), width
-        return chosen(space, numbers[:width]), width
+    def _value(self, space: Space[Any], numbers: Iterator[Any]) -> Any:
+        """Return the element of a space for the next numbers."""
+        if isinstance(space, spaces.Dict):
+            return {name: self._value(member, numbers) for name, member in space.items()}
+        if isinstance(space, spaces.Tuple):
+            return tuple(self._value(member, numbers) for member in space)
+        box = self._boxes.get(id(space))
+        size = choices_of(space).size if box is None else box.size
+        own = np.fromiter(itertools.islice(numbers, size), np.float32, size)
+        return chosen(space, own) if box is None else box.taken(own)
 
 
 def parts(space: Space[Any]) -> Iterator[Space[Any]]:
