@@ -7,9 +7,9 @@ blocks, and `sad-hpc report --fill DOCUMENT` writes their content:
     <!-- end -->
     The return is <!-- report: value paper/darkroom "SAD+" online -->37.29<!-- end -->.
 
-`online` and `headline` are tables of experiments; `value` is one mean; `claim FOLDER ROW OTHER
-MODE` is the difference of two rows with its interval and p value.  Paths are relative to the folder
-of all results.
+`online`, `headline` and `sizes` are tables of experiments; `value` is one mean; `claim FOLDER ROW
+OTHER MODE` is the difference of two rows with its interval and p value.  Paths are relative to the
+folder of all results.
 """
 
 import functools
@@ -43,6 +43,7 @@ from sad_hpc.aggregate.summary import (
     pick,
     view_title,
 )
+from sad_hpc.aggregate.training import training_curves
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, MODES
 from sad_hpc.storage.files import atomic_path, lies_in
@@ -57,6 +58,16 @@ OpenFolder = Callable[[str], ResultsFolder]
 MARK = re.compile(r"(<!-- report: (?P<what>.*?) -->)(?P<inside>.*?)(<!-- end -->)", re.DOTALL)
 ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*", "SAD+", "DPT*+", BAYES_OPTIMAL, "optimal", "random")
 """Columns of a `headline` table."""
+SIZES_HEADER = (
+    "environment",
+    "row",
+    "tasks",
+    "labels",
+    "transitions of labels",
+    "training steps",
+    "random, online",
+    "row, online",
+)
 
 
 def overview(results: Path, home: Path | None = None) -> Path:
@@ -295,6 +306,30 @@ def _headline(open_folder: OpenFolder, folders: list[str]) -> str:
     return markdown_table(["environment", "measure", *ROWS], lines)
 
 
+def _sizes(open_folder: OpenFolder, folders: list[str]) -> str:
+    """Return a table of the data and the training of each row of SAD, and what it reached."""
+    lines = []
+    for folder in folders:
+        one = open_folder(folder)
+        online = pick(one.summary, "online", "all").set_index("row")
+        metric = online["metric"].iloc[0]
+        curves = training_curves(
+            (each.result.row, each.result.seed, each.training) for each in one.results.seeds
+        )
+        steps = {each.row: each.steps[-1] for each in curves}
+        for row, facts in one.results.rows.items():
+            if facts.method == "SAD" and row in online.index:
+                tasks, labels = (
+                    facts.settings.get(f"data.{key}", one.results.config["data"][key])
+                    for key in ("tasks", "queries_per_task")
+                )
+                counts = (tasks, tasks * labels, tasks * facts.label_transitions, steps[row])
+                found = (number(metric, online.loc[each, "mean"]) for each in ("random", row))
+                told = (f"{count:,.0f}" for count in counts)
+                lines.append([one.results.title, row, *told, *found])
+    return markdown_table(SIZES_HEADER, lines)
+
+
 def _value(open_folder: OpenFolder, words: list[str]) -> str:
     """Return the mean of a row: FOLDER ROW MODE [SUBSET]."""
     folder, row, mode, *subset = words
@@ -320,6 +355,7 @@ def _claim(open_folder: OpenFolder, words: list[str]) -> str:
 KINDS: dict[str, Callable[[OpenFolder, list[str]], str]] = {
     "online": _online,
     "headline": _headline,
+    "sizes": _sizes,
     "value": _value,
     "claim": _claim,
 }

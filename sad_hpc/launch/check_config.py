@@ -73,19 +73,20 @@ def check_config(path: Path) -> str:
 def _training(experiment: Experiment[TaskConfig]) -> str:
     if experiment.pretrained is not None:
         return "training: none, another experiment's models are evaluated"
-    steps = experiment.training_steps
-    told, few = f"training: {steps:,} steps", FEW_STEPS[experiment.pretrain.optimizer]
-    if experiment.data.tasks < FEW_TASKS:
-        told += f" with {experiment.data.tasks:,} tasks, which may be too few (below {FEW_TASKS:,})"
+    data, steps = experiment.data, experiment.training_steps
+    few = FEW_STEPS[experiment.pretrain.optimizer]
+    told = f"training: {data.tasks:,} tasks with {data.queries_per_task:,} labels, {steps:,} steps"
+    if data.tasks < FEW_TASKS:
+        told += f"; fewer than {FEW_TASKS:,} tasks may be too few"
     elif steps < few:
-        told += f", which may be too few (below {few}): raise data.tasks or pretrain.epochs"
+        told += f"; fewer than {few} may be too few: raise data.tasks or pretrain.epochs"
     return told
 
 
 def _cost(family: TaskFamily, data: DataConfig) -> str:
-    started = time.perf_counter()
+    started = time.process_time()  # other checks and jobs on this machine do not count
     block = make_block(family, _few(data), "train", 0)
-    seconds = (time.perf_counter() - started) / TRIAL_TASKS
+    seconds = (time.process_time() - started) / TRIAL_TASKS
     whole = duration(seconds * data.tasks)
     cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
     if data.return_threshold is not None and not family.sparse_reward:

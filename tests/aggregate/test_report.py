@@ -230,7 +230,7 @@ def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, 
     [
         (
             "valeu synthetic SAD online",
-            "unknown block 'valeu'; valid: online, headline, value, claim",
+            "unknown block 'valeu'; valid: online, headline, sizes, value, claim",
         ),
         ("claim synthetic SAD BC online", "does not compare 'SAD' with 'BC'"),
         ("value synthetic BC online", "has no online value of 'BC'"),

@@ -100,7 +100,7 @@ pretrain: {epochs: 1}
     verdict, detail = check_machine._config(config)
     assert verdict == "ok", detail
     assert detail.startswith("frozenlake_v1: 4 actions; 1 tasks for train; 1 tasks for test; ")
-    assert "training: 46 steps, which may be too few (below 600): raise data.tasks" in detail
+    assert "46 steps; fewer than 600 may be too few: raise data.tasks" in detail
 
 
 def test_a_config_that_plays_the_models_of_another_trains_nothing() -> None:
