@@ -61,6 +61,7 @@ REFERENCE_STYLES: dict[str, tuple[Color, Dashes]] = {
     "optimal": ("#595959", (0, (6, 2))),
     "random": ("#7F7F7F", (0, (2, 2))),
     "UCB": ("#4D4D4D", (0, (5, 1, 1, 1))),
+    "LinUCB": ("#4D4D4D", (0, (5, 1, 1, 1, 1, 1))),
     "empirical mean": ("#666666", (0, (1, 1))),
 }
 """Color and dashes of the reference policies."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import PAPER, ActingRule, greedy, sampled
 from sad_hpc.evaluate.bandit_policies import (
-    POLICIES,
     offline_empirical_mean,
     offline_ideal,
+    reference_policies,
     run_bandit,
 )
 from sad_hpc.evaluate.online import online_modes
@@ -221,7 +221,7 @@ def _online_references(
         "optimal": np.zeros((len(means), horizon), np.float32),
         "random": random * np.arange(1, horizon + 1, dtype=np.float32),
     }
-    for name, policy in POLICIES.items():
+    for name, policy in reference_policies(family).items():
         arms = run_bandit(family, means, policy(family, len(means), generator), generator)
         references[name] = gaps(means, arms).cumsum(axis=1, dtype=np.float32)
     return references

@@ -1,14 +1,16 @@
-"""Bandit algorithms as references: the Bayes-optimal learner, UCB and the empirical mean."""
+"""Bandit algorithms as references: Bayes-optimal learners, UCB, LinUCB and the empirical mean."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.evaluate.result import BAYES_OPTIMAL
+from sad_hpc.ideal import linear_arms
 from sad_hpc.ideal.arms import posterior_draws, posterior_means
 from sad_hpc.tasks.bandit import BanditFamily
+from sad_hpc.tasks.linear_bandit import LinearBandit
 
 
 class BanditPolicy(Protocol):
@@ -85,11 +87,43 @@ class Thompson(Tally):
         return posterior_draws(*known, self._generator).argmax(axis=1)
 
 
-POLICIES: dict[str, Callable[[BanditFamily, int, np.random.Generator], BanditPolicy]] = {
+class LinearTally(Tally):
+    """The same statistics of linear bandits."""
+
+    _family: LinearBandit
+
+
+class LinUCB(LinearTally):
+    """A policy that maximizes LinUCB's bounds, as in the DPT paper."""
+
+    def choose(self) -> NDArray[np.int64]:
+        """Implement `BanditPolicy.choose`."""
+        features = self._family.features
+        return linear_arms.upper_bounds(features, self._counts, self._sums).argmax(axis=1)
+
+
+class LinearThompson(LinearTally):
+    """Thompson sampling from the exact posterior of linear bandits."""
+
+    def choose(self) -> NDArray[np.int64]:
+        """Implement `BanditPolicy.choose`."""
+        known = (self._family.features, self._counts, self._sums, self._family.sigma)
+        return linear_arms.posterior_draws(*known, self._generator).argmax(axis=1)
+
+
+MakePolicy = Callable[[Any, int, np.random.Generator], BanditPolicy]
+"""A function from a family, a number of tasks and a generator to a policy."""
+POLICIES: dict[str, MakePolicy] = {
     "empirical mean": EmpiricalMean,
     "UCB": UCB,
     BAYES_OPTIMAL: Thompson,
 }
+LINEAR_POLICIES = POLICIES | {"LinUCB": LinUCB, BAYES_OPTIMAL: LinearThompson}
+
+
+def reference_policies(family: BanditFamily) -> dict[str, MakePolicy]:
+    """Return the reference policies of a family, by name."""
+    return LINEAR_POLICIES if isinstance(family, LinearBandit) else POLICIES
 
 
 def offline_empirical_mean(
@@ -110,6 +144,9 @@ def offline_ideal(
 ) -> NDArray[np.int64]:
     """Return the arm with the highest posterior mean after each prefix of contexts, (n, T)."""
     counts, sums = running_tally(actions, rewards, family.n_actions)
+    if isinstance(family, LinearBandit):
+        means = linear_arms.posterior_means(family.features, counts, sums, family.sigma)
+        return means.argmax(axis=2)
     return posterior_means(counts, sums, family.sigma).argmax(axis=2)
 
 

@@ -28,12 +28,17 @@ class BanditConfig(TaskConfig):
     arms: int = Field(5, ge=2, le=255)
 
 
-class GaussianBanditConfig(BanditConfig):
+class NormalBanditConfig(BanditConfig):
+    """Settings of bandits with normal rewards."""
+
+    sigma: float = Field(0.3, gt=0, le=1e6)
+    """Standard deviation of every arm's reward."""
+
+
+class GaussianBanditConfig(NormalBanditConfig):
     """`task` section of Gaussian bandits."""
 
     family: Literal["gaussian_bandit"] = "gaussian_bandit"
-    sigma: float = Field(0.3, gt=0, le=1e6)
-    """Standard deviation of every arm's reward."""
 
 
 class BernoulliBanditConfig(BanditConfig):
@@ -112,15 +117,10 @@ class BanditFamily(TaskFamily):
         return [] if abs(residuals.mean()) < limit else [f"{group} has rewards of other arms"]
 
 
-class GaussianBandit(BanditFamily):
-    """Bandits with means ~ U[0, 1] and rewards ~ N(mean, sigma)."""
+class NormalBandit(BanditFamily):
+    """Bandits with rewards ~ N(mean, sigma)."""
 
-    config_class: ClassVar[type[TaskConfig]] = GaussianBanditConfig
     reward_dtype = np.float32
-
-    def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Draw means from U[0, 1], (count, A)."""
-        return generator.random((count, self.n_actions), np.float32)
 
     def draw_rewards(
         self, means: NDArray[Any], generator: np.random.Generator
@@ -133,6 +133,16 @@ class GaussianBandit(BanditFamily):
     def sigma(self) -> float:
         """Standard deviation of every arm's reward, from the config."""
         return float(self.config.sigma)
+
+
+class GaussianBandit(NormalBandit):
+    """Bandits with means ~ U[0, 1] and rewards ~ N(mean, sigma)."""
+
+    config_class: ClassVar[type[TaskConfig]] = GaussianBanditConfig
+
+    def draw_means(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Draw means from U[0, 1], (count, A)."""
+        return generator.random((count, self.n_actions), np.float32)
 
 
 class BernoulliBandit(BanditFamily):

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +13,11 @@ from sad_hpc.evaluate.bandit import (
     offline_arms,
 )
 from sad_hpc.evaluate.bandit_policies import (
+    LINEAR_POLICIES,
     POLICIES,
     offline_empirical_mean,
     offline_ideal,
+    reference_policies,
     run_bandit,
 )
 from sad_hpc.evaluate.policy import Trained
@@ -22,6 +26,7 @@ from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import BanditFamily, BernoulliBanditConfig, GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.linear_bandit import LinearBanditConfig
 
 T, N = 12, 6
 
@@ -124,7 +129,14 @@ def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
         assert (np.diff(online.references[name], axis=1) >= 0).all()
 
 
-@pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
+CONFIGS = [
+    GaussianBanditConfig,
+    BernoulliBanditConfig,
+    functools.partial(LinearBanditConfig, arms=5),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
 def test_offline_the_ideal_loses_least(config):
     bandits, generator = family(config), np.random.default_rng(0)
     means = bandits.draw_means(400, generator)
@@ -156,13 +168,26 @@ def test_the_empirical_mean_of_a_prefix_is_that_of_its_pulls():
     assert offline_empirical_mean(actions, rewards, 3).tolist() == [[2, 0, 2, 2, 0]]
 
 
+def lost_by(name: str, bandits: BanditFamily) -> tuple[np.ndarray, np.ndarray]:
+    """Means (100, A), and what the pulls of a reference policy lose, (100, T)."""
+    generator = np.random.default_rng(0)
+    means = bandits.draw_means(100, generator)
+    policy = reference_policies(bandits)[name](bandits, 100, generator)
+    return means, gaps(means, run_bandit(bandits, means, policy, generator))
+
+
 @pytest.mark.parametrize("config", [GaussianBanditConfig, BernoulliBanditConfig])
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_reference_policies_find_the_best_arm(config, name: str):
-    bandits, generator = family(config, 400), np.random.default_rng(0)
-    means = bandits.draw_means(100, generator)
-    arms = run_bandit(bandits, means, POLICIES[name](bandits, 100, generator), generator)
-    lost = gaps(means, arms)
+    means, lost = lost_by(name, family(config, 400))
     random = gaps(means, np.arange(5)[None]).mean()
     assert lost[:, -100:].mean() < 0.3 * random
     assert lost[:, :5].mean() > 2 * lost[:, -100:].mean()
+
+
+def test_what_knows_that_arms_are_linear_loses_less():
+    """Two numbers decide ten means, so that independent arms learn slowly."""
+    bandits = family(LinearBanditConfig, 200)
+    regret = {name: lost_by(name, bandits)[1].sum(axis=1).mean() for name in LINEAR_POLICIES}
+    blind = min(regret["UCB"], regret["empirical mean"])
+    assert max(regret["Bayes-optimal"], regret["LinUCB"]) < 0.5 * blind

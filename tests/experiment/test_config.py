@@ -22,7 +22,7 @@ from tests.conftest import ROOT, TINY, committed
 
 CONFIGS = [
     path
-    for folder in ("", "paper", "ablations")
+    for folder in ("", "paper", "field", "ablations")
     for path in sorted((ROOT / "configs" / folder).glob("*.yaml"))
 ]
 

@@ -26,19 +26,20 @@ def experiment(name: str, *overrides: str):
     return load_experiment(CONFIGS / f"{name}.yaml", list(overrides))
 
 
-@pytest.mark.parametrize("name", ["gaussian_bandit", "bernoulli_bandit"])
+@pytest.mark.parametrize("name", ["gaussian_bandit", "bernoulli_bandit", "field/linear_bandit"])
 def test_the_level_is_the_mean_over_the_familys_tasks(name: str):
     family = make_family(experiment(name).task)
-    means = np.sort(family.draw_means(20_000, np.random.default_rng(0)), axis=1)
+    means = np.sort(family.draw_means(20_000, np.random.default_rng(1)), axis=1)
     bound = family.sigma or 1.0
     levels = [BanditBound(bound, gap).trustworthiness(320) for gap in means[:, -1] - means[:, -2]]
     error = np.std(levels) / np.sqrt(len(levels))
     assert expected_trustworthiness(family, 320) == pytest.approx(np.mean(levels), abs=4 * error)
 
 
-def test_the_quantiles_of_the_gap_are_those_of_drawn_tasks():
-    family = make_family(experiment("gaussian_bandit").task)
-    means = np.sort(family.draw_means(20_000, np.random.default_rng(0)), axis=1)
+@pytest.mark.parametrize("name", ["gaussian_bandit", "field/linear_bandit"])
+def test_the_quantiles_of_the_gap_are_those_of_drawn_tasks(name: str):
+    family = make_family(experiment(name).task)
+    means = np.sort(family.draw_means(20_000, np.random.default_rng(1)), axis=1)
     for share in (0.1, 0.5, 0.9):
         below = (means[:, -1] - means[:, -2] <= gap_quantile(family, share)).mean()
         assert below == pytest.approx(share, abs=0.014)  # four standard errors
