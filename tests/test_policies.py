@@ -35,6 +35,10 @@ TASKS: dict[str, dict[str, Any]] = {
     "darkroom": {"family": "darkroom", "size": 3, "horizon": 9, "train_goals": 6},
     "bandit": {"family": "gaussian_bandit", "horizon": 12},
     "pendulum": PENDULUM,
+    "pictures": {
+        "family": "gymnasium", "env": "tests.tasks.own_environments:Pictures-v0", "horizon": 6,
+        "attributes": {"noise": {"uniform": [0.5, 2]}},
+    },
 }
 DATA = {"tasks": 200, "block_tasks": 4, "trust_horizon": 3, "return_threshold": None}
 
@@ -197,6 +201,8 @@ WRONG_CARDS: dict[str, dict[str, Any]] = {
     "inputs.reward_scale": {"inputs": {"reward_scale": -math.inf}},
     "inputs.components": {"inputs": {"components": "2"}},
     "longest_context": {"longest_context": 0},
+    "inputs.image_shape": {"inputs": {"image_shape": [12, 13, 3], "state_center": []}},
+    "or images of image_shape": {"inputs": {"image_shape": [13, 13, 3]}},
     "longest_context is above inputs.horizon": {"longest_context": 10},
     "model.layers": {"model": {"layers": True}},
     "weights_checksum": {"weights_checksum": None},

@@ -107,7 +107,7 @@ def cut_into_episodes(
     states, next_states, rewards = (context[p] for p in ("states", "next_states", "rewards"))
     ended = context.get("ends", np.zeros_like(rewards)) != 0
     last = ended.copy()
-    last[:, :-1] |= (states[:, 1:] != next_states[:, :-1]).any(axis=-1)
+    last[:, :-1] |= (states[:, 1:] != next_states[:, :-1]).any(axis=tuple(range(2, states.ndim)))
     last[:, -1] = True
     for number in range(len(rewards)):
         first = 0
@@ -130,7 +130,7 @@ def cut_into_episodes(
 
 @functools.singledispatch
 def observation_space(family: TaskFamily) -> spaces.Box:
-    """Return the space of states (d,) with a dataset's dtype.
+    """Return the space of states with a dataset's dtype.
 
     Raises:
         UserError: the family is not supported.
@@ -156,7 +156,9 @@ def _of_bandits(family: BanditFamily) -> spaces.Box:
 
 @observation_space.register
 def _of_simulators(family: SimulatedFamily) -> spaces.Box:
-    """Return an unbounded box."""
+    """Return a box of images, or an unbounded one of numbers."""
+    if family.frame_shape is not None:
+        return spaces.Box(0, 255, family.frame_shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, (len(family.state_center),), np.float32)
 
 

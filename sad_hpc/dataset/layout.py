@@ -47,7 +47,9 @@ def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
     """Return the columns of a dataset, by name."""
     asked = data.queries_per_task
     counted = isinstance(family, TabularFamily | BanditFamily)
-    state = Column((len(family.state_center),), whole=counted)
+    state = Column(family.state_shape, whole=counted)
+    if family.frame_shape is not None:
+        state = Column(family.frame_shape, whole=True, low=0, high=255)
     action = Column((), whole=True, low=0, high=family.n_actions - 1)
     if family.components is not None:
         action = Column((family.components,), low=-1, high=1)

@@ -16,6 +16,8 @@ If an episode can end before its T steps, also, as uint8:
 If the model sees images of states (Miniworld), also, as uint8:
 
     transitions/images (n,T,s,s,3)  episodes/images  labels/*/query_images (n,K,s,s,3)
+
+If states are images themselves, states, next_states and query_states have (H,W,C) uint8 for d.
 """
 
 import hashlib
@@ -54,13 +56,18 @@ def chunk_shape(array: NDArray[Any]) -> tuple[int, ...]:
     return (rows, *array.shape[1:])
 
 
-def compression(name: str) -> dict[str, Any]:
+def are_images(array: NDArray[Any]) -> bool:
+    """Return whether an array of a dataset has images, (n, T, H, W, C)."""
+    return array.ndim == 5
+
+
+def compression(array: NDArray[Any]) -> dict[str, Any]:
     """Return the compression of a dataset as arguments of `create_dataset`.
 
     Only images are compressed, by gzip at level 1, which is much faster than rendering them.  Other
     datasets are small and mostly random.
     """
-    if name.endswith("images"):
+    if are_images(array):
         return {"compression": "gzip", "compression_opts": 1}
     return {}
 

@@ -38,7 +38,7 @@ def arrays_content(arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, 
 
     def fill(file: h5py.File) -> None:
         for name, array in arrays.items():
-            filters = compression(name)
+            filters = compression(array)
             chunks = chunk_shape(array)
             file.create_dataset(name, data=array, chunks=chunks, fletcher32=True, **filters)
         file.attrs.update(attributes)

@@ -49,7 +49,7 @@ class Transitions:
     """T transitions of each of n tasks."""
 
     states: NDArray[Any]
-    """(n, T, d), or (n, T) numbers of them"""
+    """(n, T, d), or (n, T) numbers of them; images (n, T, H, W, C)"""
     actions: NDArray[Any]
     """(n, T) numbers, or (n, T, a) float32 vectors"""
     rewards: NDArray[Any]

@@ -22,8 +22,8 @@ class Following:
 
     act: Act
     """Its actions in rollouts."""
-    likeliest: Callable[[NDArray[np.float32]], NDArray[Any]]
-    """A function from observations (m, d) to its likeliest actions (m,) or (m, a)."""
+    likeliest: Callable[[NDArray[Any]], NDArray[Any]]
+    """A function from observations (m, ...) to its likeliest actions (m,) or (m, a)."""
 
 
 Followings = Callable[[NDArray[np.int64]], Following]

@@ -72,7 +72,8 @@ def simulated_block(
     seen = generators["dpt"].integers(horizon, size=(draw.count, queries))
     drawn = behavior.draw(seen.size, generators["dpt"])
     rows = np.arange(draw.count)[:, None]
-    dpt = Labels(context.states[rows, seen].reshape(seen.size, -1), drawn)
+    asked = context.states[rows, seen].reshape(seen.size, *family.state_shape)
+    dpt = Labels(asked, drawn)
     labels = {"sad": sad, "dpt": dpt}
     return Block.of(draw.first, parameters, {"transitions": context}, labels, spent)
 
@@ -108,7 +109,7 @@ class Distillation:
         self._missing = np.ones(shape, np.bool_)
         self._actions = behavior.draw(self._missing.size, generator)
         self._actions = self._actions.reshape(*shape, *self._actions.shape[1:])
-        self._states = np.zeros((*shape, len(family.state_center)), np.float32)
+        self._states = np.zeros((*shape, *family.state_shape), family.state_dtype)
         self._spent = self._vain_tries = 0
 
     def labels(self) -> Labels:
@@ -184,7 +185,7 @@ class Distillation:
     def _with_incumbent(
         self,
         candidates: NDArray[Any],
-        observations: NDArray[np.float32],
+        observations: NDArray[Any],
         tasks: NDArray[np.int64],
     ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
         """Return the candidates to try, and the numbers (m,) of the incumbent's actions among them.

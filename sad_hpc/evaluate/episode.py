@@ -91,6 +91,7 @@ def as_context(family: TabularFamily, transitions: Transitions) -> Context:
 
 def as_numbers(family: TabularFamily, context: Context) -> Transitions:
     """Invert `as_context`."""
+    assert context.next_states is not None
     return Transitions(
         family.state_numbers(context.states.numpy()),
         context.actions.numpy(),

@@ -90,7 +90,7 @@ def answers(
     Args:
         model: the transformer.
         context: n contexts of the same length t.
-        states: (Q, d) query states, in the dataset's dtype.
+        states: (Q, ...) query states, in the dataset's dtype.
         prefixes: (Q, P): numbers of transitions after which each state is queried.
         batch_size: number of contexts in one forward pass.
     """
@@ -99,7 +99,7 @@ def answers(
     parts = []
     for part in context.split(batch_size):
         rows = len(part.actions)
-        queries = Queries(asked.expand(rows, -1, -1), after.expand(rows, -1, -1))
+        queries = Queries(*(each.expand(rows, *each.shape) for each in (asked, after)))
         logits = model(part.map(lambda column: column.to(device)), queries)
         parts.append(logits.float().cpu().numpy())
     return np.concatenate(parts)

@@ -1,5 +1,6 @@
 """A trained model as the incumbent of the next round."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,9 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 SIMULATORS_A_PASS = 256
 """Largest number of a task's simulators that share one pass over its context."""
+
+CONTEXTS_A_PASS = 32
+"""Number of contexts whose images are encoded at once."""
 
 FEW_SIMULATORS = 8
 """Number of a task's simulators below which an encoded context is faster than a new pass."""
@@ -76,7 +80,7 @@ def simulated_incumbent(
     """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
 
     def follow(context: Transitions, generator: np.random.Generator) -> Followings:
-        shown, (likeliest, sample) = Context.of_parts(context.parts), readings(family, generator)
+        shown, (likeliest, sample) = _encoded(model, context), readings(family, generator)
 
         def read(logits: NDArray[np.float32]) -> NDArray[Any]:
             return sample(logits / temperature) if temperature else likeliest(logits)
@@ -92,6 +96,21 @@ def simulated_incumbent(
 
     play = partial(simulator_play, model, family, batch_size=batch_size)
     return Incumbent(follow, play)
+
+
+@torch.no_grad()
+def _encoded(model: Transformer, context: Transitions) -> Context:
+    """Return contexts whose images are encoded, so that each use of them encodes none."""
+    shown = Context.of_parts(context.parts)
+    if not model.inputs.states_are_images:
+        return shown
+    device = model.head.weight.device
+    states = []
+    for part in shown.states.split(CONTEXTS_A_PASS):
+        if STOP_FLAG[0]:
+            raise Interrupted
+        states.append(model.encoded(part.to(device)).cpu())
+    return replace(shown, states=torch.cat(states), next_states=None)
 
 
 def asking_about(
@@ -114,16 +133,18 @@ def asking_about(
     # A power of 2, because the kernel keeps buffers for every size.
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     task_of_pass, places = _passes(tasks, size)
+    pass_of, row_of = map(torch.from_numpy, places)
     device, components = model.head.weight.device, model.inputs.components
     shown = context.map(lambda part: part[task_of_pass].to(device))
     after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
     shape = () if components is None else (components,)
 
     @torch.no_grad()
-    def ask(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        states = np.zeros((*after.shape[:2], observations.shape[1]), np.float32)
-        states[places] = observations
-        asked = torch.from_numpy(states).to(device).split(batch_size)
+    def ask(observations: NDArray[Any]) -> NDArray[np.float32]:
+        seen = model.encoded(torch.from_numpy(observations).to(device))
+        states = seen.new_zeros((*after.shape[:2], *seen.shape[1:]))
+        states[pass_of, row_of] = seen
+        asked = states.split(batch_size)
         parts = zip(shown.split(batch_size), asked, after.split(batch_size), strict=True)
         logits = torch.cat([model(part, Queries(*query)) for part, *query in parts])
         answers: NDArray[np.float32] = logits.float().cpu().numpy()

@@ -6,11 +6,13 @@ it has taken T steps, as in tabular tasks.  Only the first episode counts for th
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
@@ -31,8 +33,8 @@ from sad_hpc.tasks.simulated import SimulatedFamily
 RANDOM_EPISODES = 10
 """Number of episodes in each task that estimate the reference `random`."""
 
-Ask = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""A function from observations (n, d) to logits (n, A), or (n, a, A)."""
+Ask = Callable[[NDArray[Any]], NDArray[np.float32]]
+"""A function from observations (n, ...) to logits (n, A), or (n, a, A)."""
 
 Read = Callable[[NDArray[np.float32]], NDArray[Any]]
 """A function from logits (n, A) to actions (n,), or (n, a, A) to vectors (n, a)."""
@@ -91,10 +93,13 @@ def play_simulators(
 
     for episode in range(settings.online_episodes):
         shown.append(context.rewarded)
-        act = acting(trained.model, context, draw, settings.batch_size)
+        seen: list[Tensor] = []
+        act = acting(trained.model, context, draw, settings.batch_size, seen)
         played = episodes.rollout(act)
         online.append(returns_of(played))
-        context = trained.shown(Context.of_parts(played.parts))
+        # The states as the model has encoded them: an image is read once.
+        whole = replace(Context.of_parts(played.parts), states=torch.cat(seen, dim=1))
+        context = trained.shown(whole)
         report(1 + episode)
     counts = np.stack(shown, axis=1) if family.sparse_reward else None
     return np.stack(online, axis=1), counts
@@ -102,7 +107,7 @@ def play_simulators(
 
 def no_simulated_transitions(family: SimulatedFamily, n_tasks: int) -> Transitions:
     """Return the empty transitions before the first episode of n tasks."""
-    states = np.empty((n_tasks, 0, len(family.state_center)), np.float32)
+    states = np.empty((n_tasks, 0, *family.state_shape), family.state_dtype)
     none = np.empty((n_tasks, 0), np.float32)
     vectors = none if family.components is None else np.empty((n_tasks, 0, family.components))
     return Transitions(
@@ -142,22 +147,31 @@ def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[R
     return bins.likeliest, lambda logits: bins.drawn(logits, generator)
 
 
-def acting(model: Transformer, context: Context, read: Read, batch_size: int) -> Act:
+def acting(
+    model: Transformer,
+    context: Context,
+    read: Read,
+    batch_size: int,
+    seen: list[Tensor] | None = None,
+) -> Act:
     """Return a model's policy under contexts (n, t); see `asking`.
 
     `read` is a function from logits to actions.
     """
-    ask = asking(model, context, batch_size)
+    ask = asking(model, context, batch_size, seen)
     return lambda simulators, step: read(ask(simulators.observations))
 
 
-def asking(model: Transformer, context: Context, batch_size: int) -> Ask:
+def asking(
+    model: Transformer, context: Context, batch_size: int, seen: list[Tensor] | None = None
+) -> Ask:
     """Return a model's answers under contexts (n, t), which are encoded once.
 
     Args:
         model: the transformer.
         context: n contexts.
         batch_size: number of contexts in one forward pass.
+        seen: list to which each call appends its states (n, 1, ...) (see `Transformer.encoded`).
     """
     device = model.head.weight.device
     with torch.no_grad():
@@ -166,8 +180,10 @@ def asking(model: Transformer, context: Context, batch_size: int) -> Ask:
     once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
 
     @torch.no_grad()
-    def ask(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        states = torch.from_numpy(observations)[:, None].to(device)
+    def ask(observations: NDArray[Any]) -> NDArray[np.float32]:
+        states = model.encoded(torch.from_numpy(observations)[:, None].to(device))
+        if seen is not None:
+            seen.append(states.clone())  # `observations` changes with the next step
         logits = encoded.ask(model.query_tokens(Queries(states, once)))
         return logits[:, 0] if model.inputs.components is None else logits
 

@@ -99,7 +99,7 @@ def _check_pretrained(experiment: Experiment[TaskConfig], where: str) -> None:
         "n_actions",
         "state_center",
         "state_scale",
-        "image_size",
+        "image_shape",
         "reward_scale",
         "has_ends",
     ):

@@ -9,7 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from sad_hpc.distill import make_block
+from sad_hpc.dataset.schema import are_images
+from sad_hpc.dataset.writer import arrays_content
+from sad_hpc.distill import Block, make_block
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
@@ -108,7 +110,26 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
             f"; all rewards of {rewards.size:,} random transitions are {rewards.min():g}, so "
             "labels may be arbitrary: try a longer data.trust_horizon or other rewards"
         )
-    return cost
+    return cost if family.frame_shape is None else f"{cost}; {_images(family, data, block)}"
+
+
+def _images(family: TaskFamily, data: DataConfig, block: Block) -> str:
+    """Return the bytes of the images, of which `block` has a sample of TRIAL_TASKS."""
+    whole = sum(array.nbytes for array in block.arrays.values() if are_images(array))
+    context = block.arrays["transitions/states"].nbytes
+    trained = context + block.arrays["labels/sad/query_states"].nbytes
+    stored = len(arrays_content(block.arrays, {}))
+    tasks = family.n_tasks("train", data.tasks)
+    return (
+        f"images: {_size(context, 1)} a context; in memory {_size(trained, tasks)} for a training "
+        f"rank and {_size(whole, min(data.block_tasks, tasks))} for a collecting rank "
+        f"(data.block_tasks={data.block_tasks}); about {_size(stored, data.tasks)} on disk"
+    )
+
+
+def _size(sample_bytes: int, tasks: int) -> str:
+    """Format the size of some tasks for the bytes of TRIAL_TASKS."""
+    return f"{sample_bytes / TRIAL_TASKS * tasks / 1e6:,.3g} MB"
 
 
 def _few(data: DataConfig) -> DataConfig:

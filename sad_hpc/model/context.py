@@ -25,8 +25,9 @@ class Inputs:
     """T: length of the longest context."""
     state_center: tuple[float, ...]
     state_scale: tuple[float, ...]
-    image_size: int | None = None
-    """Pixels along each side of a state's image; states are then poses (x, z, heading)."""
+    image_shape: tuple[int, int, int] | None = None
+    """(H, W, C) of images.  States are then poses (x, z, heading), each with an image; or, if
+    `state_center` is empty, the images themselves."""
     reward_scale: float = 1.0
     stateless: bool = False
     """True if there is only one state (bandits); the context's own tokens then give the answers."""
@@ -44,7 +45,7 @@ class Inputs:
             horizon or family.config.horizon,
             family.state_center,
             family.state_scale,
-            family.image_size,
+            family.image_shape,
             family.reward_scale,
             stateless=isinstance(family, BanditFamily),
             has_ends=family.has_ends,
@@ -53,8 +54,15 @@ class Inputs:
 
     @property
     def features(self) -> int:
-        """Number of features of a state: its coordinates, or image features and heading."""
-        return len(self.state_center) if self.image_size is None else IMAGE_FEATURES + 2
+        """Number of features of a state: its coordinates, or image features and any heading."""
+        if self.image_shape is None:
+            return len(self.state_center)
+        return IMAGE_FEATURES if self.states_are_images else IMAGE_FEATURES + 2
+
+    @property
+    def states_are_images(self) -> bool:
+        """True if a state is an image (H, W, C)."""
+        return self.image_shape is not None and not self.state_center
 
     @property
     def action_width(self) -> int:
@@ -65,7 +73,7 @@ class Inputs:
     def width(self) -> int:
         """Number of features of a token: state, action (one-hot or a vector), next state (without
         images only), reward, and the end of the episode."""
-        next_state = self.features if self.image_size is None else 0
+        next_state = self.features if self.image_shape is None else 0
         return self.features + self.action_width + next_state + 1 + self.has_ends
 
 
@@ -74,13 +82,14 @@ class Context:
     """A batch of contexts in the dataset's compact dtypes; t may be 0 to T."""
 
     states: Tensor
-    """(B, t, d) integers, float32 observations, or float64 poses"""
+    """(B, t, d) integers, float32 observations or float64 poses; (B, t, H, W, C) uint8 images, or
+    their features (see `Transformer.encoded`)"""
     actions: Tensor
     """(B, t) integers, or (B, t, a) float32"""
     rewards: Tensor
     """(B, t)"""
-    next_states: Tensor
-    """(B, t, d), as states"""
+    next_states: Tensor | None = None
+    """(B, t, d), as states; not used if the model sees images"""
     images: Tensor | None = None
     """(B, t, s, s, 3) uint8: images of the states"""
     ends: Tensor | None = None
@@ -127,7 +136,7 @@ class Queries:
     """
 
     states: Tensor
-    """(B, Q, d) in the dataset's dtype"""
+    """(B, Q, ...), like those of a context"""
     prefixes: Tensor
     """(B, Q, P) int64: number of first transitions that an answer depends on"""
     images: Tensor | None = None

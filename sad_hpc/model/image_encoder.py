@@ -23,30 +23,31 @@ class ImageEncoder(nn.Module):
     features, some trainings do not use the context for many epochs.
     """
 
-    def __init__(self, image_size: int) -> None:
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        """Make an encoder of images (H, W, C); H and W are at least 13."""
         super().__init__()
-        side = ((image_size - 3) // 2 + 1) // 2 - 2
+        height, width = (((side - 3) // 2 + 1) // 2 - 2 for side in shape[:2])
         self.layers = nn.Sequential(
-            nn.Conv2d(3, 16, 3, stride=2),
+            nn.Conv2d(shape[2], 16, 3, stride=2),
             nn.ReLU(),
             nn.AvgPool2d(2),
             nn.Conv2d(16, 16, 3),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(16 * side * side, HIDDEN_IMAGE_FEATURES),
+            nn.Linear(16 * height * width, HIDDEN_IMAGE_FEATURES),
             nn.ReLU(),
             nn.Linear(HIDDEN_IMAGE_FEATURES, IMAGE_FEATURES),
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Encode images (..., s, s, 3) uint8 as features (..., IMAGE_FEATURES)."""
-        flat = images.flatten(0, -4)  # (n, s, s, 3)
+        """Encode images (..., H, W, C) uint8 as features (..., IMAGE_FEATURES)."""
+        flat = images.flatten(0, -4)  # (n, H, W, C)
         size = IMAGES_AT_ONCE if flat.device.type == "cpu" else max(1, len(flat))
         features = torch.cat([self._encode(part) for part in flat.split(size)])
         return features.view(*images.shape[:-3], IMAGE_FEATURES)
 
     def _encode(self, images: Tensor) -> Tensor:
-        """Encode images (n, s, s, 3) uint8 in one pass, (n, IMAGE_FEATURES)."""
+        """Encode images (n, H, W, C) uint8 in one pass, (n, IMAGE_FEATURES)."""
         first = self.layers[0]
         assert isinstance(first, nn.Conv2d)
         channels_first = images.permute(0, 3, 1, 2)

@@ -7,9 +7,9 @@
 A linear layer embeds [state, one-hot action, next state, reward] and, if `has_ends`, the end of the
 episode.  A learned position is added: the index of a transition, or one position that all queries
 share.  Queries do not attend to each other, and transitions do not attend to queries.  A context is
-therefore encoded once for any number of queries with different prefixes.  With images, tokens are
-[image features, heading, one-hot action, reward].  Blocks are those of GPT-2; with head_dim =
-embedding / heads they equal Hugging Face's `GPT2Model`.
+therefore encoded once for any number of queries with different prefixes.  With images, the features
+of the state are those of its image and Miniworld's heading, and there is no next state.  Blocks are
+those of GPT-2; with head_dim = embedding / heads they equal Hugging Face's `GPT2Model`.
 """
 
 import math
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
         self.inputs = inputs
         self.through: Through | None = None
         """Function that replaces `answer`; None: `answer` itself."""
-        self.images = ImageEncoder(inputs.image_size) if inputs.image_size is not None else None
+        self.images = None if inputs.image_shape is None else ImageEncoder(inputs.image_shape)
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         """Embeddings of positions: 0 for queries, 1..T for transitions."""
@@ -215,12 +215,26 @@ class Transformer(nn.Module):
         """Return the features (..., F) of states (..., d) and their images (..., s, s, 3)."""
         if self.images is None:
             return self.scale(states)
+        if self.inputs.states_are_images:
+            return self.encoded(states)
         assert images is not None, "this model requires images of states"
         heading = states[..., 2]
         # The position is in the dataset for tests; it must not be an input.
         looks = torch.stack([torch.cos(heading), -torch.sin(heading)], dim=-1)
         parts = [self.images(images), looks]
         return torch.cat([part.to(self.dtype) for part in parts], dim=-1)
+
+    def encoded(self, states: Tensor) -> Tensor:
+        """Return features (..., F) for states that are images (..., H, W, C), and others unchanged.
+
+        The features stand for the images in contexts and queries, so that an image that is used
+        several times is encoded once.
+        """
+        if not self.inputs.states_are_images or states.dtype != torch.uint8:
+            return states
+        assert self.images is not None
+        features: Tensor = self.images(states)
+        return features.to(self.dtype)
 
     def query_tokens(self, queries: Queries) -> Tensor:
         """Return the tokens of queries, (B, K, width); with vectors they have a component flag."""
@@ -246,7 +260,10 @@ class Transformer(nn.Module):
         return (tokens.unsqueeze(2) + which).flatten(1, 2)
 
     def _transitions(self, context: Context, features: Tensor) -> Tensor:
-        following = None if self.images is not None else self.scale(context.next_states)
+        following = None
+        if self.images is None:
+            assert context.next_states is not None
+            following = self.scale(context.next_states)
         return self.transition_tokens(
             features, context.actions, following, context.rewards, context.ends
         )

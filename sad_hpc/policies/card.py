@@ -9,6 +9,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
 from sad_hpc.storage.files import parse_json
+from sad_hpc.tasks.environments.observations import SMALLEST_SIDE
 
 WEIGHTS, CARD = "model.safetensors", "config.json"
 """File names in the folder."""
@@ -21,14 +22,17 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, protected_namespaces=())
 
 
+Side = Annotated[int, Field(ge=SMALLEST_SIDE, lt=2**12)]
+
+
 class InputsCard(_Strict):
-    """`Inputs` as JSON; models with image inputs are not supported."""
+    """`Inputs` as JSON; images beside states are not supported."""
 
     n_actions: Positive
     horizon: Positive
-    state_center: list[FiniteFloat] = Field(min_length=1)
+    state_center: list[FiniteFloat]
     state_scale: list[Scale]
-    image_size: None = None
+    image_shape: tuple[Side, Side, Literal[1, 3, 4]] | None = Field(None, strict=False)
     reward_scale: Scale = 1.0
     stateless: bool = False
     has_ends: bool = False
@@ -38,6 +42,8 @@ class InputsCard(_Strict):
     def _check_lengths(self) -> "InputsCard":
         if len(self.state_center) != len(self.state_scale):
             raise ValueError("state_center and state_scale differ in length")
+        if bool(self.state_center) == (self.image_shape is not None):
+            raise ValueError("states are numbers of state_center, or images of image_shape")
         return self
 
     @property

@@ -16,7 +16,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.policies.card import CARD, WEIGHTS
-from sad_hpc.policies.policy import PARTS
+from sad_hpc.policies.policy import parts_of
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
 from sad_hpc.storage.provenance import portable, provenance
@@ -31,16 +31,17 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
     """Write the trained model of a (row, seed) to a new or empty folder.
 
     Raises:
-        UserError: the folder is not empty or cannot be written, or the model has image inputs.
+        UserError: the folder is not empty or cannot be written, or the model sees rendered images.
         CheckpointError: the model is not trained.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists: choose another folder, or remove it")
     own, method = run.of_element(row, seed)
     model, trained = load_model(own, method, seed), own.experiment.source
-    if model.images is not None:
-        raise UserError(f"models of {trained.task.family} have image inputs, which export excludes")
+    if model.images is not None and not model.inputs.states_are_images:
+        raise UserError(f"{trained.task.family}'s models see rendered images: export excludes them")
     metrics = _kept_metrics(own.checkpoint(method, seed))
+    family = make_family(trained.task)
     weights = {name: part.detach().cpu().contiguous() for name, part in model.named_parameters()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def export_policy(run: Run, row: str, seed: int, folder: Path) -> None:
             "provenance": portable(provenance()),
         }
         write_json(folder / CARD, card)
-        (folder / README).write_text(_readme(card, make_family(trained.task).description))
+        (folder / README).write_text(_readme(card, family.description, parts_of(model.inputs)))
     except OSError as error:
         raise write_error(folder, error) from error
 
@@ -87,7 +88,7 @@ def _kept_metrics(checkpoint: StageFolder) -> dict[str, float]:
     return next((each for each in reversed(epochs) if each.get("step") == kept), {})
 
 
-def _readme(card: Mapping[str, Any], description: str) -> str:
+def _readme(card: Mapping[str, Any], description: str, parts: tuple[str, ...]) -> str:
     """Return a model card, whose YAML header is read by model hubs."""
     metrics = card["metrics"]
     found = "; ".join(
@@ -117,7 +118,7 @@ weights. On held-out training tasks: {found or "not measured"}.
 import sad_hpc
 
 policy = sad_hpc.load_policy(".")                      # this folder
-action = policy.act(context, state)                    # context: a dictionary of {", ".join(PARTS)}
+action = policy.act(context, state)                    # context: a dictionary of {", ".join(parts)}
 ```
 
 `config.json` has the commit and the settings of task, data, model and training.

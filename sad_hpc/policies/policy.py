@@ -17,7 +17,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import greedy, sampled
 from sad_hpc.evaluate.policy import answers, make_ready
 from sad_hpc.model import bins
-from sad_hpc.model.context import Context
+from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.finite import all_finite
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.policies.card import CARD, WEIGHTS, read_card
@@ -25,6 +25,11 @@ from sad_hpc.storage.files import checksum, read_whole
 
 PARTS = ("states", "actions", "rewards", "next_states")
 """Parts of a context, each (t, ...); families whose episodes can terminate also accept `ends`."""
+
+
+def parts_of(inputs: Inputs) -> tuple[str, ...]:
+    """Return those of PARTS that the contexts of a model have."""
+    return PARTS[:-1] if inputs.states_are_images else PARTS
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,16 @@ class Policy:
         Args:
             context: t >= 0 transitions in time order: states (t, d), actions (t,) or (t, a),
                 rewards (t,), next_states (t, d).  If episodes can terminate, also ends (t,): 1
-                before a terminal state, by default zeros.  Only the last `longest` transitions
-                count.  None: no transitions.
-            state: (d,) query state.
+                before a terminal state, by default zeros.  Images (t, H, W, C) of 0 to 255 are
+                states without next_states.  Only the last `longest` transitions count.  None: no
+                transitions.
+            state: (d,) or (H, W, C) query state.
 
         Raises:
             UserError: a part of the context is missing, has another shape or is not finite.
         """
         shown = self._context({} if context is None else context)
-        asked = self._part("state", [state], (1, self._width))
+        asked = self._part("state", [state], (1, *self._state_shape))
         prefixes = np.full((1, 1), shown.actions.shape[1])
         logits = answers(self.model, shown, asked, prefixes, batch_size=1)[0]
         return logits if self.model.inputs.components is not None else logits[0]
@@ -78,20 +84,23 @@ class Policy:
         return int(sampled(logits[None], generator.random(1))[0])
 
     @property
-    def _width(self) -> int:
-        return len(self.model.inputs.state_center)
+    def _state_shape(self) -> tuple[int, ...]:
+        inputs = self.model.inputs
+        return inputs.image_shape or (len(inputs.state_center),)
 
     def _context(self, given: Mapping[str, ArrayLike]) -> Context:
         """Return a batch of one context."""
         inputs = self.model.inputs
-        names = (*PARTS, "ends") if inputs.has_ends else PARTS
+        required = parts_of(inputs)
+        names = (*required, "ends") if inputs.has_ends else required
         if not isinstance(given, Mapping):
             raise UserError(f"a context is a dictionary of {', '.join(names)}, not {given!r:.40}")
-        if given and not set(PARTS) <= set(given) <= set(names):
+        if given and not set(required) <= set(given) <= {*PARTS, *names}:
             raise UserError(f"a context has {', '.join(names)}, not {', '.join(map(str, given))}")
         length = _numbers("rewards", given["rewards"]).size if given else 0
         action = () if inputs.components is None else (inputs.components,)
-        shapes = {"states": (self._width,), "next_states": (self._width,), "actions": action}
+        state = self._state_shape
+        shapes = {"states": state, "next_states": state, "actions": action}
         parts = {}
         for name in names:
             shape = (length, *shapes.get(name, ()))
@@ -99,7 +108,7 @@ class Policy:
             parts[name] = torch.from_numpy(part[max(0, length - self.longest) :][None])
         return Context(**parts)
 
-    def _part(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def _part(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         array = _numbers(name, value)
         if array.shape != shape:
             beside = "" if name == "state" else f" beside {shape[0]} rewards"
@@ -112,6 +121,10 @@ class Policy:
                 raise UserError(
                     f"actions must be integers from 0 to {self.model.inputs.n_actions - 1}"
                 )
+        if name.startswith("state") and self.model.inputs.states_are_images:
+            if not ((array >= 0) & (array <= 255) & (array % 1 == 0)).all():
+                raise UserError(f"{name} must have pixels of integers from 0 to 255")
+            return array.astype(np.uint8)
         return array
 
 

@@ -22,13 +22,14 @@ from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.tasks.validation import are_among
 
-CONTEXT_PARTS = ("states", "actions", "rewards", "next_states")
+CONTEXT_PARTS = ("states", "actions", "rewards", "next_states", "images", "ends")
 
 
 def context_parts(family: TaskFamily) -> tuple[str, ...]:
     """Return the names of a context's datasets that are inputs of the model."""
-    images = ("images",) if family.image_size is not None else ()
-    return (*CONTEXT_PARTS, *images, *(("ends",) if family.has_ends else ()))
+    absent = {"next_states": family.frame_shape is not None}
+    absent |= {"images": family.image_size is None, "ends": not family.has_ends}
+    return tuple(part for part in CONTEXT_PARTS if not absent.get(part))
 
 
 class Examples:
@@ -40,7 +41,7 @@ class Examples:
         method: method that defines questions and labels.
         columns: context parts (n, T, ...); optional ends (n, T); query_states (n, K, d) and labels
             (n, K) of methods with labels; weights (n, T) of methods with weights; images
-            (n, T, s, s, 3) and query_images (n, K, s, s, 3) of families with images.
+            (n, T, s, s, 3) and query_images (n, K, s, s, 3) of families with rendered images.
         holdout: number of tasks kept out of training.
         stateless: whether there is only one state, as in bandits.
         repeated: probability of a resampled context, and the largest weight of its rewarded
@@ -62,7 +63,7 @@ class Examples:
         bins: int = 0,
         validation: NDArray[Any] | None = None,
     ) -> None:
-        parts = [part for part in (*CONTEXT_PARTS, "images", "ends") if part in columns]
+        parts = [part for part in CONTEXT_PARTS if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
         self._questions = training_questions(method, columns, stateless)
         self._holdout_questions = holdout_questions(method, columns, stateless)

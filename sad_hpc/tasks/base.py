@@ -51,7 +51,7 @@ class TaskFamily(ABC):
     components: int | None = None
     """Number of components a of an action in [-1, 1]^a; None: actions are numbers."""
     state_center: tuple[float, ...]
-    """Offset (d,) subtracted from states before the model sees them."""
+    """Offset (d,) subtracted from states before the model sees them; () for `frame_shape`."""
     state_scale: tuple[float, ...]
     """Factor (d,) applied after that, so that the model's inputs lie in about [-2, 2]."""
     test_share: float = 0.2
@@ -69,7 +69,9 @@ class TaskFamily(ABC):
     reward_dtype: type[np.generic]
     """The smallest type that holds every reward exactly."""
     image_size: int | None = None
-    """Pixels along each side of the images that the model sees; None: no images."""
+    """Pixels along each side of the images that are rendered of states; None: no such images."""
+    frame_shape: tuple[int, int, int] | None = None
+    """(H, W, C) of states that are images in uint8; None: states are numbers."""
     data_revision: int = 0
     """Revision of the random draws of the data kernels.  It is part of the dataset's signature."""
     model_revision: int = 1
@@ -99,6 +101,17 @@ class TaskFamily(ABC):
     def uses_return_threshold(self) -> bool:
         """True if labels are those of Algorithm 3, whose R is `data.return_threshold`."""
         return not (self.sparse_reward or self.draws_policies)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Shape of a state: (d,), or (H, W, C)."""
+        return self.frame_shape or (len(self.state_center),)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(H, W, C) of the images that the model sees; None: no images."""
+        size = self.image_size
+        return self.frame_shape if size is None else (size, size, 3)
 
     @property
     def action_dtype(self) -> np.dtype[Any]:

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +24,20 @@ KNOWN = {"sad_hpc", "gymnasium", "numpy", *sys.stdlib_module_names}
 """Packages without digests: revisions of this package and versioned Gymnasium ids cover them."""
 
 
-def fingerprint(columns: NDArray[np.floating]) -> Fingerprint:
+def fingerprint(columns: NDArray[Any]) -> Fingerprint:
     """Summarize observations or rewards of some tasks.
 
     Args:
-        columns: (steps, tasks, d), such as the observations of random play.
+        columns: (steps, tasks, ...), such as the observations of random play.
 
     Returns:
         one number for each task.
     """
-    compressed = np.arcsinh(columns.astype(np.float64)).mean(axis=0)
+    # Step by step, because images are large in float64.
+    total = sum(np.arcsinh(step.astype(np.float64)) for step in columns)
+    compressed = (total / len(columns)).reshape(columns.shape[1], -1)
     # Unequal weights distinguish components that are swapped.
-    return tuple((compressed @ np.cos(np.arange(columns.shape[2]))).tolist())
+    return tuple((compressed @ np.cos(np.arange(compressed.shape[1]))).tolist())
 
 
 def are_alike(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:

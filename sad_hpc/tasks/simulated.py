@@ -20,8 +20,8 @@ class Simulators(ABC):
     rewards of 0 until `start` is called.
     """
 
-    observations: NDArray[np.float32]
-    """(n, d): observations of the current states."""
+    observations: NDArray[Any]
+    """(n, d) float32, or images (n, H, W, C) uint8: observations of the current states."""
     ended: NDArray[np.bool_]
     """(n,): whether a terminal state was reached."""
 
@@ -60,6 +60,11 @@ class SimulatedFamily(TaskFamily):
     reward_dtype = np.float32
     context_groups = ("transitions",)
     label_groups = ("sad", "dpt")
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """Dtype of observations."""
+        return np.dtype(np.float32 if self.frame_shape is None else np.uint8)
 
     @abstractmethod
     def draw_tasks(

@@ -34,6 +34,10 @@ TASKS: dict[str, dict[str, Any]] = {
         "family": "gymnasium", "env": "CartPole-v1", "horizon": 40,
         "attributes": {"gravity": {"uniform": [5.0, 15.0]}},
     },
+    "pictures": {
+        "family": "gymnasium", "env": "tests.tasks.own_environments:Pictures-v0", "horizon": 6,
+        "attributes": {"noise": {"uniform": [0.5, 2]}},
+    },
     "lake": {
         "family": "gymnasium_table", "env": "FrozenLake-v1", "states": [3, 3], "horizon": 15,
         "rewards": "sparse",
@@ -50,13 +54,14 @@ TASKS: dict[str, dict[str, Any]] = {
         "vary": {"code": {"choice": [0, 1]}},
     },
 }  # fmt: skip
-GROUPS = dict.fromkeys(("bandit", "pendulum", "cartpole"), "transitions")
+GROUPS = dict.fromkeys(("bandit", "pendulum", "cartpole", "pictures"), "transitions")
 SPACES = {
     "darkroom": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(5)),
     "histories": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(5)),
     "bandit": (spaces.Box(0, 0, (1,), np.uint8), spaces.Discrete(5)),
     "pendulum": (spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (1,))),
     "cartpole": (spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2)),
+    "pictures": (spaces.Box(0, 255, (16, 22, 3), np.uint8), spaces.Discrete(3)),
     "lake": (spaces.Box(0, 2, (2,), np.uint8), spaces.Discrete(4)),
     "keypad": (spaces.Box(0, 1, (1,), np.uint8), spaces.Discrete(300)),
     "ring": (spaces.Box(0, 299, (1,), np.int16), spaces.Discrete(2)),
@@ -134,7 +139,7 @@ def test_a_loaded_dataset_has_every_transition(
     origin = dataset.storage.metadata["sad_hpc"]
     assert (origin["config"], origin["digest"]) == (manifest.config, manifest.digest)
     # In this order: one a task, or as many as there are ends and cuts.
-    lone = name in ("darkroom", "bandit", "pendulum", "keypad", "ring")
+    lone = name in ("darkroom", "bandit", "pendulum", "pictures", "keypad", "ring")
     assert (len(episodes) == len(columns["tasks/index"])) == lone
 
 

@@ -15,12 +15,12 @@ def random_images(*shape: int) -> torch.Tensor:
 def test_the_smallest_images_can_be_encoded():
     size = MiniworldConfig(image_size=13).image_size
     images = random_images(2, 3, size, size, 3)
-    assert ImageEncoder(size)(images).shape == (2, 3, IMAGE_FEATURES)
+    assert ImageEncoder((size, size, 3))(images).shape == (2, 3, IMAGE_FEATURES)
 
 
 @torch.no_grad()
 def test_parts_of_a_batch_are_encoded_like_the_whole(monkeypatch: pytest.MonkeyPatch):
-    encoder, images = ImageEncoder(25), random_images(2, 5, 25, 25, 3)
+    encoder, images = ImageEncoder((25, 25, 3)), random_images(2, 5, 25, 25, 3)
     whole = encoder(images)
     monkeypatch.setattr(image_encoder, "IMAGES_AT_ONCE", 3)
     assert torch.allclose(encoder(images), whole, atol=1e-6)

@@ -176,7 +176,7 @@ def test_images_that_are_asked_about_are_encoded_once():
     images, poses = draw(255, 2, 3, 13, 13, 3), torch.rand(2, 3, 3, dtype=torch.float64)
     context = Context(poses, draw(4, 2, 3), draw(2, 2, 3), poses, images)
     prefixes = torch.arange(3).view(1, 3, 1).expand(2, -1, -1)
-    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_size=13))
+    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_shape=(13, 13, 3)))
     shapes = []
     network.images.register_forward_hook(lambda _, given, __: shapes.append(given[0].shape))
     own = network(context, Queries(poses, prefixes, images))
@@ -190,7 +190,7 @@ def test_images_that_are_asked_about_are_encoded_once():
 @pytest.mark.parametrize("image_size", [None, 13])
 def test_weights_may_be_in_half_precision(image_size: int | None, with_buffers: bool):
     """DeepSpeed brings parameters into bf16 and leaves buffers as they are."""
-    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_size=image_size))
+    network = model(Inputs(4, 3, (0.0,) * 3, (1.0,) * 3, image_shape=image_size and (13, 13, 3)))
     poses, images = torch.rand(2, 3, 3, dtype=torch.float64), draw(255, 2, 3, 13, 13, 3)
     images = None if image_size is None else images
     context = Context(poses, draw(4, 2, 3), draw(2, 2, 3), poses, images)

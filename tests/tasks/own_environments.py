@@ -274,6 +274,17 @@ class Lock(gymnasium.Env):
         return np.ones(1, np.float32), float(right), False, False, {}
 
 
+class Pictures(Walk):
+    """Its image shows the position as a bright column, on noise."""
+
+    observation_space = spaces.Box(0, 255, (16, 22, 3), np.uint8)
+
+    def seen(self):
+        image = self.np_random.integers(100, size=(16, 22, 3), dtype=np.uint8)
+        image[:, int(np.clip(11 + self.position, 0, 21))] += 150
+        return image
+
+
 gymnasium.register("Paid-v0", lambda: Paid(Remote()))
 for kind in (
     Walk,
@@ -291,5 +302,6 @@ for kind in (
     Chatty,
     Keypad,
     Lock,
+    Pictures,
 ):
     gymnasium.register(f"{kind.__name__}-v0", kind, max_episode_steps=5)

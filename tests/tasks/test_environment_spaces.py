@@ -13,7 +13,8 @@ from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 
 def written(space, value):
     codec = Observations(space)
-    row = np.full(codec.size, np.nan, np.float32)
+    assert codec.dtype == np.float32
+    row = np.full(codec.shape, np.nan, np.float32)
     codec.write(value, row)
     return row
 
@@ -64,9 +65,39 @@ def test_images_texts_alone_and_other_spaces_are_refused_with_a_way_out():
         (spaces.Text(5), "0 numbers"),
         (spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))), "Sequence.*wrapper"),
         (spaces.Graph(spaces.Discrete(2), None), "Graph.*wrapper"),
+        (spaces.Box(0, 255, (97, 84, 3), np.uint8), "97 x 84 pixels.*ResizeObservation"),
+        (spaces.Box(0, 255, (84, 84, 2), np.uint8), "14,112 numbers.*wrapper"),
+        (spaces.Dict(a=spaces.Box(0, 255, (84, 84, 3), np.uint8)), "FilterObservation"),
     ]:
         with pytest.raises(ConfigError, match=text):
             Observations(space)
+
+
+@pytest.mark.parametrize(
+    ("space", "image"),
+    [
+        (spaces.Box(0, 255, (13, 96, 1), np.uint8), True),
+        (spaces.Box(0, 255, (96, 13, 4), np.uint8), True),
+        (spaces.Box(0, 255, (12, 12, 3), np.uint8), False),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), False),  # MiniGrid's numbers of objects
+        (spaces.Box(0, 9, (16, 16, 3), np.uint8), False),
+        (spaces.Box(0, 255, (16, 16, 3), np.float32), False),
+        (spaces.Box(0, 255, (16, 16), np.uint8), False),
+        (spaces.Dict(a=spaces.Box(0, 255, (16, 16, 3), np.uint8)), False),
+    ],
+    ids=str,
+)
+def test_what_is_an_image_and_what_is_flattened(space, image):
+    codec = Observations(space)
+    assert codec.frame_shape == (space.shape if image else None)
+    assert codec.shape == (space.shape if image else (spaces.flatdim(space),))
+    if image:
+        value, row = space.sample(), np.empty(codec.shape, codec.dtype)
+        codec.write(value, row)
+        np.testing.assert_array_equal(row, value)
+        for wrong in (value[1:], value.astype(np.float32)):
+            with pytest.raises(ValueError, match="is not in"):
+                codec.write(wrong, row)
 
 
 def test_choices_begin_where_the_space_begins():

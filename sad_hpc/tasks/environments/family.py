@@ -51,9 +51,12 @@ class Probe:
     """Number of actions, or of the bins of each component."""
     components: int | None
     """Number of components of such a vector; None: actions are numbers."""
+    frame_shape: tuple[int, int, int] | None
+    """(H, W, C) of observations that are images; None: they are numbers."""
     center: tuple[float, ...]
     scale: tuple[float, ...]
-    """(d,): rounded mean, and rounded inverse of the standard deviation, of observations."""
+    """(d,): rounded mean, and rounded inverse of the standard deviation, of observations; () of
+    images."""
     reward_scale: float
     code: tuple[str, ...]
     """Digests of the user's code (see `code_digests`)."""
@@ -74,6 +77,9 @@ class Gymnasium(SimulatedFamily):
         probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
         self._adapter, self.components = probe.adapter, probe.components
         self.n_actions = probe.n_actions
+        self.frame_shape = probe.frame_shape
+        if self.frame_shape is not None:  # flattened before
+            self.data_revision += 1
         self.state_center, self.state_scale = probe.center, probe.scale
         self.dense_reward_scale = probe.reward_scale
         self.code, self.fingerprint = probe.code, probe.fingerprint
@@ -87,7 +93,10 @@ class Gymnasium(SimulatedFamily):
         copies = f"its states are copied by {self._adapter.adapter}"
         if self._adapter is Replayed:
             copies += ", in a time that grows with the square of task.horizon"
-        return f"{self.config.env}: {len(self.state_center)} observed numbers, {actions}; {copies}"
+        seen = f"{len(self.state_center)} observed numbers"
+        if self.frame_shape is not None:
+            seen = f"images of {' x '.join(map(str, self.frame_shape))}"
+        return f"{self.config.env}: {seen}, {actions}; {copies}"
 
     def check_data(self, data: DataConfig) -> None:
         """Implement `TaskFamily.check_data`."""
@@ -138,20 +147,30 @@ def _probe(config_json: str) -> Probe:
         simulators.start(np.flatnonzero(simulators.ended), generator)
         paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
         seen.append(simulators.observations.copy())
-    # In float64, because the squares of large numbers are infinite in float32.
-    observations, rewards = np.concatenate(seen).astype(np.float64), np.array(paid, np.float64)
-    actions, deviations = simulators.actions, observations.std(axis=0)
+    actions, rewards = simulators.actions, np.array(paid, np.float64)
     spread = float(rewards.std()) or float(np.abs(rewards).max())
     return Probe(
         adapter,
         actions.count or actions.bins(config.bins),
         actions.size or None,
-        tuple(map(rounded, observations.mean(axis=0).tolist())),
-        # A number that never changed in random play is not scaled.
-        tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in deviations.tolist()),
+        simulators.frame_shape,
+        *(((), ()) if simulators.frame_shape else _center_and_scale(np.concatenate(seen))),
         rounded(1 / spread) if spread > 1e-6 else 1.0,
         simulators.code,
         fingerprint(np.stack(seen)) + fingerprint(np.stack(paid)[..., None]),
+    )
+
+
+def _center_and_scale(
+    observations: NDArray[np.float32],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return `Probe.center` and `Probe.scale` of observations (n, d)."""
+    # In float64, because the squares of large numbers are infinite in float32.
+    numbers = observations.astype(np.float64)
+    return (
+        tuple(map(rounded, numbers.mean(axis=0).tolist())),
+        # A number that never changed in random play is not scaled.
+        tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in numbers.std(axis=0).tolist()),
     )
 
 

@@ -73,10 +73,10 @@ class Episode:
 
     seed: int
     actions: list[Any]
-    first: NDArray[np.float32]
-    """(d,)"""
+    first: NDArray[Any]
+    """The first observation, a row of `Observations`."""
     steps: list[Step]
-    """One for each action; observations (d,) float32."""
+    """One for each action, with such observations."""
 
 
 class Recorder:
@@ -126,8 +126,8 @@ class Recorder:
             if ended:
                 break
 
-    def _row(self, observation: Any) -> NDArray[np.float32]:
-        row = np.zeros(self._observations.size, np.float32)
+    def _row(self, observation: Any) -> NDArray[Any]:
+        row = np.zeros(self._observations.shape, self._observations.dtype)
         self._observations.write(observation, row)
         if not in_range(row).all():
             raise ValueError(first_out_of_range(row))
@@ -195,7 +195,8 @@ def first_difference(found: list[Step], true: list[Step]) -> str | None:
         unequal = np.flatnonzero(one[0] != other[0])
         if len(unequal):
             i = unequal[0]
-            return f"observation[{i}] of step {step} is {one[0][i]} instead of {other[0][i]}"
+            found_here, true_here = one[0].flat[i], other[0].flat[i]
+            return f"observation[{i}] of step {step} is {found_here} instead of {true_here}"
         if one[1] != other[1]:
             return f"the reward of step {step} is {one[1]} instead of {other[1]}"
         if one[2] != other[2]:
