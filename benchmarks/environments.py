@@ -2,6 +2,8 @@
 
 import copy
 import importlib.util
+import sys
+from pathlib import Path
 
 import numpy as np
 from measure import Work, compare
@@ -11,12 +13,15 @@ from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
 from sad_hpc.tasks.environments.trials import choose_adapter
 
+sys.path.append(str(Path(__file__).parents[1] / "examples/beacon_pictures"))
+
 TASKS = {
     "CartPole-v1": ("gymnasium", EnvironmentTask("CartPole-v1")),
     "MiniGrid-DoorKey-5x5-v0": ("minigrid", EnvironmentTask("MiniGrid-DoorKey-5x5-v0")),
     "HalfCheetah-v5": ("mujoco", EnvironmentTask("HalfCheetah-v5")),
     "LunarLander-v3": ("Box2D", EnvironmentTask("LunarLander-v3")),
     "Pong, RAM": ("ale_py", EnvironmentTask("ALE/Pong-v5", {"obs_type": "ram"})),
+    "images of 25 x 25": ("beacon_pictures", EnvironmentTask("beacon_pictures:BeaconPictures-v0")),
 }
 """For every adapter, the package that it needs and an environment."""
 

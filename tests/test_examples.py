@@ -28,7 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with the packages of examples/, which `pip install` puts beside ours."""
     place = tmp_path_factory.mktemp("packages")
     # A build leaves files beside its sources: it gets copies.
-    for name in ("cheetah_velocity", "dark_minigrid", "hidden_beacon", "random_lake"):
+    for name in ("beacon_pictures", "cheetah_velocity", "dark_minigrid", "hidden_beacon", "random_lake"):
         sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--upgrade", "--target", str(place), str(sources)]
@@ -43,6 +43,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("random_lake/config.yaml", ["DIT", "SAD"]),
         ("cheetah_velocity/config.yaml", ["SAD"]),
         ("dark_minigrid/config.yaml", ["SAD"]),
+        ("beacon_pictures/config.yaml", ["SAD"]),
         ("environments/cartpole.yaml", ["SAD"]),
         ("environments/pendulum.yaml", ["DIT", "SAD"]),
     ],

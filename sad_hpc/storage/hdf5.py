@@ -20,8 +20,8 @@ T = TypeVar("T")
 # This version of the format also has checksums on metadata.
 LIBRARY_VERSION = ("v110", "v110")
 
-EXPANSION = 1032
-"""Largest ratio of a dataset's size in memory to its file's size: gzip's, for empty images."""
+EXPANSION = 256
+"""Largest ratio of a dataset's size in memory to its file's size; that of empty images is 225."""
 SMALL_BYTES = 2**26
 """Datasets below this size are always accepted."""
 
