@@ -28,7 +28,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with the packages of examples/, which `pip install` puts beside ours."""
     place = tmp_path_factory.mktemp("packages")
     # A build leaves files beside its sources: it gets copies.
-    for name in ("beacon_pictures", "cheetah_velocity", "dark_minigrid", "hidden_beacon", "random_lake"):
+    for package in sorted(EXAMPLES.glob("*/pyproject.toml")):
+        name = package.parent.name
         sources = shutil.copytree(EXAMPLES / name, place / "sources" / name)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--no-build-isolation", "--upgrade", "--target", str(place), str(sources)]

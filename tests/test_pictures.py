@@ -165,7 +165,11 @@ def test_a_later_round_follows_a_model_of_images(family: Gymnasium, model: Trans
 def test_one_and_two_ranks_make_the_same_files_which_verify_accepts(tmp_path: Path) -> None:
     config = tmp_path / "pictures.yaml"
     mapping = {"name": "pictures", "task": TASK, "data": DATA.model_dump(mode="json")}
-    mapping |= {"rows": ["SAD"], "pretrain": {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}}
+    mapping |= {
+        "rows": ["SAD"],
+        "pretrain": {"epochs": 1, "holdout_tasks": 4, "batch_size": 4},
+        "evaluate": {"tasks": 4},
+    }
     config.write_text(json.dumps(mapping))
     found = []
     for ranks in (1, 2):
