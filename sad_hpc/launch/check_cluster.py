@@ -95,13 +95,14 @@ def submit_check(cluster: ClusterConfig, arguments: list[str], runs: Path) -> in
         )
     job = asked.stdout.strip().partition(";")[0]
     print(f"job {job}, log {log}", flush=True)
-    return 0 if ALL_IS_WELL in _follow(job, log) else 1
+    return 0 if ALL_IS_WELL in _follow(job, log, cluster) else 1
 
 
 def _sbatch_flags(cluster: ClusterConfig) -> list[str]:
     """Return sbatch options that send the job to the nodes of pretrain if these have GPUs."""
     stage = "pretrain" if cluster.pretrain.gpus else "collect"
-    named = {"partition": cluster.partition, "account": cluster.account, "qos": cluster.qos}
+    keys = ("clusters", "partition", "account", "qos")
+    named: dict[str, str | None] = {key: getattr(cluster, key) for key in keys}
     options: dict[str, str | int | bool] = {k: value for k, value in named.items() if value}
     options |= {**cluster.sbatch, **cluster.resources(stage).sbatch}
     if cluster.pretrain.gpus:
@@ -109,11 +110,11 @@ def _sbatch_flags(cluster: ClusterConfig) -> list[str]:
     return [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
 
 
-def _follow(job: str, log: Path) -> str:
+def _follow(job: str, log: Path, cluster: ClusterConfig) -> str:
     """Print a job's log as it grows until the job has ended; return the log."""
     text, reason = "", ""
     while True:
-        entry = squeue().get(job)
+        entry = squeue(cluster.clusters).get(job)
         if log.exists() and (grown := log.read_text(errors="replace")) != text:
             print(grown[len(text) :], end="", flush=True)
             text = grown

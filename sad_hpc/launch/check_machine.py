@@ -13,6 +13,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import find_mpiexec
+from sad_hpc.launch.slurm import on
 from sad_hpc.storage.files import has_locks
 from sad_hpc.tasks.miniworld.gl import DEBIAN_PACKAGES
 
@@ -139,7 +140,7 @@ def _slurm(cluster: ClusterConfig) -> Outcome:
     if absent:
         remedy = 'use a login node, or start a local Slurm: eval "$(slurm/dev_cluster.sh up)"'
         return _miss_with_slurm(cluster), f"no {', '.join(absent)}; {remedy}"
-    works, text = _probe(["sinfo", "--noheader", "--format=%P %D %T"])
+    works, text = _probe(on(cluster.clusters, ["sinfo", "--noheader", "--format=%P %D %T"]))
     if works:
         return "ok", "; ".join(text.splitlines()[:4])
     reason = text.removeprefix("sinfo: ")
@@ -150,7 +151,8 @@ def _slurm(cluster: ClusterConfig) -> Outcome:
 def _accounting(cluster: ClusterConfig) -> Outcome:
     if shutil.which("sacct") is None:
         return _miss_with_slurm(cluster), "no sacct on the PATH"
-    works, text = _probe(["sacct", "--noheader", "--allocations", "--format=JobID"])
+    command = ["sacct", "--noheader", "--allocations", "--format=JobID"]
+    works, text = _probe(on(cluster.clusters, command))
     if works:
         return "ok", "accounting answers"
     # Without accounting, states come from squeue, markers and heartbeats.

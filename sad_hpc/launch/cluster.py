@@ -19,7 +19,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.,:@+-]*$"
 """Pattern of partitions (several with commas), accounts and the like; safe in a shell."""
 
 ELSEWHERE = ("cluster", "clusters", "cluster-constraint")
-"""sbatch parameters that send jobs to a cluster that squeue does not query."""
+"""sbatch parameters that send jobs to a cluster that squeue does not query by itself."""
 
 OWNED = (
     *("array", "dependency", "error", "export", "job-name", "kill-on-invalid-dep", "ntasks"),
@@ -46,8 +46,8 @@ def _refused(key: str) -> str | None:
 
     if among(ELSEWHERE):
         return (
-            f"{key!r} is not supported: jobs go to the cluster of this machine's slurm.conf. For "
-            "another cluster launch from its login node, or set SLURM_CONF"
+            f"{key!r} is not supported here: name the cluster by the key `clusters` of the cluster "
+            "settings"
         )
     if among(OWNED):
         return f"{key!r} is set by the launcher or by another key of the cluster settings"
@@ -107,6 +107,9 @@ class ClusterConfig(Section):
     """The content of a file in configs/cluster/; the defaults are those of local.yaml."""
 
     executor: Literal["local", "slurm"] = "local"
+    clusters: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    """The one of several Slurm clusters, as `sacctmgr show cluster` names them, that gets all jobs
+    (`sbatch --clusters`); null: that of this machine's slurm.conf.  Needs slurmdbd."""
     partition: str | None = Field(None, pattern=NAME)
     account: str | None = Field(None, pattern=NAME)
     qos: str | None = Field(None, pattern=NAME)

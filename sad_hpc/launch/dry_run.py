@@ -71,7 +71,7 @@ def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int, bo
     """
     if cluster.executor == "slurm" and shutil.which("squeue") is not None:
         try:
-            return squeue(), largest_array(), True
+            return squeue(cluster.clusters), largest_array(cluster.clusters), True
         except UserError as error:
             print(f"# assuming an empty queue, because {error}")
     return {}, LARGEST_ARRAY, False

@@ -133,6 +133,8 @@ def sbatch_parameters(
     additional: dict[str, Any] = {"ntasks": resources.ranks, **asked}
     if "no-requeue" not in asked:
         additional["requeue"] = True  # even if the cluster's default is not to requeue
+    if cluster.clusters is not None:
+        additional["clusters"] = cluster.clusters
     if dependency is not None:
         # End a job whose dependency failed, instead of leaving it in the queue.
         additional["kill-on-invalid-dep"] = "yes"

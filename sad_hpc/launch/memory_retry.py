@@ -12,7 +12,7 @@ from sad_hpc.launch.executor import settings_of
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.plan import SubmitBatch
 from sad_hpc.launch.records import JobRecord, log_end
-from sad_hpc.launch.slurm import answer_lines
+from sad_hpc.launch.slurm import answer_lines, on
 
 KILLED = re.compile(
     r"\b(slurmstepd[-\w.]*|srun): .*(oom[-_]kill|out of memory|exceeded (job |step )?memory limit)",
@@ -122,6 +122,6 @@ def _accounted(record: JobRecord, field: str) -> list[str]:
     """Return sacct's lines about a job and its steps; none on a cluster without accounting."""
     command = ["sacct", "--noheader", "--parsable2", f"--jobs={record.id}", f"--format={field}"]
     try:
-        return answer_lines(command)
+        return answer_lines(on(record.cluster, command))
     except UserError:
         return []

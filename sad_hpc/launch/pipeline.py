@@ -15,7 +15,7 @@ from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
 from sad_hpc.launch.memory_retry import steps_to_retry
 from sad_hpc.launch.records import JobRecord, load_records
-from sad_hpc.launch.slurm import QueueEntry, ask, squeue
+from sad_hpc.launch.slurm import QueueEntry, ask, on, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import jobs_of, submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
@@ -151,15 +151,16 @@ def _check_nothing_is_queued(run: Run) -> None:
     """Refuse local execution while Slurm has jobs of this run."""
     if shutil.which("squeue") is None:
         return
-    try:
-        queue = squeue()
-    except UserError:  # Slurm does not answer; the locks still keep a second writer out
-        return
-    if jobs := jobs_of(run, queue):
-        raise UserError(
-            f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
-            f"`scancel {' '.join(jobs)}`"
-        )
+    for cluster in {None, *(record.cluster for record in load_records(run).values())}:
+        try:
+            queue = squeue(cluster)
+        except UserError:  # Slurm does not answer; the locks still keep a second writer out
+            continue
+        if jobs := jobs_of(run, queue):
+            raise UserError(
+                f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
+                f"`{' '.join(on(cluster, ['scancel', *jobs]))}`"
+            )
 
 
 @dataclass(frozen=True)

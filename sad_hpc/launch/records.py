@@ -41,6 +41,8 @@ class JobRecord:
     """Memory of each rank if it exceeds the cluster settings (see `memory_retry`)."""
     kills: int = 0
     """Number of the step's jobs that were killed for memory."""
+    cluster: str | None = None
+    """The cluster to which Slurm was told to send the job; None: that of the launcher's machine."""
     interrupted: bool = False
     """True if an interrupted launcher has ended the job."""
 
@@ -53,6 +55,7 @@ class JobRecord:
         settings: str = "",
         memory_gb: float | None = None,
         kills: int = 0,
+        cluster: str | None = None,
     ) -> "JobRecord":
         """Return the record of a job that submitit has just started."""
         progress = step.folder.progress
@@ -66,6 +69,7 @@ class JobRecord:
             settings=settings,
             memory_gb=memory_gb,
             kills=kills,
+            cluster=cluster,
         )
 
     @property

@@ -88,41 +88,44 @@ class Answer:
     """The error if Slurm did not answer."""
 
 
-def squeue() -> dict[str, QueueEntry]:
+def squeue(cluster: str | None = None) -> dict[str, QueueEntry]:
     """Return this user's jobs by id (`12`, or `12_3` in an array), including recently ended ones.
+
+    Args:
+        cluster: Slurm's name of the cluster; None: that of this machine's slurm.conf.
 
     Raises:
         UserError: Slurm's controller does not answer.
     """
     command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
     entries = {}
-    for line in answer_lines([*command, "--format=%i|%T|%S|%e|%k|%r"]):
-        if line.count("|") < 5:  # the rest of a comment with a line break
+    for line in answer_lines(on(cluster, [*command, "--format=%i|%T|%S|%e|%k|%r"])):
+        if line.count("|") < 5:  # the rest of a comment with a line break, or a cluster's heading
             continue
         job, state, start, end, comment, reason = line.split("|", 5)
         entries[job] = QueueEntry(state, _seconds(start), _seconds(end), reason, comment)
     return entries
 
 
-def restarts() -> dict[str, int]:
+def restarts(cluster: str | None = None) -> dict[str, int]:
     """Return how often Slurm has requeued each of this user's jobs, by id; empty on an error."""
     command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
     try:
-        lines = answer_lines([*command, "--Format=JobArrayID:40,RestartCnt:20"])
+        lines = answer_lines(on(cluster, [*command, "--Format=JobArrayID:40,RestartCnt:20"]))
     except UserError:
         return {}
     counts = [line.split() for line in lines]
     return {each[0]: int(each[1]) for each in counts if len(each) == 2 and each[1].isdigit()}
 
 
-def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
+def sacct(ids: Collection[str], cluster: str | None = None) -> dict[str, QueueEntry]:
     """Return those of `ids` that Slurm's accounting knows; none on a cluster without accounting."""
     if not ids:
         return {}
     parents = ",".join(sorted({job.partition("_")[0] for job in ids}))
     command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={parents}"]
     try:
-        lines = answer_lines([*command, "--format=JobID,State,Start,End"])
+        lines = answer_lines(on(cluster, [*command, "--format=JobID,State,Start,End"]))
     except UserError:
         return {}
     entries = {}
@@ -134,23 +137,23 @@ def sacct(ids: Collection[str]) -> dict[str, QueueEntry]:
     return entries
 
 
-def find_jobs(ids: Collection[str]) -> dict[str, QueueEntry]:
+def find_jobs(ids: Collection[str], cluster: str | None = None) -> dict[str, QueueEntry]:
     """Return those of `ids` that Slurm's controller or its accounting knows.
 
     Raises:
         UserError: neither of them answers.
     """
     try:
-        queued = squeue()
+        queued = squeue(cluster)
     except UserError:
         # The controller may be restarting.  Accounting may answer, but does not list each element
         # of a pending array.
-        recorded = sacct(ids)
+        recorded = sacct(ids, cluster)
         if set(recorded) >= set(ids):
             return recorded
         raise
     known = {job: queued[job] for job in ids if job in queued}
-    return known | sacct([job for job in ids if job not in known])
+    return known | sacct([job for job in ids if job not in known], cluster)
 
 
 def has_ended_badly(record: JobRecord | None) -> bool:
@@ -158,7 +161,7 @@ def has_ended_badly(record: JobRecord | None) -> bool:
     if record is None or record.executor != "slurm":
         return False
     try:
-        entry = find_jobs([record.id]).get(record.id)
+        entry = find_jobs([record.id], record.cluster).get(record.id)
     except UserError:
         return False
     return entry is not None and not entry.is_alive and entry.state != "COMPLETED"
@@ -172,19 +175,22 @@ def ask(
     Processes that query the same run share an answer for `seconds`, by default ASK_SECONDS.
     """
     jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]
-    ids = [record.id for record in jobs_of if record.executor == "slurm"]
-    if not ids:
+    queued = [record for record in jobs_of if record.executor == "slurm"]
+    if not queued:
         return Answer(time.time(), {})
     patience = ASK_SECONDS if seconds is None else seconds
     last = typed(Answer, read_json(run.path / ANSWER))
     if last is not None and 0 <= time.time() - last.asked < patience:
         return last
-    jobs, error = {}, ""
+    jobs: dict[str, QueueEntry] = {}
+    error = ""
     try:
-        jobs = find_jobs(ids)
-        if any(entry.is_alive for entry in jobs.values()):
-            counts = restarts()
-            jobs = {id: replace(each, restarts=counts.get(id, 0)) for id, each in jobs.items()}
+        for cluster, ids in ids_by_cluster(queued).items():
+            found = find_jobs(ids, cluster)
+            if any(entry.is_alive for entry in found.values()):
+                counts = restarts(cluster)
+                found = {id: replace(job, restarts=counts.get(id, 0)) for id, job in found.items()}
+            jobs |= found
     except UserError as failure:
         error = str(failure)
     answer = Answer(time.time(), jobs, error)
@@ -193,23 +199,31 @@ def ask(
     return answer
 
 
-def cancel(ids: Collection[str]) -> None:
+def ids_by_cluster(records: Iterable[JobRecord]) -> dict[str | None, list[str]]:
+    """Return the ids of Slurm jobs by the cluster that the launch named."""
+    found: dict[str | None, list[str]] = {}
+    for record in records:
+        found.setdefault(record.cluster, []).append(record.id)
+    return found
+
+
+def cancel(ids: Collection[str], cluster: str | None = None) -> None:
     """Cancel jobs, and wait until they have ended."""
     if not ids:
         return
-    subprocess.run(["scancel", *ids], check=False, env=client_environment())
+    subprocess.run(on(cluster, ["scancel", *ids]), check=False, env=client_environment())
     for _ in range(ENDING_SECONDS):
         # A running job first finishes its block or step, and holds its folder's lock meanwhile.
-        queue = squeue()
+        queue = squeue(cluster)
         if not any(job in queue and queue[job].is_alive for job in ids):
             return
         time.sleep(1)
 
 
-def largest_array() -> int:
-    """Return the largest array size of this cluster (MaxArraySize, max_array_tasks)."""
+def largest_array(cluster: str | None = None) -> int:
+    """Return the largest array size of a cluster (MaxArraySize, max_array_tasks)."""
     try:
-        lines = answer_lines(["scontrol", "show", "config"])
+        lines = answer_lines(on(cluster, ["scontrol", "show", "config"]))
     except UserError:
         return LARGEST_ARRAY
     found = re.findall(r"\b(?:MaxArraySize *=|max_array_tasks=) *(\d+)", "\n".join(lines))
@@ -234,6 +248,11 @@ def lets_this_job_run() -> bool:
     # The id of an array's first element selects the whole array, with one line for each element.
     words = [line.split() for line in lines]
     return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
+
+
+def on(cluster: str | None, command: list[str]) -> list[str]:
+    """Return one of Slurm's commands for a named cluster; None: that of this machine."""
+    return command if cluster is None else [command[0], f"--clusters={cluster}", *command[1:]]
 
 
 def answer_lines(command: list[str], seconds: float = 60) -> list[str]:

@@ -16,7 +16,15 @@ from sad_hpc.launch.memory_retry import MemoryGrant, memory_grants, split_by_gra
 from sad_hpc.launch.pack import PackJob, member_log
 from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
 from sad_hpc.launch.records import JobRecord, load_records, save_records
-from sad_hpc.launch.slurm import QueueEntry, cancel, largest_array, squeue
+from sad_hpc.launch.slurm import (
+    QueueEntry,
+    cancel,
+    find_jobs,
+    ids_by_cluster,
+    largest_array,
+    on,
+    squeue,
+)
 from sad_hpc.launch.status import BLOCKED_ADVICE
 from sad_hpc.parallel.submitit_private import FailedJobError, FailedSubmissionError
 from sad_hpc.storage.run import Run
@@ -90,21 +98,22 @@ def submit_missing(
             "no sbatch on the PATH: use --cluster local, or start a Slurm on this machine with "
             'eval "$(slurm/dev_cluster.sh up)"'
         )
-    queue = squeue()
-    _cancel_unrecorded(run, queue)
+    _check_one_cluster(run, steps, cluster)
+    queue = squeue(cluster.clusters)
+    _cancel_unrecorded(run, queue, cluster)
     queued = QueuedSteps.of(run, steps, cluster, queue)
     missing = queued.missing(steps)
     ids = dict(queued.active)
     for title in sorted(queued.outdated):
         print(f"{title}: replacing job {ids[title]}, because the cluster settings have changed")
-    cancel([ids.pop(step.title) for step in missing if step.title in ids])
+    cancel([ids.pop(step.title) for step in missing if step.title in ids], cluster.clusters)
     for title, job in ids.items():
         blocked = f", blocked ({queue[job].reason})" if queue[job].is_blocked else ""
         print(f"{title}: already has job {job}{blocked}")
     if any(queue[job].is_blocked for job in ids.values()):
         print(BLOCKED_ADVICE)
     grants = memory_grants(missing, load_records(run), cluster)
-    for batch in batches(missing, largest_array(), cluster.packs):
+    for batch in batches(missing, largest_array(cluster.clusters), cluster.packs):
         for grant, part in split_by_grant(batch, grants):
             after = dependency(part, ids)
             jobs = [_work(run, pack, results, replace_tables) for pack in part.packs]
@@ -136,11 +145,11 @@ def _submit(
         reason = " ".join(str(error).split())
         remedy = TOO_MANY if re.search("submit limit|MaxSubmit", reason) else REFUSED
         raise UserError(f"Slurm refused {batch.name}: {reason}; {remedy}") from None
-    settings = settings_of(cluster, batch.stage)
+    told = (settings_of(cluster, batch.stage), grant.memory_gb, grant.kills, cluster.clusters)
     records = {}
     for job, steps in zip(jobs, batch.packs, strict=True):
         for number, step in enumerate(steps):
-            record = JobRecord.of(step, job, "slurm", settings, grant.memory_gb, grant.kills)
+            record = JobRecord.of(step, job, "slurm", *told)
             if len(steps) > 1:
                 log = member_log(job.paths.folder, job.job_id, number)
                 record = replace(record, log=str(log))
@@ -161,7 +170,27 @@ def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:
     return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
 
 
-def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry]) -> None:
+def _check_one_cluster(run: Run, steps: list[Step], cluster: ClusterConfig) -> None:
+    """Refuse to continue on another cluster than that of queued jobs, on which no job can depend.
+
+    Raises:
+        UserError: jobs of this run's incomplete steps are queued or running on another cluster.
+    """
+    records = load_records(run)
+    known = [records[step.title] for step in steps if step.title in records and not step.complete]
+    queued = [record for record in known if record.executor == "slurm"]
+    for name, ids in ids_by_cluster(queued).items():
+        if name == cluster.clusters:
+            continue
+        alive = sorted(id for id, entry in find_jobs(ids, name).items() if entry.is_alive)
+        if alive:
+            raise UserError(
+                f"{run.path} has jobs on another cluster: continue with cluster.clusters="
+                f"{name or 'null'}, or `{' '.join(on(name, ['scancel', *alive]))}`"
+            )
+
+
+def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry], cluster: ClusterConfig) -> None:
     """Cancel jobs of this run that are not in jobs.json.
 
     Their launcher died between sbatch and the record.  They would be second writers beside the new
@@ -170,4 +199,4 @@ def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry]) -> None:
     recorded = {record.id for record in load_records(run).values()}
     if lost := [job for job in jobs_of(run, queue) if job not in recorded]:
         print(f"cancelling unrecorded jobs of a launcher that died: {', '.join(lost)}")
-        cancel(lost)
+        cancel(lost, cluster.clusters)

@@ -18,6 +18,7 @@ from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
+from sad_hpc.launch.slurm import ask
 from sad_hpc.storage.files import write_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
@@ -233,7 +234,7 @@ def test_jobs_go_where_squeue_looks_for_them(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for option in ("cluster", "clusters"):
-        with pytest.raises(ConfigError, match=f"'{option}' is not supported: .*set SLURM_CONF"):
+        with pytest.raises(ConfigError, match=f"'{option}' is not supported here: .*`clusters`"):
             submit(run, f"sbatch.{option}=other")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
     monkeypatch.setenv("SBATCH_CLUSTERS", "other")
@@ -247,6 +248,32 @@ def test_jobs_go_where_squeue_looks_for_them(
     with pytest.raises(UserError, match="refused"):
         submit(run)
     assert not re.search("^(SCANCEL|SLURM_CLUSTERS)", (slurm.folder / "seen").read_text(), re.M)
+
+
+def test_a_named_cluster_gets_all_jobs_and_all_questions(run: Run, slurm: FakeSlurm) -> None:
+    asked = slurm.folder / "asked"
+    slurm._program("squeue", f'echo "$@" >> {asked}; echo "CLUSTER: far"; cat {slurm.folder}/queue')
+    submit(run, "clusters=far")
+    assert all("#SBATCH --clusters=far" in text for text in slurm.scripts().values())
+    assert {record.cluster for record in load_records(run).values()} == {"far"}
+    queue_everything(run, slurm)
+    submit(run, "clusters=far", "partition=small")
+    assert slurm.cancelled.count("--clusters=far") == 1 and len(slurm.cancelled) > 1
+    queue_everything(run, slurm)
+    assert ask(run, graph(run), load_records(run)).jobs
+    assert all(line.startswith("--clusters=far ") for line in asked.read_text().splitlines())
+
+
+def test_a_run_with_jobs_does_not_continue_on_another_cluster(run: Run, slurm: FakeSlurm) -> None:
+    submit(run, "clusters=far")
+    queue_everything(run, slurm)
+    with pytest.raises(UserError, match=r"clusters=far, or `scancel --clusters=far 100 "):
+        submit(run)
+    slurm.queue()
+    submit(run)
+    assert {record.cluster for record in load_records(run).values()} == {None}
+    with pytest.raises(ConfigError, match="clusters: String should match"):
+        submit(run, "clusters='far,near'")
 
 
 def test_waiting_jobs_are_replaced_when_their_settings_change(
