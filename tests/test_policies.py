@@ -35,6 +35,10 @@ TASKS: dict[str, dict[str, Any]] = {
     "darkroom": {"family": "darkroom", "size": 3, "horizon": 9, "train_goals": 6},
     "bandit": {"family": "gaussian_bandit", "horizon": 12},
     "pendulum": PENDULUM,
+    "lock": {
+        "family": "gymnasium", "env": "tests.tasks.own_environments:Lock-v0", "horizon": 10,
+        "vary": {"digit": {"choice": [1, 2, 3]}},
+    },
     "pictures": {
         "family": "gymnasium", "env": "tests.tasks.own_environments:Pictures-v0", "horizon": 6,
         "attributes": {"noise": {"uniform": [0.5, 2]}},
@@ -93,7 +97,9 @@ def test_a_shared_policy_answers_as_the_run_does(run: Run, tmp_path: Path) -> No
         given = {name: part[0, :length] for name, part in context.items()}
         shown = Context(**{name: torch.from_numpy(part[None]) for name, part in given.items()})
         model = load_model(run, "SAD", 0)
-        expected = answers(model, shown, state[None], np.array([[length]]), 1)[0]
+        vector = policy.act(given, state) if run.experiment.family.components else None
+        asked = np.array([[length]]), 1, None if vector is None else vector[None]
+        expected = answers(model, shown, state[None], *asked)[0]
         found = policy.logits(given, state)
         np.testing.assert_array_equal(found.reshape(expected.shape), expected)
         np.testing.assert_allclose(policy.probabilities(given, state).sum(axis=-1), 1)

@@ -4,13 +4,21 @@ The paper samples online actions from the softmax at temperature 1.  With `evalu
 every trained model gets the best rule of a grid (see `evaluate.selection`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.experiment.sections import EvaluateConfig
+
+Read = Callable[[NDArray[np.float32]], NDArray[Any]]
+"""A function from logits (n, A) to actions (n,), or to numbers (n,) of a component."""
+
+Answer = Callable[[NDArray[np.float32] | None], NDArray[np.float32]]
+"""Map the first j components of vectors (n, j) to the logits (n, A) of the next one; None to those
+of actions that are numbers."""
 
 TEMPERATURES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.1, 0.05, 0.02, 0.0)
 """The grid of `auto`; 0 is greedy."""
@@ -101,6 +109,23 @@ class Selection:
     def rule(self) -> ActingRule:
         """The best rule."""
         return self.rules[self.chosen]
+
+
+def in_turn(answer: Answer, read: Read, components: int | None, count: int) -> NDArray[Any]:
+    """Choose n actions (n,), or the components of n vectors (n, a) one after the other.
+
+    Args:
+        answer: the model.
+        read: function that chooses.
+        components: a; None: actions are numbers.
+        count: n.
+    """
+    if components is None:
+        return read(answer(None))
+    actions = np.empty((count, components), np.float32)
+    for component in range(components):
+        actions[:, component] = read(answer(actions[:, :component]))
+    return actions
 
 
 def greedy(logits: NDArray[np.float32]) -> NDArray[np.int64]:

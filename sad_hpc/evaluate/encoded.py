@@ -23,14 +23,12 @@ class EncodedContexts:
         self._model, self._batch_size = model, batch_size
         self._caches = []
         for part in tokens.split(batch_size):
-            self._caches.append(KVCache())
+            self._caches.append(KVCache(part.shape[1] + 1))
             model.extend(self._caches[-1], part, with_answers=False)
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
-        """Return the logits (n, K, A) of queries (n, K, width) after the whole contexts."""
-        parts = []
-        for cache, part in zip(self._caches, query.split(self._batch_size), strict=True):
-            whole = torch.full(part.shape[:2], cache.length, device=part.device)
-            parts.append(self._model.ask(cache, part, whole))
-        return torch.cat(parts).float().cpu().numpy()
+        """Return the logits (n, A) of one query each, (n, 1, width), after the whole contexts."""
+        parts = zip(self._caches, query.split(self._batch_size), strict=True)
+        answers = [self._model.ask_at_end(*part) for part in parts]
+        return torch.cat(answers).float().cpu().numpy()

@@ -87,7 +87,7 @@ def simulator_play(
 
     def next_episode(agents: NDArray[np.int64], before: Transitions) -> Transitions:
         def read(logits: NDArray[np.float32]) -> NDArray[Any]:
-            return sample(logits / temperatures[agents].reshape(-1, *(1,) * (logits.ndim - 1)))
+            return sample(logits / temperatures[agents, None])
 
         act = acting(model, Context.of_parts(before.parts), read, batch_size)
         return Episodes(family, parameters[agents], generator).rollout(act)

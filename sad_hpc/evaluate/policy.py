@@ -82,8 +82,9 @@ def answers(
     states: NDArray[Any],
     prefixes: NDArray[np.int64],
     batch_size: int,
+    actions: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the action logits of the same K = Q P questions about each of n contexts, (n, K, A).
+    """Return the action logits of the same K questions about each of n contexts, (n, K, A).
 
     Each context is encoded once.
 
@@ -93,13 +94,19 @@ def answers(
         states: (Q, ...) query states, in the dataset's dtype.
         prefixes: (Q, P): numbers of transitions after which each state is queried.
         batch_size: number of contexts in one forward pass.
+        actions: (Q P, j); see `Queries`.
     """
     device = model.head.weight.device
+    held = None if actions is None else torch.from_numpy(actions).to(device)
     asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
     parts = []
     for part in context.split(batch_size):
         rows = len(part.actions)
-        queries = Queries(*(each.expand(rows, *each.shape) for each in (asked, after)))
+        queries = Queries(
+            asked.expand(rows, *asked.shape),
+            after.expand(rows, *after.shape),
+            actions=None if held is None else held.expand(rows, -1, -1),
+        )
         logits = model(part.map(lambda column: column.to(device)), queries)
         parts.append(logits.float().cpu().numpy())
     return np.concatenate(parts)

@@ -1,5 +1,6 @@
 """A trained model as the incumbent of the next round."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -7,14 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.rollout import Following, Followings
+from sad_hpc.evaluate.acting import Read, in_turn
 from sad_hpc.evaluate.own_play import simulator_play, table_play
 from sad_hpc.evaluate.policy import load_model, state_logits
-from sad_hpc.evaluate.simulated import Ask, asking, readings
+from sad_hpc.evaluate.simulated import Decide, deciding, readings
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.transformer import Transformer
@@ -86,10 +89,10 @@ def simulated_incumbent(
             return sample(logits / temperature) if temperature else likeliest(logits)
 
         def followings(tasks: NDArray[np.int64]) -> Following:
-            ask = asking_about(model, shown, tasks, batch_size)
+            decide = deciding_in(model, shown, tasks, batch_size)
             return Following(
-                lambda simulators, step: read(ask(simulators.observations)),
-                lambda observations: likeliest(ask(observations)),
+                lambda simulators, step: decide(simulators.observations, read),
+                lambda observations: decide(observations, likeliest),
             )
 
         return followings
@@ -113,10 +116,10 @@ def _encoded(model: Transformer, context: Transitions) -> Context:
     return replace(shown, states=torch.cat(states), next_states=None)
 
 
-def asking_about(
+def deciding_in(
     model: Transformer, context: Context, tasks: NDArray[np.int64], batch_size: int
-) -> Ask:
-    """Return a model's answers in simulators of `tasks` (m,), which can have many repetitions.
+) -> Decide:
+    """Return the choice of a model's actions in simulators of `tasks` (m,), often repeated.
 
     The rollouts of a label use many simulators of one task.  One forward pass answers for several
     of them and reads their context once.
@@ -129,7 +132,7 @@ def asking_about(
     """
     most = int(np.bincount(tasks).max())
     if most < FEW_SIMULATORS:
-        return asking(model, context.map(lambda part: part[tasks]), batch_size)
+        return deciding(model, context.map(lambda part: part[tasks]), batch_size)
     # A power of 2, because the kernel keeps buffers for every size.
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     task_of_pass, places = _passes(tasks, size)
@@ -137,20 +140,35 @@ def asking_about(
     device, components = model.head.weight.device, model.inputs.components
     shown = context.map(lambda part: part[task_of_pass].to(device))
     after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
-    shape = () if components is None else (components,)
+
+    def of_passes(each: Tensor) -> Sequence[Tensor]:
+        """Return parts of the simulators (m, ...) by pass, (P, size, ...), in batches."""
+        every = each.new_zeros((*after.shape[:2], *each.shape[1:]))
+        every[pass_of, row_of] = each
+        return every.split(batch_size)
 
     @torch.no_grad()
-    def ask(observations: NDArray[Any]) -> NDArray[np.float32]:
+    def decide(observations: NDArray[Any], read: Read) -> NDArray[Any]:
         seen = model.encoded(torch.from_numpy(observations).to(device))
-        states = seen.new_zeros((*after.shape[:2], *seen.shape[1:]))
-        states[pass_of, row_of] = seen
-        asked = states.split(batch_size)
-        parts = zip(shown.split(batch_size), asked, after.split(batch_size), strict=True)
-        logits = torch.cat([model(part, Queries(*query)) for part, *query in parts])
-        answers: NDArray[np.float32] = logits.float().cpu().numpy()
-        return answers.reshape(*states.shape[:2], *shape, answers.shape[-1])[places]
+        contexts, states = list(shown.split(batch_size)), of_passes(seen)
 
-    return ask
+        def answer(first: NDArray[np.float32] | None) -> NDArray[np.float32]:
+            held: Sequence[Tensor | None] = [None] * len(states)
+            if first is not None:
+                held = of_passes(torch.from_numpy(first).to(device))
+            parts = zip(contexts, states, after.split(batch_size), held, strict=True)
+            logits = torch.cat(
+                [
+                    model(part, Queries(asked, prefixes, actions=known))
+                    for part, asked, prefixes, known in parts
+                ]
+            )
+            answers: NDArray[np.float32] = logits.float().cpu().numpy()
+            return answers[places]
+
+        return in_turn(answer, read, components, len(observations))
+
+    return decide
 
 
 def _passes(

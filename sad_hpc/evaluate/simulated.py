@@ -17,7 +17,7 @@ from torch import Tensor
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Behavior, rollout
-from sad_hpc.evaluate.acting import ActingRule, greedy, sampled
+from sad_hpc.evaluate.acting import ActingRule, Read, greedy, in_turn, sampled
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.online import online_modes
@@ -33,11 +33,8 @@ from sad_hpc.tasks.simulated import SimulatedFamily
 RANDOM_EPISODES = 10
 """Number of episodes in each task that estimate the reference `random`."""
 
-Ask = Callable[[NDArray[Any]], NDArray[np.float32]]
-"""A function from observations (n, ...) to logits (n, A), or (n, a, A)."""
-
-Read = Callable[[NDArray[np.float32]], NDArray[Any]]
-"""A function from logits (n, A) to actions (n,), or (n, a, A) to vectors (n, a)."""
+Decide = Callable[[NDArray[Any], Read], NDArray[Any]]
+"""Map observations (n, ...) and a reading of logits to actions (n,) or vectors (n, a)."""
 
 
 def evaluate_simulated(
@@ -141,7 +138,7 @@ class Episodes:
 
 
 def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[Read, Read]:
-    """Return two functions from logits to actions: the most likely ones, and samples."""
+    """Return two readings of logits: the most likely actions or numbers, and samples."""
     if family.components is None:
         return greedy, lambda logits: sampled(logits, generator.random(len(logits)))
     return bins.likeliest, lambda logits: bins.drawn(logits, generator)
@@ -154,18 +151,15 @@ def acting(
     batch_size: int,
     seen: list[Tensor] | None = None,
 ) -> Act:
-    """Return a model's policy under contexts (n, t); see `asking`.
-
-    `read` is a function from logits to actions.
-    """
-    ask = asking(model, context, batch_size, seen)
-    return lambda simulators, step: read(ask(simulators.observations))
+    """Return a model's policy under contexts (n, t); see `deciding`."""
+    decide = deciding(model, context, batch_size, seen)
+    return lambda simulators, step: decide(simulators.observations, read)
 
 
-def asking(
+def deciding(
     model: Transformer, context: Context, batch_size: int, seen: list[Tensor] | None = None
-) -> Ask:
-    """Return a model's answers under contexts (n, t), which are encoded once.
+) -> Decide:
+    """Return the choice of a model's actions under contexts (n, t), which are encoded once.
 
     Args:
         model: the transformer.
@@ -180,14 +174,18 @@ def asking(
     once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
 
     @torch.no_grad()
-    def ask(observations: NDArray[Any]) -> NDArray[np.float32]:
+    def decide(observations: NDArray[Any], read: Read) -> NDArray[Any]:
         states = model.encoded(torch.from_numpy(observations)[:, None].to(device))
         if seen is not None:
             seen.append(states.clone())  # `observations` changes with the next step
-        logits = encoded.ask(model.query_tokens(Queries(states, once)))
-        return logits[:, 0] if model.inputs.components is None else logits
 
-    return ask
+        def answer(first: NDArray[np.float32] | None) -> NDArray[np.float32]:
+            held = None if first is None else torch.from_numpy(first)[:, None].to(device)
+            return encoded.ask(model.query_tokens(Queries(states, once, actions=held)))
+
+        return in_turn(answer, read, model.inputs.components, len(observations))
+
+    return decide
 
 
 def _random_returns(

@@ -247,8 +247,10 @@ class Experiment(Section, Generic[TaskT]):
     def pretrain_signature(self, method: str, seed: int) -> str:
         """Return the signature in the name of a trained model's folder."""
         config = self.source.pretrain_config(method, seed)
-        # See data_signature.
-        revision = self.source.family.model_revision + METHODS[method].revision
+        family = self.source.family
+        # See data_signature.  A question has held the components before it since the 1.
+        in_turn = (family.components or 1) > 1
+        revision = family.model_revision + METHODS[method].revision + in_turn
         return signature("pretrain", config, [self.source.data_signature()], revision)
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:

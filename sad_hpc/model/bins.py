@@ -11,6 +11,11 @@ def bins_of(actions: Tensor, bins: int) -> Tensor:
     return ((actions + 1) * (bins / 2)).floor().long().clamp(0, bins - 1)
 
 
+def middles(actions: Tensor, bins: int) -> Tensor:
+    """Return the middle (float32) of the bin of each number; see `bins_of`."""
+    return (2 * bins_of(actions, bins) + 1) / bins - 1
+
+
 def likeliest(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the middle (...) of the most likely bin, by logits (..., bins)."""
     bins = logits.shape[-1]

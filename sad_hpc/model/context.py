@@ -34,8 +34,8 @@ class Inputs:
     has_ends: bool = False
     """True if a token has a flag for the end of an episode."""
     components: int | None = None
-    """a: number of components of an action in [-1, 1]^a; each has a separate question with A bins.
-    None: actions are numbers."""
+    """a: number of components of an action in [-1, 1]^a; each has its own question with A bins,
+    which holds the components before it.  None: actions are numbers."""
 
     @classmethod
     def of_family(cls, family: TaskFamily, horizon: int | None = None) -> "Inputs":
@@ -70,11 +70,24 @@ class Inputs:
         return self.n_actions if self.components is None else self.components
 
     @property
+    def earlier(self) -> int:
+        """Number of components that a question can hold: all but the last one."""
+        return (self.components or 1) - 1
+
+    @property
     def width(self) -> int:
         """Number of features of a token: state, action (one-hot or a vector), next state (without
-        images only), reward, and the end of the episode."""
+        images only), reward, the end of the episode, and a question's earlier components."""
         next_state = self.features if self.image_shape is None else 0
-        return self.features + self.action_width + next_state + 1 + self.has_ends
+        return self.features + self.action_width + next_state + 1 + self.has_ends + self.earlier
+
+    def in_question(self, queries: "Queries") -> range:
+        """Return the components that each question of `queries` stands for; one if numbers."""
+        if self.components is None:
+            return range(1)
+        assert queries.actions is not None, "questions for vectors hold their first components"
+        given = queries.actions.shape[2]
+        return range(given, given + 1) if given < self.components else range(given)
 
 
 @dataclass(frozen=True)
@@ -141,3 +154,7 @@ class Queries:
     """(B, Q, P) int64: number of first transitions that an answer depends on"""
     images: Tensor | None = None
     """(B, Q, s, s, 3) uint8: images of the states"""
+    actions: Tensor | None = None
+    """(B, Q P, j): the first j components of vectors.  If j < a, the questions are for component j.
+    If j = a, every question is replaced by a questions, for component i after the first i each.
+    None: actions are numbers"""

@@ -10,6 +10,9 @@ share.  Queries do not attend to each other, and transitions do not attend to qu
 therefore encoded once for any number of queries with different prefixes.  With images, the features
 of the state are those of its image and Miniworld's heading, and there is no next state.  Blocks are
 those of GPT-2; with head_dim = embedding / heads they equal Hugging Face's `GPT2Model`.
+
+If actions are vectors, each component has its own query: the state, a flag for the component, and
+the values of the components before it, as the middles of their bins.
 """
 
 import math
@@ -20,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.model.bins import middles
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
 from sad_hpc.model.initialization import initialize
@@ -132,7 +136,7 @@ class Transformer(nn.Module):
     def forward(self, context: Context, queries: Queries, through: Through | None = None) -> Tensor:
         """Return the action logits of all questions, (B, K, A).
 
-        K = Q P, or Q P a if actions are vectors.
+        K = Q P, or Q P a if every component of vectors is asked for.
 
         Args:
             context: t transitions a row, 0 <= t <= T.
@@ -141,19 +145,18 @@ class Transformer(nn.Module):
         """
         tokens, query_tokens = self.tokens(context, queries)
         return (through or self.through or self.answer)(
-            tokens, query_tokens, self.asked_after(queries.prefixes)
+            tokens, query_tokens, self.asked_after(queries)
         )
 
     def tokens(self, context: Context, queries: Queries) -> tuple[Tensor, Tensor]:
-        """Return the tokens of transitions (B, t, width) and of questions (B, Q P, width).
+        """Return the tokens of transitions (B, t, width) and of questions (B, K, width).
 
         If the queries are the context's own states, images are encoded once.
         """
         features = self.features(context.states, context.images)
         own = queries.states is context.states
         asked = features if own else self.features(queries.states, queries.images)
-        n_prefixes = queries.prefixes.shape[2]
-        return self._transitions(context, features), self._questions(asked, n_prefixes)
+        return self._transitions(context, features), self._questions(asked, queries)
 
     def answer(self, tokens: Tensor, query_tokens: Tensor, prefixes: Tensor) -> Tensor:
         """Return the logits (B, K, A) of query tokens (B, K, width) after prefixes (B, K)."""
@@ -205,6 +208,21 @@ class Transformer(nn.Module):
             x = block.rest(x, block.attention.mix(query, key, value, mask))
         return self.head(self.norm(x))
 
+    def ask_at_end(self, cache: KVCache, query_token: Tensor) -> Tensor:
+        """Return the logits (B, A) of one query (B, 1, width) after all cached transitions.
+
+        The cache needs room for one more: it holds the query's keys and values until the next call.
+        This saves the copy of the cache that `ask` makes.
+        """
+        x = self.embed_at(query_token, torch.zeros(1, dtype=torch.int64, device=query_token.device))
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, TransformerBlock)
+            query, key, value = block.split(x)
+            keys, values = cache.append(number, key, value)
+            x = block.rest(x, block.attention.mix(query, keys, values, None))
+        logits: Tensor = self.head(self.norm(x))[:, 0]
+        return logits
+
     def embed_at(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Embed tokens (B, L, width) at positions (L,) or (1,), as (B, L, E)."""
         # DeepSpeed converts weights to bf16, but not the buffers that scale tokens.
@@ -237,27 +255,32 @@ class Transformer(nn.Module):
         return features.to(self.dtype)
 
     def query_tokens(self, queries: Queries) -> Tensor:
-        """Return the tokens of queries, (B, K, width); with vectors they have a component flag."""
-        features = self.features(queries.states, queries.images)
-        return self._questions(features, queries.prefixes.shape[2])
+        """Return the tokens of questions, (B, K, width)."""
+        return self._questions(self.features(queries.states, queries.images), queries)
 
-    def asked_after(self, prefixes: Tensor) -> Tensor:
-        """Return the prefix of each question, (B, K), from prefixes (B, Q, P) of the queries."""
-        return prefixes.flatten(1).repeat_interleave(self.inputs.components or 1, dim=1)
+    def asked_after(self, queries: Queries) -> Tensor:
+        """Return the prefix of each question, (B, K)."""
+        components = len(self.inputs.in_question(queries))
+        return queries.prefixes.flatten(1).repeat_interleave(components, dim=1)
 
     def context_tokens(self, context: Context) -> Tensor:
         """Return the tokens of a context's transitions, (B, t, width)."""
         return self._transitions(context, self.features(context.states, context.images))
 
-    def _questions(self, features: Tensor, n_prefixes: int) -> Tensor:
-        tokens = F.pad(features, (0, self.inputs.width - features.shape[2]))
-        tokens = tokens.repeat_interleave(n_prefixes, dim=1)
-        if self.inputs.components is None:
+    def _questions(self, features: Tensor, queries: Queries) -> Tensor:
+        inputs = self.inputs
+        tokens = F.pad(features, (0, inputs.width - features.shape[2]))
+        tokens = tokens.repeat_interleave(queries.prefixes.shape[2], dim=1)
+        if queries.actions is None:
             return tokens
-        which = torch.eye(self.inputs.components, dtype=tokens.dtype, device=tokens.device)
-        which = F.pad(which, (features.shape[2], 0))
-        which = F.pad(which, (0, self.inputs.width - which.shape[1]))
-        return (tokens.unsqueeze(2) + which).flatten(1, 2)
+        asked = inputs.in_question(queries)
+        tokens = tokens.unsqueeze(2).repeat(1, 1, len(asked), 1)
+        values = middles(queries.actions[..., : inputs.earlier], inputs.n_actions)
+        for row, component in enumerate(asked):
+            tokens[:, :, row, features.shape[2] + component] = 1
+            first = inputs.width - inputs.earlier
+            tokens[:, :, row, first : first + component] = values[..., :component]
+        return tokens.flatten(1, 2)
 
     def _transitions(self, context: Context, features: Tensor) -> Tensor:
         following = None
@@ -295,6 +318,8 @@ class Transformer(nn.Module):
         parts.append(rewards.unsqueeze(-1))
         if ends is not None:
             parts.append(ends.to(dtype).unsqueeze(-1))
+        if self.inputs.earlier:
+            parts.append(features.new_zeros(*features.shape[:2], self.inputs.earlier))
         return torch.cat(parts, dim=2)
 
     def scale(self, states: Tensor) -> Tensor:

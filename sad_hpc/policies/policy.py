@@ -14,7 +14,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from sad_hpc.errors import UserError
-from sad_hpc.evaluate.acting import greedy, sampled
+from sad_hpc.evaluate.acting import Read, greedy, in_turn, sampled
 from sad_hpc.evaluate.policy import answers, make_ready
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Inputs
@@ -43,7 +43,10 @@ class Policy:
     """The content of `config.json`."""
 
     def logits(self, context: Mapping[str, ArrayLike] | None, state: ArrayLike) -> NDArray[Any]:
-        """Return the (A,) logits of the actions; (a, bins) for vector actions.
+        """Return the (A,) logits of the actions.
+
+        For vector actions, return the (a, bins) logits of each component, after the likeliest
+        components before it.
 
         Args:
             context: t >= 0 transitions in time order: states (t, d), actions (t,) or (t, a),
@@ -56,11 +59,14 @@ class Policy:
         Raises:
             UserError: a part of the context is missing, has another shape or is not finite.
         """
-        shown = self._context({} if context is None else context)
-        asked = self._part("state", [state], (1, *self._state_shape))
-        prefixes = np.full((1, 1), shown.actions.shape[1])
-        logits = answers(self.model, shown, asked, prefixes, batch_size=1)[0]
-        return logits if self.model.inputs.components is not None else logits[0]
+        found: list[NDArray[np.float32]] = []
+
+        def read(logits: NDArray[np.float32]) -> NDArray[Any]:
+            found.extend(logits)
+            return self._likeliest(logits)
+
+        self._chosen(context, state, read)
+        return found[0] if self.model.inputs.components is None else np.stack(found)
 
     def probabilities(
         self, context: Mapping[str, ArrayLike] | None, state: ArrayLike
@@ -75,13 +81,29 @@ class Policy:
         state: ArrayLike,
         generator: np.random.Generator | None = None,
     ) -> Any:
-        """Return the likeliest action (offline), or one sampled by `generator` (online)."""
-        logits = self.logits(context, state)
-        if self.model.inputs.components is not None:
-            return bins.likeliest(logits) if generator is None else bins.drawn(logits, generator)
+        """Return the likeliest action (offline), or one sampled by `generator` (online).
+
+        The components of a vector are chosen in turn, each after those before it.
+        """
         if generator is None:
-            return int(greedy(logits))
-        return int(sampled(logits[None], generator.random(1))[0])
+            return self._chosen(context, state, self._likeliest)
+        if self.model.inputs.components is None:
+            return self._chosen(context, state, lambda logits: sampled(logits, generator.random(1)))
+        return self._chosen(context, state, lambda logits: bins.drawn(logits, generator))
+
+    def _chosen(self, context: Mapping[str, ArrayLike] | None, state: ArrayLike, read: Read) -> Any:
+        shown = self._context({} if context is None else context)
+        asked = self._part("state", [state], (1, *self._state_shape))
+        prefixes = np.full((1, 1), shown.actions.shape[1])
+
+        def answer(first: NDArray[np.float32] | None) -> NDArray[np.float32]:
+            return answers(self.model, shown, asked, prefixes, 1, first)[0]
+
+        action = in_turn(answer, read, self.model.inputs.components, count=1)[0]
+        return action if self.model.inputs.components is not None else int(action)
+
+    def _likeliest(self, logits: NDArray[np.float32]) -> NDArray[Any]:
+        return greedy(logits) if self.model.inputs.components is None else bins.likeliest(logits)
 
     @property
     def _state_shape(self) -> tuple[int, ...]:

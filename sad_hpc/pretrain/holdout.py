@@ -35,9 +35,11 @@ class Holdout:
         """Compute means over all ranks' held-out tasks; every rank must call it.
 
         Returns:
-            `holdout_loss` in nats, normalized by weights, and `holdout_accuracy` of labels.  If the
-            Bayes-optimal answers are known, also `excess_loss`, and `told_accuracy`: the share of
-            optimal actions for contexts that are consistent with a single task.
+            `holdout_loss` in nats, normalized by weights, and `holdout_accuracy` of labels.  For
+            vectors both are means over components, each asked for after the label's components
+            before it.  If the Bayes-optimal answers are known, also `excess_loss`, and
+            `told_accuracy`: the share of optimal actions for contexts that are consistent with a
+            single task.
         """
         ideal = self._examples.ideal
         sums = self._sums_over(self._rows, ideal, engine)

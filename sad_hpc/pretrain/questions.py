@@ -203,8 +203,8 @@ class OwnPulls(Questions):
 def answerable(batch: Batch, bins: int) -> Batch:
     """Convert the labels of a batch to class numbers, (B, K) int64.
 
-    If actions are vectors, each component is a question with a bin as label, and K grows by a
-    factor of a.
+    If actions are vectors, each component is a question with a bin as label, which holds the
+    label's components before it, and K grows by a factor of a.
     """
     if batch.labels.ndim == 2:
         return replace(batch, labels=batch.labels.long())
@@ -214,6 +214,7 @@ def answerable(batch: Batch, bins: int) -> Batch:
     weights = batch.weights
     return replace(
         batch,
+        queries=replace(batch.queries, actions=batch.labels),
         labels=bins_of(batch.labels, bins).flatten(1),
         weights=None if weights is None else weights.repeat_interleave(size, dim=1),
         judged=slice(first, last),

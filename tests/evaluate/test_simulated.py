@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import greedy
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.policy import Trained
-from sad_hpc.evaluate.rollout_policy import asking_about
-from sad_hpc.evaluate.simulated import Episodes, acting, asking, evaluate_simulated
+from sad_hpc.evaluate.rollout_policy import deciding_in
+from sad_hpc.evaluate.simulated import Decide, Episodes, acting, deciding, evaluate_simulated
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
+from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from tests.simulators import HORIZON, Rooms
@@ -37,8 +39,9 @@ def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
     tokens, queries = torch.randn(5, 7, model.inputs.width), torch.randn(5, 3, model.inputs.width)
     with torch.no_grad():
         expected = model.answer(tokens, queries, torch.full((5, 3), 7))
-    found = EncodedContexts(model, tokens, 2).ask(queries)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    encoded = EncodedContexts(model, tokens, 2)
+    found = [encoded.ask(query) for query in queries.split(1, dim=1)]
+    np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-5)
 
 
 def test_an_episode_counts_until_its_end_and_the_agent_goes_on() -> None:
@@ -66,6 +69,39 @@ def test_an_agent_does_in_each_state_what_the_model_says_there() -> None:
     assert len(np.unique(played.actions)) > 2
 
 
+def logits_of(decide: Decide, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The logits (n, A) of actions that are numbers."""
+    found = []
+
+    def read(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+        found.append(logits)
+        return greedy(logits)
+
+    decide(observations, read)
+    return found[0]
+
+
+@pytest.mark.parametrize("simulators", [7, 10])
+def test_each_component_is_chosen_after_those_before_it(simulators: int) -> None:
+    """With few simulators of a task, whose contexts are encoded once, and with many."""
+    torch.manual_seed(0)
+    inputs = Inputs(5, 6, (0.0, 0.0), (1.0, 1.0), components=3)
+    model = Transformer(ModelConfig(dropout=0.0), inputs).eval()
+    torch.nn.init.normal_(model.head.weight, std=3.0)
+    states, actions = torch.randn(4, 6, 2), 2 * torch.rand(4, 6, 3) - 1
+    context = Context(states, actions, torch.randn(4, 6), states)
+    tasks = np.repeat(np.arange(4), simulators)
+    asked = torch.randn(len(tasks), 1, 2)
+    chosen = deciding_in(model, context, tasks, 2)(asked[:, 0].numpy(), bins.likeliest)
+    shown, after = context.map(lambda part: part[tasks]), torch.full((len(tasks), 1, 1), 6)
+    vectors = torch.from_numpy(chosen)[:, None]
+    with torch.no_grad():
+        logits = model(shown, Queries(asked, after, actions=vectors))
+        others = model(shown, Queries(asked, after, actions=-vectors))
+    np.testing.assert_array_equal(chosen, bins.likeliest(logits.numpy()))
+    assert (chosen != bins.likeliest(others.numpy()))[:, 1:].any(axis=0).all()
+
+
 def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     family, generator = Rooms(), np.random.default_rng(4)
     model, parameters = model_of(family), family.draw_tasks("test", 6, generator)
@@ -77,9 +113,9 @@ def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.Monke
     tasks = generator.integers(5, size=40)  # of the sixth task there is none
     monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 4)
     simulators = family.simulators(parameters[tasks], generator)
-    each = asking(model, context.map(lambda part: part[tasks]), 8)
-    expected = each(simulators.observations)
-    found = asking_about(model, context, tasks, 2)(simulators.observations)
+    each = deciding(model, context.map(lambda part: part[tasks]), 8)
+    expected = logits_of(each, simulators.observations)
+    found = logits_of(deciding_in(model, context, tasks, 2), simulators.observations)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (expected[tasks == 0].mean(axis=0) - expected[tasks == 1].mean(axis=0)).std() > 0.1
 

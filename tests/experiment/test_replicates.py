@@ -11,6 +11,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import graph
 from sad_hpc.storage.run import Run
+from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY
 
 EVERYTHING = "seeds_vary=[training,data,split]"
@@ -35,6 +36,18 @@ def test_every_replicate_has_its_own_dataset(vary: str):
     assert own.data.seed == (3 if "data" in vary else experiment.data.seed)
     assert own.task.split_seed == (3 if "split" in vary else experiment.task.split_seed)
     assert own.replicate(3) == own
+
+
+def test_models_of_several_components_have_other_signatures(monkeypatch: pytest.MonkeyPatch):
+    """They hold the components before a question's since a time when the others had results."""
+
+    def signatures(components: int | None) -> tuple[str, str]:
+        monkeypatch.setattr(Darkroom, "components", components)
+        return tiny().data_signature(), tiny().pretrain_signature("SAD", 0)
+
+    data, trained = signatures(None)
+    assert signatures(1) == (data, trained)
+    assert signatures(2)[0] == data and signatures(2)[1] != trained
 
 
 def test_splits_of_replicates_differ():
