@@ -268,11 +268,22 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from sad_hpc.dataset.imported import import_contexts
+    from sad_hpc.dataset.imported import import_contexts, import_logs
 
-    run = _load_run(options)
-    name = import_contexts(options.minari, run.experiment, run.contexts)
-    print(f"{run.contexts / name}: collect with data.imported_contexts={name}")
+    run, sources = _load_run(options), options.minari
+    has_environment = run.experiment.family.has_environment
+    if options.task_key is None and len(sources) == 1 and has_environment:
+        name = import_contexts(sources[0], run.experiment, run.contexts)
+    else:
+        name, found = import_logs(sources, options.task_key, run.experiment, run.contexts)
+        told = f"{len(found):,} contexts of {found.n_tasks:,} tasks"
+        if found.n_short:
+            told += f"; {found.n_short:,} tasks with fewer than task.horizon steps are left out"
+        print(told)
+    if has_environment:
+        print(f"{run.contexts / name}: collect with data.imported_contexts={name}")
+    else:
+        print(f"sad-hpc launch {run.contexts / name}.yaml")
     return 0
 
 

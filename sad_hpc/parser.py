@@ -125,7 +125,18 @@ def make_parser() -> argparse.ArgumentParser:
     command = add("import", "Import logged episodes as training contexts.")
     _add_config(command)
     command.add_argument(
-        "--minari", type=Path, required=True, metavar="DATASET", help="folder of a Minari dataset"
+        "--minari",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="DATASET",
+        help="folders of Minari datasets; without --task-key, each of several is a task",
+    )
+    command.add_argument(
+        "--task-key",
+        metavar="KEY",
+        help="value that tells the tasks apart, such as infos/task or a name in the episodes' "
+        "metadata, for tasks without parameters",
     )
     command = add("doctor", "Check this machine, and print a fix for each miss.")
     command.add_argument(

@@ -40,7 +40,9 @@ TASKS: dict[str, dict[str, Any]] = {
         "vary": {"digit": {"choice": [1, 2, 3]}},
     },
     "pictures": {
-        "family": "gymnasium", "env": "tests.tasks.own_environments:Pictures-v0", "horizon": 6,
+        "family": "gymnasium",
+        "env": "tests.tasks.own_environments:Pictures-v0",
+        "horizon": 6,
         "attributes": {"noise": {"uniform": [0.5, 2]}},
     },
 }

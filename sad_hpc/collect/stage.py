@@ -27,7 +27,7 @@ from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
-from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
+from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.fingerprint import are_alike
 
 SAVE_SECONDS = 1.0
@@ -67,10 +67,11 @@ def collect(run: Run, incumbent: Incumbent | None = None) -> None:
 
 
 def _collect_splits(run: Run, communicator: Any, incumbent: Incumbent | None) -> None:
-    _check_environments(communicator, run.experiment.family)
+    family: TaskFamily = run.experiment.family
+    _check_environments(communicator, family)
     folder = run.data()
     # The marker is not enough, because a repeated collection replaces damaged shards.
-    collectors = [SplitCollector(run, split, communicator, incumbent) for split in SPLITS]
+    collectors = [SplitCollector(run, split, communicator, incumbent) for split in family.splits]
     complete = folder.done is not None and not any(each.missing for each in collectors)
     if communicator.bcast(complete):
         if communicator.Get_rank() == 0:
@@ -138,7 +139,8 @@ class SplitCollector:
     def collect(self) -> None:
         """Write missing shards; rank 0 also writes the manifest and the virtual dataset."""
         start = time.perf_counter()
-        if self.split == "train" and self._data.imported_contexts is not None and self.missing:
+        imports = self._data.imported_contexts is not None or not self._family.has_environment
+        if self.split == "train" and imports and self.missing:
             self._maker.imported = self._communicator.bcast(
                 self._contexts() if self._is_first else None
             )

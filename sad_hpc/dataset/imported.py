@@ -1,6 +1,7 @@
 """Imported contexts: logged transitions of training tasks, divided into a dataset's blocks.
 
     runs/<experiment>/contexts/minari-<digest>/     shard-00000.h5 ... manifest.json
+    runs/<experiment>/contexts/logs-<digest>/       the same, of tasks without parameters
 
 A shard has the groups `transitions` and `tasks` of a block.  The folder's name has the digest of
 all shards.  A config names the folder in `data.imported_contexts`, so other content changes the
@@ -8,8 +9,9 @@ dataset's signature.  Collecting reads one shard for each block and makes its la
 required for the import only.
 """
 
+import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,23 @@ from sad_hpc.dataset.layout import Column, layout
 from sad_hpc.dataset.logged import LoggedTasks
 from sad_hpc.dataset.reader import read_shard
 from sad_hpc.dataset.schema import FORMAT_VERSION, Manifest
+from sad_hpc.dataset.windows import Windows
 from sad_hpc.dataset.writer import arrays_content, write_shard
 from sad_hpc.distill.block import Block, Given, Transitions
 from sad_hpc.errors import DatasetError, UserError
+from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import differences, resolved, signature
 from sad_hpc.experiment.experiment import Experiment
-from sad_hpc.storage.files import write_error
+from sad_hpc.experiment.sections import LOGS
+from sad_hpc.storage.files import atomic_path, write_error
 from sad_hpc.tasks.base import TaskFamily, make_family
+from sad_hpc.tasks.logged import LoggedConfig
+from sad_hpc.tasks.simulated import SimulatedFamily
 
 PREFIX = "minari-"
+LOOKED_AT = 256
+"""Most contexts from which the scales of observations and rewards are taken."""
+
 REMEDY = "`sad-hpc import CONFIG --minari DATASET` makes them"
 
 
@@ -54,14 +64,84 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
             f"{source} has {len(logged)} tasks, but data.tasks={experiment.data.tasks} needs "
             f"{manifest.n_tasks} for training: lower data.tasks"
         )
+    return _stored(folder, PREFIX, manifest, experiment.data.block_tasks, logged.given)
+
+
+def import_logs(
+    sources: Sequence[Path], key: str | None, experiment: Experiment[Any], folder: Path
+) -> tuple[str, Windows]:
+    """Write training contexts of tasks without parameters, from any Minari datasets.
+
+    If the experiment's family has no environment, the whole config is written beside them, with
+    the actions and scales of the logs.
+
+    Args:
+        sources: folders of the Minari datasets.
+        key: see `Windows`.
+        experiment: experiment with T, blocks and the number of contexts.
+        folder: folder of all imported contexts of the run.
+
+    Returns:
+        the value for `data.imported_contexts`, and the contexts.
+
+    Raises:
+        UserError: see `Windows`; or the family has other spaces, or the folder cannot be written.
+        ConfigError: other settings of `data` do not allow such contexts.
+    """
+    family = make_family(experiment.task)
+    family.check_data(experiment.data.model_copy(update={"imported_contexts": LOGS}))
+    n_train = family.n_tasks("train", experiment.data.tasks)
+    windows = Windows(sources, key, experiment.task.horizon, n_train)
+    task = experiment.task
+    if isinstance(task, LoggedConfig):
+        if windows.first.observations.frame_shape is not None:
+            raise UserError(f"{sources[0]} has images: task.family=logged supports numbers only")
+        few = range(0, n_train, math.ceil(n_train / LOOKED_AT))
+        context = windows.given(few).context
+        states = context.states.reshape(-1, context.states.shape[2])
+        task = task.fitted(windows.first.actions, states, context.rewards.ravel())
+        experiment = experiment.model_copy(update={"task": task})
+        family = make_family(task)
+    assert isinstance(family, SimulatedFamily)  # takes_logs
+    windows.check_fits(family)
+
+    def given(first: int, count: int) -> Given:
+        return windows.given(range(first, first + count), family.sparse_reward)
+
+    manifest = _nothing_yet(experiment, family)
+    name = _stored(folder, LOGS, manifest, experiment.data.block_tasks, given)
+    if isinstance(task, LoggedConfig):
+        data = experiment.data.model_copy(update={"imported_contexts": name})
+        whole = experiment.model_copy(update={"data": data})
+        with atomic_path(folder / f"{name}.yaml") as path:
+            path.write_text(plain_yaml.written(whole.model_dump(mode="json", exclude_unset=True)))
+    return name, windows
+
+
+def _stored(
+    folder: Path,
+    prefix: str,
+    manifest: Manifest,
+    block_tasks: int,
+    given: Callable[[int, int], Given],
+) -> str:
+    """Write all contexts into a new folder of `folder`, and return its name.
+
+    Args:
+        folder: folder of all imported contexts of the run.
+        prefix: first part of the name, before the digest.
+        manifest: the empty manifest.
+        block_tasks: contexts in a block.
+        given: function of the first row and the number of rows that returns contexts.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A rename makes the complete folder visible at once.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".import-") as unfinished:
             made = Path(unfinished) / "contexts"
             made.mkdir()
-            _write(made, manifest, logged, experiment.data.block_tasks)
-            name = _name(manifest)
+            _write(made, manifest, block_tasks, given)
+            name = prefix + _mark(manifest)
             if not (folder / name).exists():  # an existing one has the same content
                 made.rename(folder / name)
     except OSError as error:
@@ -85,8 +165,10 @@ class ImportedContexts:
         Raises:
             UserError: they are missing, damaged, or of other tasks, T or blocks.
         """
-        path = folder / str(experiment.data.imported_contexts)
         family = make_family(experiment.task)
+        if experiment.data.imported_contexts is None:
+            raise UserError(f"{family.name} has no environment that makes contexts: {REMEDY}")
+        path = folder / experiment.data.imported_contexts
         wanted = _nothing_yet(experiment, family)
         try:
             manifest = Manifest.load(path)
@@ -94,7 +176,7 @@ class ImportedContexts:
             raise UserError(f"no imported contexts at {path}: {REMEDY}") from error
         if changed := differences(manifest.config, wanted.config):
             raise UserError(f"{path} is of another config ({'; '.join(changed)}): import it again")
-        if not manifest.complete or _name(manifest) != path.name:
+        if not manifest.complete or not path.name.endswith(_mark(manifest)):
             raise UserError(f"{path} is damaged: its digest differs. Remove it; {REMEDY}")
         columns = layout(family, experiment.data)
         needed = {
@@ -130,17 +212,20 @@ def _nothing_yet(experiment: Experiment[Any], family: TaskFamily) -> Manifest:
     return Manifest(signature("import", config), "train", blocks, n_tasks, config, {})
 
 
-def _write(folder: Path, manifest: Manifest, logged: LoggedTasks, block_tasks: int) -> None:
+def _write(
+    folder: Path, manifest: Manifest, block_tasks: int, contexts: Callable[[int, int], Given]
+) -> None:
     """Write every block, add it to the manifest, and save the manifest."""
     attributes = {"format_version": FORMAT_VERSION, "signature": manifest.signature}
     for number in range(manifest.n_blocks):
         first = number * block_tasks
-        given = logged.given(first, min(block_tasks, manifest.n_tasks - first))
+        given = contexts(first, min(block_tasks, manifest.n_tasks - first))
         block = Block.of(first, given.parameters, {"transitions": given.context}, {})
         content = arrays_content(block.arrays, attributes)
         manifest.shards[number] = write_shard(folder, number, block, content)
     manifest.save(folder)
 
 
-def _name(manifest: Manifest) -> str:
-    return PREFIX + manifest.digest[:12]
+def _mark(manifest: Manifest) -> str:
+    """Return the part of the digest that is in the name."""
+    return manifest.digest[:12]

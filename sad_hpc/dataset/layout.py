@@ -71,7 +71,7 @@ def layout(family: TaskFamily, data: DataConfig) -> dict[str, Column]:
         },
         **{
             f"labels/{label}/{name}": _times(asked, column)
-            for label in family.label_groups
+            for label in family.labels_of(data)
             for name, column in labels.items()
         },
     }

@@ -26,10 +26,18 @@ def find_splits(path: Path) -> list[Path]:
     if (path / MANIFEST).is_file():
         return [path]
     for datasets in ([path], sorted(path.glob("data/*"))):
-        splits = [folder / split for folder in datasets for split in SPLITS]
+        splits = [folder / split for folder in datasets for split in _splits(folder)]
         if any(split.is_dir() for split in splits):
             return splits
     raise DatasetError(f"no dataset at {path}: give a folder with a {MANIFEST} or one above it")
+
+
+def _splits(dataset: Path) -> tuple[str, ...]:
+    """Return the splits that a dataset should have; all if its config cannot be read."""
+    try:
+        return origin_of(Manifest.load(dataset / SPLITS[0]))[0].splits
+    except DatasetError:
+        return SPLITS
 
 
 def origin_of(manifest: Manifest) -> tuple[TaskFamily, DataConfig]:

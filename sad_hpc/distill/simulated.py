@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sad_hpc.distill.block import Block, Draw, Given
 from sad_hpc.distill.incumbent import Incumbent, with_own_play
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
+from sad_hpc.distill.logged_labels import logged_labels
 from sad_hpc.distill.rollout import Act, Behavior, Followings, rollout
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
@@ -55,8 +56,12 @@ def simulated_block(
         )
     else:
         parameters, context = given.parameters, given.context
-    rule = LabelRule.of(data, family.sparse_reward)
     queries = data.queries_per_task
+    if not data.has_known_tasks:  # no rollouts, in test tasks neither
+        numbers = np.arange(draw.count) if given is None else parameters[:, 0]
+        pairs = logged_labels(numbers, context, queries, generators["dpt"])
+        return Block.of(draw.first, parameters, {"transitions": context}, {"dpt": pairs})
+    rule = LabelRule.of(data, family.sparse_reward)
     of_sad = generators["sad"]
     following = None if incumbent is None else incumbent.follow(context, of_sad)
     sad = Distillation(family, parameters, behavior, following, rule, queries, of_sad).labels()

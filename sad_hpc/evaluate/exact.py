@@ -82,8 +82,10 @@ class ExactReference:
 def plays_randomly(experiment: Experiment[Any], method: str) -> bool:
     """Return whether a method's labels are random play that does not depend on the context."""
     data, own = experiment.source.data, METHODS[method]
-    if own.labels is not None or not own.imitates:
-        return own.imitates
+    if not own.imitates or not data.has_known_tasks:
+        return False
+    if own.labels is not None:
+        return True
     at_random = data.imported_contexts is None and data.context_policy == "behavior"
     return at_random and not data.q_learning_steps
 

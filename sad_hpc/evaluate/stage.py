@@ -50,6 +50,11 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         return
     run.check_ownership()
     family = make_family(experiment.task)
+    if not family.has_environment:
+        raise UserError(
+            f"{family.name} has no environment for an evaluation: `sad-hpc export` writes a "
+            "trained policy that you can run in yours"
+        )
     attributes = {
         "signature": experiment.evaluate_signature(method, seed),
         "config": experiment.model_dump(mode="json"),

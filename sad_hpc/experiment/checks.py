@@ -76,6 +76,11 @@ def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> N
             f"{where}: evaluate.greedy_after_reward=true needs sparse rewards, which "
             f"{experiment.family.name} does not have; set it to false"
         )
+    if experiment.evaluate.acting == "auto" and not experiment.data.has_known_tasks:
+        raise ConfigError(
+            f"{where}: evaluate.acting=auto plays training tasks, but the logged ones have no "
+            "parameters: set it to given"
+        )
     if experiment.pretrained is None:
         _check_training(experiment, method, where)
     else:
@@ -156,7 +161,7 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{where}: data.q_learning_steps={data.q_learning_steps} is less than "
             f"task.horizon={experiment.task.horizon}"
         )
-    for split in ("train", "test"):
+    for split in family.splits:
         if family.n_tasks(split, data.tasks) < 1:
             raise ConfigError(
                 f"{where}: data.tasks={data.tasks} leaves the {split} split empty; increase it"
@@ -178,7 +183,7 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             )
     _check_shown(experiment, where)
     n_test = family.n_tasks("test", data.tasks)
-    if experiment.evaluate.tasks > n_test:
+    if experiment.evaluate.tasks > n_test and family.has_environment:
         raise ConfigError(
             f"{where}: evaluate.tasks={experiment.evaluate.tasks} exceeds the {n_test} test tasks"
         )
@@ -204,11 +209,11 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
     """
     family = experiment.family
     group = METHODS[method].labels
-    if group is not None and group.removeprefix("labels/") not in family.label_groups:
-        raise ConfigError(
-            f"{where}: rows: {method} needs optimal actions, which {experiment.task.family} "
-            "does not know: remove the row"
-        )
+    if group is not None and group.removeprefix("labels/") not in family.labels_of(experiment.data):
+        lacking = f"optimal actions, which {experiment.task.family} does not know"
+        if not (family.has_environment and experiment.data.has_known_tasks):
+            lacking = "rollouts, but the logged tasks have no parameters"
+        raise ConfigError(f"{where}: rows: {method} needs {lacking}: remove the row")
     if experiment.pretrain.validation_tasks:
         _check_validation(experiment, where)
     n_train = family.n_tasks("train", experiment.data.tasks) - experiment.validation_contexts

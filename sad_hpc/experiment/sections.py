@@ -12,6 +12,9 @@ from sad_hpc.experiment.per_round import PerRound, up_to
 PER_ROUND = ("trust_horizon", "episodes_per_action", "discount")
 """Keys of `data` that may be lists with a value for each round."""
 
+LOGS = "logs-"
+"""Prefix of the names of imported contexts whose tasks have no parameters."""
+
 
 class DataConfig(Section):
     """The dataset that `collect` makes: contexts and labels."""
@@ -77,10 +80,11 @@ class DataConfig(Section):
     """Episodes of a Q-learner, of increasing ages, in a context of AD.  Only with
     `q_learning_steps`."""
     imported_contexts: str | None = with_role(
-        Role.ROW_SETTING, None, pattern="^minari-[0-9a-f]{12}$"
+        Role.ROW_SETTING, None, pattern="^(minari|logs)-[0-9a-f]{12}$"
     )
-    """The name that `sad-hpc import` prints for training tasks and contexts from logged episodes.
-    null: training tasks and contexts are drawn."""
+    """The name that `sad-hpc import` prints for training tasks and contexts from logged episodes;
+    `logs-...` are those of tasks without parameters.  null: training tasks and contexts are
+    drawn."""
     block_tasks: int = Field(2048, ge=1)
     """Tasks in a block, the unit of sharding, of random streams and of resuming."""
     schedule: Literal["dynamic", "static"] = with_role(Role.TRANSIENT, "dynamic")
@@ -109,6 +113,11 @@ class DataConfig(Section):
     def draws_policies(self, split: str) -> bool:
         """Return whether each of a split's contexts has a random policy of its own."""
         return self.context_policy == "dpt" or (self.context_policy == "drawn" and split == "train")
+
+    @property
+    def has_known_tasks(self) -> bool:
+        """True unless the training tasks are known by logged episodes alone."""
+        return self.imported_contexts is None or not self.imported_contexts.startswith(LOGS)
 
     @property
     def has_known_contexts(self) -> bool:

@@ -52,7 +52,7 @@ def check_config(path: Path) -> str:
     experiment = load_experiment(path, [])
     family = make_family(experiment.task)
     found = [family.description]
-    if isinstance(family, SimulatedFamily):
+    if isinstance(family, SimulatedFamily) and family.has_environment:
         runs = Run(experiment, Path("runs")).with_datasets()
         seedless = [run.experiment.data.model_copy(update={"seed": 0}) for run in runs]
         kinds = [data for number, data in enumerate(seedless) if data not in seedless[:number]]

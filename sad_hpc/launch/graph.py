@@ -111,9 +111,11 @@ def pretrain_with_score(run: Run, method: str, seed: int) -> None:
 def graph(run: Run) -> list[Step]:
     """Return every step of a run, wave after wave; rows share equal steps.
 
+    Without an environment, training is the last stage.
     With `pretrained`, the training of the other experiment's models is not a step of this run.
     """
     steps: dict[str, dict[str, Step]] = {stage: {} for stage in STAGES}
+    has_environment = run.experiment.family.has_environment
 
     def add(step: Step) -> Step:
         return steps[step.stage].setdefault(step.title, step)
@@ -136,7 +138,9 @@ def graph(run: Run) -> list[Step]:
         needs = [collected(own, row)]
         if own.experiment.pretrained is None:
             needs.append(trained(own, element, row))
-        add(Step(own.evaluation(*element), own, tuple(needs), element, row))
-    add(Step(run.aggregate(), run, tuple(steps["evaluate"].values())))
+        if has_environment:
+            add(Step(own.evaluation(*element), own, tuple(needs), element, row))
+    if has_environment:
+        add(Step(run.aggregate(), run, tuple(steps["evaluate"].values())))
     every = [step for stage in STAGES for step in steps[stage].values()]
     return sorted(every, key=lambda step: step.wave)

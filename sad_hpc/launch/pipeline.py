@@ -92,7 +92,10 @@ def launch(
             with held(run.path):
                 submit_missing(run, again, cluster, results, replace)
             succeeded = wait_for_jobs(run, steps)
-    if succeeded:
+    if succeeded and not run.experiment.family.has_environment:
+        print(f"held-out losses: metrics.jsonl in the folders of {run.path / 'checkpoints'}")
+        print("next:            `sad-hpc export` writes a policy for your own environment")
+    elif succeeded:
         _print_results(results / run.experiment.name)
     return 0 if succeeded else 1
 
@@ -129,10 +132,12 @@ def _check_models(run: Run) -> None:
 def _check_contexts(run: Run) -> None:
     """Check that imported contexts exist before collect needs them."""
     for own in run.with_datasets():
-        if own.experiment.data.imported_contexts is not None and own.data().done is None:
+        experiment = own.experiment
+        needed = experiment.data.imported_contexts or not experiment.family.has_environment
+        if needed and own.data().done is None:
             from sad_hpc.dataset.imported import ImportedContexts  # importing Numba takes a second
 
-            ImportedContexts.load(own.contexts, own.experiment)
+            ImportedContexts.load(own.contexts, experiment)
 
 
 def _check_resources(steps: list[Step], cluster: ClusterConfig) -> None:

@@ -91,6 +91,7 @@ def _kept_metrics(checkpoint: StageFolder) -> dict[str, float]:
 def _readme(card: Mapping[str, Any], description: str, parts: tuple[str, ...]) -> str:
     """Return a model card, whose YAML header is read by model hubs."""
     metrics = card["metrics"]
+    source = "logged episodes" if card["data"]["imported_contexts"] else "random play"
     found = "; ".join(
         f"{words} {metrics[name]:.4g}"
         for name, words in {
@@ -109,7 +110,7 @@ tags: [reinforcement-learning, in-context-reinforcement-learning, state-action-d
 
 # {markdown(card["experiment"])}: {markdown(card["row"])}, seed {card["seed"]}
 
-A transformer that was pretrained by {card["method"]} on random play in many tasks.
+A transformer that was pretrained by {card["method"]} on {source} in many tasks.
 Task family: {markdown(description)}
 For a context (transitions of a new task) and a state it returns an action, without a change of its
 weights. On held-out training tasks: {found or "not measured"}.

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.families import TaskConfig, new_family
+from sad_hpc.experiment.method import RANDOM_PLAY
 from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.fingerprint import Fingerprint, code_digests
@@ -16,6 +17,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 """Arrays of tasks, such as the parts of their contexts, by name."""
 
 SPLITS = ("train", "test")
+
+PLAY = RANDOM_PLAY.removeprefix("labels/")
+"""The group of labels that are actions of the behavior policy, or logged ones."""
 
 ORACLE = "dpt_star"
 """The group of labels that are optimal actions."""
@@ -87,6 +91,11 @@ class TaskFamily(ABC):
     (`pretrain.validation_tasks`)."""
     takes_contexts: bool = False
     """True if contexts can be imported (`data.imported_contexts`); see `stored_tasks`."""
+    takes_logs: bool = False
+    """True if contexts of tasks without parameters can be imported, too."""
+    has_environment: bool = True
+    """False if all tasks are known by logged episodes alone.  There are no test tasks then, and no
+    evaluation."""
     no_rounds: str = ""
     """Reason why this family has no later rounds (`data.rounds`); empty: it has."""
     context_groups: tuple[str, ...] = ("transitions", "episodes")
@@ -96,6 +105,15 @@ class TaskFamily(ABC):
     def description(self) -> str:
         """One-line summary that `sad-hpc doctor CONFIG` prints."""
         return f"{self.name}: {self.n_actions} actions"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of a dataset: training only if there is no environment."""
+        return SPLITS if self.has_environment else SPLITS[:1]
+
+    def labels_of(self, data: DataConfig) -> tuple[str, ...]:
+        """Return the HDF5 groups of labels in a dataset; rollouts need the tasks' parameters."""
+        return self.label_groups if data.has_known_tasks else (PLAY,)
 
     @property
     def uses_return_threshold(self) -> bool:
@@ -153,7 +171,15 @@ class TaskFamily(ABC):
                 "data.imported_contexts is for tabular and simulated families, and bandits: set it "
                 "to null"
             )
-        for key, usual in (("q_learning_steps", 0), ("context_policy", "behavior")):
+        usual_values = {"q_learning_steps": 0, "context_policy": "behavior"}
+        if not data.has_known_tasks:
+            usual_values["rounds"] = 1
+            if not self.takes_logs:
+                raise ConfigError(
+                    f"{self.name} needs the parameters of every task: import episodes whose "
+                    "metadata has task_index and task_parameters"
+                )
+        for key, usual in usual_values.items():
             if (value := getattr(data, key)) != usual:
                 raise ConfigError(
                     f"data.{key}={value} does not apply to imported contexts: set it to {usual}, "

@@ -5,12 +5,16 @@ numbered states must therefore be copied in that state.  SAD has no other requir
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.base import Arrays, TaskFamily
+from sad_hpc.tasks.base import PLAY, Arrays, TaskFamily
+
+Spaces: TypeAlias = tuple[Space[Any], Space[Any]]
+"""A space of observations and one of actions."""
 
 
 class Simulators(ABC):
@@ -56,10 +60,12 @@ class SimulatedFamily(TaskFamily):
 
     certain = False
     has_ends = True
-    takes_contexts = True
+    takes_contexts = takes_logs = True
     reward_dtype = np.float32
     context_groups = ("transitions",)
-    label_groups = ("sad", "dpt")
+    label_groups: tuple[str, ...] = ("sad", PLAY)
+    spaces: Spaces | None = None
+    """Spaces of the environment, which logged episodes must have; None: unknown."""
 
     @property
     def state_dtype(self) -> np.dtype[Any]:

@@ -70,7 +70,7 @@ def logged(folder: Path, episodes: list[Episode], **changes: Any) -> Path:
     with _minari_folder(str(folder)), warnings.catch_warnings(action="ignore"):
         dataset = minari.create_dataset_from_buffers(
             "rooms-v0",
-            [EpisodeBuffer(**steps, infos={}) for _, _, steps in episodes],
+            [EpisodeBuffer(**{"infos": {}} | steps) for _, _, steps in episodes],
             observation_space=told["observation_space"],
             action_space=told["action_space"],
         )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from sad_hpc import api
 from sad_hpc.dataset.reader import read_columns
@@ -25,6 +26,50 @@ model: {dropout: 0.0}
 pretrain: {epochs: 1, batch_size: 32, holdout_tasks: 64}
 evaluate: {tasks: 5, online_episodes: 2, headline_episodes: 1}
 """
+
+SPACES = [
+    spaces.Discrete(4, start=-3),
+    spaces.Box(np.array([-1.0, 5.0]), np.array([3.0, 5.0]), dtype=np.float64),
+    spaces.MultiDiscrete([[2, 3], [5, 1]], start=[[0, 1], [2, 3]]),
+    spaces.MultiBinary(3),
+    spaces.Dict(
+        a=spaces.Discrete(5), b=spaces.Tuple((spaces.Box(-2, 9, (2, 2)), Lock.action_space))
+    ),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_a_logged_action_is_the_action_that_a_model_would_take(space):
+    """`taken` undoes `given`, also of actions outside the bounds, which are clipped."""
+    actions = actions_of(space)
+    space.seed(0)
+    for _ in range(50):
+        logged = space.sample()
+        given = np.asarray(actions.given(logged))
+        assert given.shape == ((actions.size,) if actions.size else ())
+        assert (abs(given) <= 1).all() or actions.count
+        close(actions.taken(given), logged)
+    if isinstance(space, spaces.Box):
+        close(actions.taken(actions.given(space.high + 1)), space.high)
+    else:
+        assert str(refused(actions.given, space))
+
+
+def close(one, other):
+    """Compare elements of a space."""
+    if isinstance(one, dict | tuple):
+        keys = range(len(one)) if isinstance(one, tuple) else one
+        for key in keys:
+            close(one[key], other[key])
+    else:
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def refused(given, space):
+    """The error for an action of another space."""
+    with pytest.raises((ValueError, TypeError, LookupError)) as raised:
+        given(np.full(getattr(space, "shape", None) or (2,), 99))
+    return raised.value
 
 
 @pytest.mark.slow

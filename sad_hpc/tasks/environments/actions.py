@@ -47,12 +47,22 @@ class Actions(ABC):
     def taken(self, action: Any) -> Any:
         """Convert an action of a model to an argument of the environment's `step`."""
 
+    @abstractmethod
+    def given(self, action: Any) -> Any:
+        """Convert an action of the environment to one of a model; the inverse of `taken`.
+
+        Numbers outside the bounds of a Box are clipped.
+
+        Raises:
+            ValueError, TypeError, KeyError: the action is not in the space.
+        """
+
 
 class Choices(Actions):
     """Numbers 0..n-1 for the n actions of a Discrete space with any `start`."""
 
     def __init__(self, space: spaces.Discrete) -> None:
-        self.count, self._start = int(space.n), space.start
+        self.count, self._start, self._space = int(space.n), space.start, space
 
     def drawn(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """Implement `Actions.drawn`."""
@@ -61,6 +71,10 @@ class Choices(Actions):
     def taken(self, action: np.integer[Any]) -> np.int64:
         """Implement `Actions.taken`."""
         return np.int64(self._start + action)
+
+    def given(self, action: Any) -> np.int64:
+        """Implement `Actions.given`."""
+        return np.int64(_counted(action, self._space)[0])
 
 
 class OfComponents(Actions):
@@ -92,6 +106,14 @@ class Vectors(OfComponents):
         moved = self._low + (action.reshape(self._low.shape) + 1.0) * self._half
         return np.clip(moved, self._low, self._high).astype(self._low.dtype)
 
+    def given(self, action: Any) -> NDArray[np.float32]:
+        """Implement `Actions.given`."""
+        numbers = np.asarray(action, np.float64)
+        if numbers.shape != self._low.shape or not np.isfinite(numbers).all():
+            raise ValueError(f"action {action} does not have the shape {self._low.shape}")
+        half = np.where(self._half > 0, self._half, np.inf)  # equal bounds leave no choice
+        return np.clip((numbers - self._low) / half - 1, -1, 1).astype(np.float32).ravel()
+
 
 class Composite(OfComponents):
     """Vectors (a,) in [-1, 1] for the parts of a space in their order, nested ones as well.
@@ -119,6 +141,23 @@ class Composite(OfComponents):
     def taken(self, action: NDArray[np.floating[Any]]) -> Any:
         """Implement `Actions.taken`."""
         return self._value(self._space, iter(action))
+
+    def given(self, action: Any) -> NDArray[np.float32]:
+        """Implement `Actions.given`: a choice is the middle of its interval."""
+        return np.concatenate(list(self._numbers(self._space, action))).astype(np.float32)
+
+    def _numbers(self, space: Space[Any], value: Any) -> Iterator[NDArray[np.floating[Any]]]:
+        """Yield the numbers of each part of a value."""
+        if isinstance(space, spaces.Dict):
+            for name, member in space.items():
+                yield from self._numbers(member, value[name])
+        elif isinstance(space, spaces.Tuple):
+            for member, part in zip(space, value, strict=True):
+                yield from self._numbers(member, part)
+        elif id(space) in self._boxes:
+            yield self._boxes[id(space)].given(value)
+        else:
+            yield (2 * _counted(value, space) + 1) / choices_of(space).ravel() - 1
 
     def _value(self, space: Space[Any], numbers: Iterator[Any]) -> Any:
         """Return the element of a space for the next numbers."""
@@ -163,6 +202,21 @@ def chosen(space: Space[Any], numbers: NDArray[np.floating[Any]]) -> Any:
         return np.int64(space.start + whole[0])
     start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
     return (start + whole).astype(space.dtype)
+
+
+def _counted(value: Any, space: Space[Any]) -> NDArray[np.int64]:
+    """Return the numbers from 0 of an element of a `Counted` space, (a,).
+
+    Raises:
+        ValueError: it is not in the space.
+    """
+    start = 0 if isinstance(space, spaces.MultiBinary) else space.start
+    numbers, counts = np.asarray(value) - start, choices_of(space)
+    if numbers.size != counts.size or not np.isin(numbers, np.arange(counts.max())).all():
+        raise ValueError(f"action {value} is not in {space}")
+    if (numbers.reshape(counts.shape) >= counts).any():
+        raise ValueError(f"action {value} is not in {space}")
+    return numbers.ravel().astype(np.int64)
 
 
 def _is_box(space: Space[Any]) -> bool:

@@ -12,7 +12,6 @@ task:
 
 import functools
 import json
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,11 +23,12 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replayed import Replayed
+from sad_hpc.tasks.environments.scales import reward_scale, state_scales
 from sad_hpc.tasks.environments.simulator import Simulator
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.trials import choose_adapter
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
-from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.simulated import SimulatedFamily, Spaces
 
 LOOKED_AT = 16
 """Number of tasks in which random play estimates the scale of observations and rewards."""
@@ -58,6 +58,7 @@ class Probe:
     """(d,): rounded mean, and rounded inverse of the standard deviation, of observations; () of
     images."""
     reward_scale: float
+    spaces: Spaces
     code: tuple[str, ...]
     """Digests of the user's code (see `code_digests`)."""
     fingerprint: Fingerprint
@@ -82,6 +83,7 @@ class Gymnasium(SimulatedFamily):
             self.data_revision += 1
         self.state_center, self.state_scale = probe.center, probe.scale
         self.dense_reward_scale = probe.reward_scale
+        self.spaces = probe.spaces
         self.code, self.fingerprint = probe.code, probe.fingerprint
 
     @property
@@ -147,33 +149,15 @@ def _probe(config_json: str) -> Probe:
         simulators.start(np.flatnonzero(simulators.ended), generator)
         paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
         seen.append(simulators.observations.copy())
-    actions, rewards = simulators.actions, np.array(paid, np.float64)
-    spread = float(rewards.std()) or float(np.abs(rewards).max())
+    actions = simulators.actions
     return Probe(
         adapter,
         actions.count or actions.bins(config.bins),
         actions.size or None,
         simulators.frame_shape,
-        *(((), ()) if simulators.frame_shape else _center_and_scale(np.concatenate(seen))),
-        rounded(1 / spread) if spread > 1e-6 else 1.0,
+        *(((), ()) if simulators.frame_shape else state_scales(np.concatenate(seen))),
+        reward_scale(np.array(paid)),
+        simulators.spaces,
         simulators.code,
         fingerprint(np.stack(seen)) + fingerprint(np.stack(paid)[..., None]),
     )
-
-
-def _center_and_scale(
-    observations: NDArray[np.float32],
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return `Probe.center` and `Probe.scale` of observations (n, d)."""
-    # In float64, because the squares of large numbers are infinite in float32.
-    numbers = observations.astype(np.float64)
-    return (
-        tuple(map(rounded, numbers.mean(axis=0).tolist())),
-        # A number that never changed in random play is not scaled.
-        tuple(rounded(1 / each) if each > 1e-6 else 1.0 for each in numbers.std(axis=0).tolist()),
-    )
-
-
-def rounded(number: float) -> float:
-    """Round to two digits, so that rounding on another machine does not change the model."""
-    return 0.0 if number == 0 else round(number, 1 - math.floor(math.log10(abs(number))))

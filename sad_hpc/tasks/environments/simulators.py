@@ -14,7 +14,7 @@ from sad_hpc.tasks.environments.actions import Actions, actions_of
 from sad_hpc.tasks.environments.observations import Observations, first_out_of_range
 from sad_hpc.tasks.environments.simulator import Simulator, environment_code
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
-from sad_hpc.tasks.simulated import Simulators
+from sad_hpc.tasks.simulated import Simulators, Spaces
 from sad_hpc.user_code import FAILURES, UserCode
 
 SEEDS = 2**31
@@ -64,6 +64,12 @@ class EnvironmentSimulators(Simulators):
     def frame_shape(self) -> tuple[int, int, int] | None:
         """(H, W, C) of observations that are images; None: they are numbers."""
         return self._codec.frame_shape
+
+    @property
+    def spaces(self) -> Spaces:
+        """Spaces of observations and of actions."""
+        environment = self._simulators[0].environment
+        return environment.observation_space, environment.action_space
 
     @property
     def code(self) -> tuple[str, ...]:
