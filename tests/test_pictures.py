@@ -20,6 +20,7 @@ from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.rollout_policy import asking_about, simulated_incumbent
 from sad_hpc.evaluate.simulated import Episodes, acting, asking, play_simulators
 from sad_hpc.experiment.sections import DataConfig, EvaluateConfig, ModelConfig
+from sad_hpc.launch.check_config import check_config
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
 from sad_hpc.model.transformer import Transformer
@@ -161,16 +162,29 @@ def test_a_later_round_follows_a_model_of_images(family: Gymnasium, model: Trans
     assert sum(map(are_images, arrays.values())) == 4
 
 
-@pytest.mark.slow
-def test_one_and_two_ranks_make_the_same_files_which_verify_accepts(tmp_path: Path) -> None:
-    config = tmp_path / "pictures.yaml"
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config of the walks."""
     mapping = {"name": "pictures", "task": TASK, "data": DATA.model_dump(mode="json")}
-    mapping |= {
-        "rows": ["SAD"],
-        "pretrain": {"epochs": 1, "holdout_tasks": 4, "batch_size": 4},
-        "evaluate": {"tasks": 4},
-    }
-    config.write_text(json.dumps(mapping))
+    mapping |= {"rows": ["SAD"], "pretrain": {"epochs": 1, "holdout_tasks": 4, "batch_size": 4}}
+    path = tmp_path / "pictures.yaml"
+    path.write_text(json.dumps(mapping | {"evaluate": {"tasks": 4}}))
+    return path
+
+
+def test_doctor_says_the_bytes_of_the_images(config: Path) -> None:
+    told = check_config(config)
+    image, train = 16 * 22 * 3 / 1e6, 16
+    assert "images of 16 x 22 x 3" in told
+    assert f"images: {T * image:.2g} MB a context" in told
+    assert f"{train * (T + 3) * image:.2g} MB for a training rank" in told
+    assert f"{5 * 2 * (T + 3) * image:.2g} MB for a collecting rank" in told
+
+
+@pytest.mark.slow
+def test_one_and_two_ranks_make_the_same_files_which_verify_accepts(
+    config: Path, tmp_path: Path
+) -> None:
     found = []
     for ranks in (1, 2):
         runs, tools = tmp_path / str(ranks), Path(sys.executable).parent

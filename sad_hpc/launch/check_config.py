@@ -129,7 +129,8 @@ def _images(family: TaskFamily, data: DataConfig, block: Block) -> str:
 
 def _size(sample_bytes: int, tasks: int) -> str:
     """Format the size of some tasks for the bytes of TRIAL_TASKS."""
-    return f"{sample_bytes / TRIAL_TASKS * tasks / 1e6:,.3g} MB"
+    size = sample_bytes / TRIAL_TASKS * tasks / 1e6
+    return f"{size:,.0f} MB" if size >= 100 else f"{size:.2g} MB"
 
 
 def _few(data: DataConfig) -> DataConfig:
