@@ -41,6 +41,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ("config", "rows"),
     [
         ("hidden_beacon/config.yaml", ["DIT", "SAD"]),
+        ("contextual_bandit/config.yaml", ["SAD"]),
         ("random_lake/config.yaml", ["DIT", "SAD"]),
         ("cheetah_velocity/config.yaml", ["SAD"]),
         ("dark_minigrid/config.yaml", ["SAD"]),
@@ -60,6 +61,9 @@ def test_an_example_goes_from_config_to_table(
     if "random_lake" in config:  # tables of 2000 maps take time in every process
         command += ["task.vary={map_seed: {integers: [0, 99]}}"]
         references |= {"optimal", "Bayes-optimal"}
+    if "contextual" in config:
+        command += ["claims=[]"]
+        references |= {"optimal", "LinUCB", "Thompson"}
     if "cheetah" in config:
         command += ["task.horizon=20", "data.candidates=4", "data.tasks=120"]
     if "minigrid" in config:

@@ -60,11 +60,14 @@ def evaluate_simulated(
             family, trained, parameters, settings, rule, generator, report_mode
         )
     random = _random_returns(family, parameters, generator.spawn(1)[0])
-    result = functools.partial(_result, random)
+    shown = {name: columns[f"transitions/{name}"] for name in ("states", "actions", "rewards")}
+    after = family.reference_returns(parameters, shown, 1, generator.spawn(1)[0])
+    online = family.reference_returns(parameters, None, count, generator.spawn(1)[0])
     counts = given.rewarded[:, None] if family.sparse_reward else None
+    result, headline = functools.partial(_result, random), settings.headline_episodes
     return {
-        "offline": result(offline[:, None], counts, 1),
-        **{mode: result(*each, settings.headline_episodes) for mode, each in played.items()},
+        "offline": result(after, offline[:, None], counts, 1),
+        **{mode: result(online, *each, headline) for mode, each in played.items()},
     }
 
 
@@ -200,6 +203,7 @@ def _random_returns(
 
 def _result(
     random: NDArray[np.float32],
+    others: dict[str, NDArray[np.float32]],
     values: NDArray[np.float32],
     counts: NDArray[np.int32] | None,
     headline: int,
@@ -208,10 +212,11 @@ def _result(
 
     Args:
         random: (n,), returns of the random policy.
+        others: (n, E), returns of the family's reference policies.
         values: (n, E), one column an episode.
         counts: (n, E), context rewards; None: not counted.
         headline: see `Measure`.
     """
     steps = np.arange(1, values.shape[1] + 1, dtype=np.int32)
-    references = {"random": random[:, None].repeat(values.shape[1], axis=1)}
+    references = {"random": random[:, None].repeat(values.shape[1], axis=1)} | others
     return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)

@@ -84,6 +84,26 @@ class SimulatedFamily(TaskFamily):
     ) -> Simulators:
         """Return simulators of tasks with parameters (n, p), each at the start of an episode."""
 
+    def reference_returns(
+        self,
+        parameters: NDArray[np.float64],
+        shown: Arrays | None,
+        episodes: int,
+        generator: np.random.Generator,
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the returns (n, episodes) of reference policies by name, for tables and figures.
+
+        The default has none.
+
+        Args:
+            parameters: (n, p) of the tasks.
+            shown: states, actions and rewards (n, T, ...) of the contexts that the policies learn
+                from before the first episode; None: no contexts, as online.
+            episodes: number of successive episodes.
+            generator: random numbers of the policies and their simulators.
+        """
+        return {}
+
     def stored_tasks(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         """Implement `TaskFamily.stored_tasks` with a check of number and finiteness only."""
         width = self.draw_tasks("train", 1, np.random.default_rng(0)).shape[1]
