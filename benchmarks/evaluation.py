@@ -18,7 +18,9 @@ from sad_hpc.evaluate.bandit_policies import run_bandit
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import state_logits
+from sad_hpc.evaluate.simulated import deciding
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
+from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.bandit import GaussianBanditConfig
@@ -33,6 +35,7 @@ SMALL = ("data.tasks=1200", "pretrain.epochs=1", "pretrain.holdout_tasks=64", "s
 BIN = Path(sys.executable).parent
 TASKS = 200
 BATCH = EvaluateConfig().batch_size
+ACTING_TASKS, ACTING_STEPS, COMPONENTS = 100, 20, 6
 PULLING_TASKS = 4
 """Tasks of the slow reference on bandits; its cost of a pull is the same with 200 tasks."""
 WALKING_TASKS, WALKING_EPISODES = 100, 4
@@ -45,6 +48,7 @@ def bench_evaluation() -> None:
     torch.set_num_threads(1)
     bandit()
     darkroom()
+    components()
     elements()
 
 
@@ -152,6 +156,35 @@ def forgetful_returns(
         returns.append(episode.rewards.sum(axis=1))
         context = as_context(family, episode)
     return np.stack(returns, axis=1)
+
+
+def components() -> None:
+    """Choose actions of several components in turn, each with a query of its own."""
+    compare(
+        f"choose actions of {COMPONENTS} components under {ACTING_TASKS} contexts",
+        "actions",
+        choosing(COMPONENTS),
+        choosing(1),
+        "one component",
+        0.9 / COMPONENTS,
+    )
+
+
+def choosing(components: int) -> Work:
+    """Sample actions of ACTING_STEPS steps, under each of n encoded contexts."""
+    torch.manual_seed(0)
+    size, horizon, n = 17, 200, ACTING_TASKS  # as HalfCheetah's
+    inputs = Inputs(11, horizon, (0.0,) * size, (1.0,) * size, components=components)
+    states, actions = torch.randn(n, horizon, size), 2 * torch.rand(n, horizon, components) - 1
+    context = Context(states, actions, torch.randn(n, horizon), states)
+    decide = deciding(Transformer(ModelConfig(), inputs).eval(), context, BATCH)
+    generator, seen = np.random.default_rng(0), states[:, 0].numpy()
+
+    def run() -> None:
+        for _ in range(ACTING_STEPS):
+            decide(seen, lambda logits: bins.drawn(logits, generator))
+
+    return Work(run, n * ACTING_STEPS)
 
 
 def elements() -> None:
