@@ -97,7 +97,7 @@ def dies(block: Block, image_size: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.collect.image_process._add_images", dies)
     with pytest.raises(UserError, match="has failed 3 times"):
@@ -112,7 +112,7 @@ def fails_twice(block: Block, image_size: int) -> Block:
     return block
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sad_hpc.collect.image_process._add_images", fails_twice)
     monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))

@@ -153,9 +153,10 @@ class Strikes:
         subprocess.run(command, env=self._pipeline.env, check=True, capture_output=True)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "kills, longest_pause, calm",
-    [(2, 5, "undisturbed"), pytest.param(20, 15, "longer_undisturbed", marks=pytest.mark.stress)],
+    [(2, 5, "undisturbed"), (20, 15, "longer_undisturbed")],
 )
 def test_a_storm_of_faults_changes_no_number(
     dev_cluster: dict[str, str],

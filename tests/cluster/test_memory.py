@@ -30,6 +30,7 @@ def test_a_killed_training_gets_twice_the_memory(
     assert f"MinMemoryCPU={shown} " in pipeline.shown("pretrain")
 
 
+@pytest.mark.stress
 def test_memory_is_doubled_no_more_than_it_was_allowed(
     dev_cluster: dict[str, str], tmp_path: Path
 ) -> None:

@@ -22,13 +22,12 @@ HITS = {
 @pytest.mark.parametrize(
     "stage, hit",
     [
-        ("pretrain", "signal"),
         ("pretrain", "preempt"),
         *(
             pytest.param(stage, hit, marks=pytest.mark.stress)
             for hit in HITS
             for stage in ("collect", "pretrain", "evaluate")
-            if (stage, hit) not in (("pretrain", "signal"), ("pretrain", "preempt"))
+            if (stage, hit) != ("pretrain", "preempt")
         ),
         pytest.param("aggregate", "requeue", marks=pytest.mark.stress),
     ],

@@ -35,7 +35,7 @@ def share() -> Iterator[MemoryShare]:
             process.wait(HUNG)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_the_launcher_names_the_kernels_kill_and_the_next_launch_goes_on(
     tiny_run: Run, tmp_path: Path, share: MemoryShare
 ) -> None:

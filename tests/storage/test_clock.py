@@ -62,7 +62,7 @@ def set_clock(tmp_path: Path) -> Iterator[Callable[[int], None]]:
     yield set_clock
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_training_goes_on_and_says_so(
     tiny_run: Run, tmp_path: Path, set_clock: Callable[[int], None]
 ) -> None:

@@ -36,7 +36,9 @@ def calm(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.mark.parametrize("fault", ["late", "stale", pytest.param("slow", marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "fault", ["late", *(pytest.param(each, marks=pytest.mark.stress) for each in ("stale", "slow"))]
+)
 def test_the_pipeline_comes_to_the_same_tables(fault: str, tmp_path: Path, calm: Run) -> None:
     """How each fault comes about is in shared_disk.c."""
     library = compiled(SOURCE.read_text(), tmp_path)
