@@ -4,13 +4,15 @@ User code may end the process, print, change the working directory, or never ret
 stands in a `with UserCode(...)` block, which turns failures into errors of one line.
 """
 
+import hashlib
 import importlib
+import inspect
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import EntryPoint
 from types import ModuleType
@@ -30,6 +32,9 @@ FAILURES = (Exception, SystemExit)
 
 PASSED_ON = (Exception, KeyboardInterrupt, GeneratorExit)
 """Exceptions that a block passes on; others, such as SystemExit, become EnvironmentFailure."""
+
+KNOWN = {"sad_hpc", "gymnasium", "numpy", "torch", *sys.stdlib_module_names}
+"""Packages without digests: revisions of this package and versioned Gymnasium ids cover them."""
 
 SILENCE_SECONDS = 60.0
 """A call that takes longer is reported, and again after each doubling of the time."""
@@ -230,3 +235,23 @@ def _frame(error: BaseException, module: str | None) -> traceback.FrameSummary |
         if place.partition(".")[0] == package:
             own = any_file
     return own or any_file
+
+
+def code_digests(objects: Iterable[Any]) -> tuple[str, ...]:
+    """Return the digests of the modules that define classes, their bases and functions, sorted.
+
+    They are part of signatures, so that edited code makes new outputs.  Modules of KNOWN and
+    modules without a source file are left out.  Imports of a module are not followed.
+    """
+    parts = [part for each in objects for part in getattr(each, "__mro__", (each,))]
+    own = {part.__module__ for part in parts if part.__module__.partition(".")[0] not in KNOWN}
+    return tuple(digest for name in sorted(own) if (digest := _digest(name)) is not None)
+
+
+def _digest(module: str) -> str | None:
+    """Return the BLAKE2b digest of a module's source text, in hex, with normalized line ends."""
+    try:
+        text = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return None
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -36,7 +36,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "bandit": {"family": "gaussian_bandit", "horizon": 12},
     "pendulum": PENDULUM,
     "lock": {
-        "family": "gymnasium", "env": "tests.tasks.own_environments:Lock-v0", "horizon": 10,
+        "family": "gymnasium",
+        "env": "tests.tasks.own_environments:Lock-v0",
+        "horizon": 10,
         "vary": {"digit": {"choice": [1, 2, 3]}},
     },
     "pictures": {

@@ -28,7 +28,7 @@ from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.kv_cache import KVCache
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.tasks.bandit import BanditFamily
 
 STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, *range(100, 500, 50))
@@ -156,14 +156,14 @@ class TransformerPolicy:
 
     def __init__(
         self,
-        model: Transformer,
+        model: SequenceModel,
         n_tasks: int,
         generator: np.random.Generator,
         rule: ActingRule = PAPER,
     ) -> None:
         self._model, self._generator, self._rule = model, generator, rule
         self._rewarded = np.zeros(n_tasks, np.bool_)
-        device = model.head.weight.device
+        device = model.device
         self._state = torch.zeros((n_tasks, 1, 1), dtype=torch.uint8, device=device)
         self._cache = KVCache(capacity=model.inputs.horizon)
         self._logits = self._before_any_pull()

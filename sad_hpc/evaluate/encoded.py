@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sad_hpc.model.kv_cache import KVCache
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 
 
 class EncodedContexts:
@@ -19,7 +19,7 @@ class EncodedContexts:
     """
 
     @torch.no_grad()
-    def __init__(self, model: Transformer, tokens: Tensor, batch_size: int) -> None:
+    def __init__(self, model: SequenceModel, tokens: Tensor, batch_size: int) -> None:
         self._model, self._batch_size = model, batch_size
         self._caches = []
         for part in tokens.split(batch_size):

@@ -17,7 +17,7 @@ from sad_hpc.evaluate.policy import state_logits
 from sad_hpc.evaluate.simulated import Episodes, acting, no_simulated_transitions, readings
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.model.context import Context
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import TabularFamily
@@ -30,7 +30,7 @@ NextEpisode = Callable[[NDArray[np.int64], Transitions], Transitions]
 
 
 def table_play(
-    model: Transformer,
+    model: SequenceModel,
     family: TabularFamily,
     tasks: tuple[FiniteMDPs, NDArray[np.int64]],
     episodes: NDArray[np.int64],
@@ -74,7 +74,7 @@ def table_play(
 
 
 def simulator_play(
-    model: Transformer,
+    model: SequenceModel,
     family: SimulatedFamily,
     parameters: NDArray[np.float64],
     episodes: NDArray[np.int64],

@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from sad_hpc.errors import CheckpointError
+from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
-from sad_hpc.model.transformer import Through, Transformer
+from sad_hpc.model.sequence_model import SequenceModel, Through
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run, trained_models
 from sad_hpc.tasks.base import make_family
@@ -22,7 +24,7 @@ from sad_hpc.tasks.tabular import TabularFamily
 class Trained:
     """A trained transformer, and the length of its longest context."""
 
-    model: Transformer
+    model: SequenceModel
     longest: int
     """Number of transitions in the longest context of its training."""
 
@@ -31,7 +33,7 @@ class Trained:
         return context.map(lambda part: part[:, max(0, part.shape[1] - self.longest) :])
 
 
-def load_model(run: Run, method: str, seed: int) -> Transformer:
+def load_model(run: Run, method: str, seed: int) -> SequenceModel:
     """Load the trained model of one (method, seed).
 
     Args:
@@ -52,18 +54,19 @@ def load_model(run: Run, method: str, seed: int) -> Transformer:
             f"{seed}`; a model of an earlier round is trained by `sad-hpc launch` alone"
         )
     inputs = Inputs.of_family(make_family(trained.task), trained.context_length(method))
-    model = Transformer(trained.model, inputs)
+    model = make_model(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
     make_ready(model, kernel=trained.pretrain.kernel == "auto")
     return model
 
 
-def make_ready(model: Transformer, kernel: bool = True) -> None:
+def make_ready(model: SequenceModel, kernel: bool = True) -> None:
     """Move a model to the GPU if available, or else make it use the compiled kernel if possible."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
     if kernel and obstacle(model, device, torch.float32) is None:
+        assert isinstance(model, Transformer)
         compile_kernel()
         model.through = _answers_of_kernel(model)
 
@@ -77,7 +80,7 @@ def _answers_of_kernel(model: Transformer) -> Through:
 
 @torch.no_grad()
 def answers(
-    model: Transformer,
+    model: SequenceModel,
     context: Context,
     states: NDArray[Any],
     prefixes: NDArray[np.int64],
@@ -96,7 +99,7 @@ def answers(
         batch_size: number of contexts in one forward pass.
         actions: (Q P, j); see `Queries`.
     """
-    device = model.head.weight.device
+    device = model.device
     held = None if actions is None else torch.from_numpy(actions).to(device)
     asked, after = torch.from_numpy(states).to(device), torch.from_numpy(prefixes).to(device)
     parts = []
@@ -113,7 +116,7 @@ def answers(
 
 
 def state_logits(
-    model: Transformer, family: TabularFamily, context: Context, batch_size: int
+    model: SequenceModel, family: TabularFamily, context: Context, batch_size: int
 ) -> NDArray[np.float32]:
     """Return the action logits in every state after each of n whole contexts, (n, S, A).
 

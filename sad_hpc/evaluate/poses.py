@@ -29,7 +29,7 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.tasks.miniworld.family import ROOM_SIZE, Miniworld
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
@@ -148,7 +148,7 @@ class Rooms:
 
     def __init__(
         self,
-        model: Transformer,
+        model: SequenceModel,
         family: Miniworld,
         targets: NDArray[np.int64],
         batch_size: int,
@@ -157,7 +157,7 @@ class Rooms:
         self._model, self._targets, self._batch_size = model, targets, batch_size
         self._horizon, self._generator = family.config.horizon, generator
         self._renderer: Renderer = shared_renderer(family.config.image_size)
-        self._device = model.head.weight.device
+        self._device = model.device
         self._numbers: dict[bytes, int] = {}
 
     def nothing(self) -> Tensor:

@@ -20,7 +20,7 @@ from sad_hpc.evaluate.policy import load_model, state_logits
 from sad_hpc.evaluate.simulated import Decide, deciding, readings
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.simulated import SimulatedFamily
@@ -55,7 +55,7 @@ def rollout_policy(run: Run) -> Incumbent:
 
 
 def tabular_incumbent(
-    model: Transformer, family: TabularFamily, temperature: float, batch_size: int
+    model: SequenceModel, family: TabularFamily, temperature: float, batch_size: int
 ) -> Incumbent:
     """Return a model as the incumbent of tabular tasks.
 
@@ -78,7 +78,7 @@ def tabular_incumbent(
 
 
 def simulated_incumbent(
-    model: Transformer, family: SimulatedFamily, temperature: float, batch_size: int
+    model: SequenceModel, family: SimulatedFamily, temperature: float, batch_size: int
 ) -> Incumbent:
     """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
 
@@ -102,12 +102,12 @@ def simulated_incumbent(
 
 
 @torch.no_grad()
-def _encoded(model: Transformer, context: Transitions) -> Context:
+def _encoded(model: SequenceModel, context: Transitions) -> Context:
     """Return contexts whose images are encoded, so that each use of them encodes none."""
     shown = Context.of_parts(context.parts)
     if not model.inputs.states_are_images:
         return shown
-    device = model.head.weight.device
+    device = model.device
     states = []
     for part in shown.states.split(CONTEXTS_A_PASS):
         if STOP_FLAG[0]:
@@ -117,7 +117,7 @@ def _encoded(model: Transformer, context: Transitions) -> Context:
 
 
 def deciding_in(
-    model: Transformer, context: Context, tasks: NDArray[np.int64], batch_size: int
+    model: SequenceModel, context: Context, tasks: NDArray[np.int64], batch_size: int
 ) -> Decide:
     """Return the choice of a model's actions in simulators of `tasks` (m,), often repeated.
 
@@ -137,7 +137,7 @@ def deciding_in(
     size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
     task_of_pass, places = _passes(tasks, size)
     pass_of, row_of = map(torch.from_numpy, places)
-    device, components = model.head.weight.device, model.inputs.components
+    device, components = model.device, model.inputs.components
     shown = context.map(lambda part: part[task_of_pass].to(device))
     after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
 

@@ -27,7 +27,7 @@ from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Queries
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 RANDOM_EPISODES = 10
@@ -148,7 +148,7 @@ def readings(family: SimulatedFamily, generator: np.random.Generator) -> tuple[R
 
 
 def acting(
-    model: Transformer,
+    model: SequenceModel,
     context: Context,
     read: Read,
     batch_size: int,
@@ -160,7 +160,7 @@ def acting(
 
 
 def deciding(
-    model: Transformer, context: Context, batch_size: int, seen: list[Tensor] | None = None
+    model: SequenceModel, context: Context, batch_size: int, seen: list[Tensor] | None = None
 ) -> Decide:
     """Return the choice of a model's actions under contexts (n, t), which are encoded once.
 
@@ -168,9 +168,9 @@ def deciding(
         model: the transformer.
         context: n contexts.
         batch_size: number of contexts in one forward pass.
-        seen: list to which each call appends its states (n, 1, ...) (see `Transformer.encoded`).
+        seen: list to which each call appends its states (n, 1, ...) (see `SequenceModel.encoded`).
     """
-    device = model.head.weight.device
+    device = model.device
     with torch.no_grad():
         tokens = model.context_tokens(context.map(lambda part: part.to(device)))
     encoded = EncodedContexts(model, tokens, batch_size)

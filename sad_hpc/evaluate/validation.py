@@ -10,8 +10,8 @@ from torch import Tensor
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.policy import Trained, make_ready, state_logits
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Context, Inputs
-from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
@@ -38,7 +38,7 @@ def offline_score(
     with UserCode(lambda: "the validation tasks", watched=False):
         mdps = family.mdps(parameters)
     length = experiment.context_length(method)
-    model = Transformer(experiment.model, Inputs.of_family(family, length))
+    model = make_model(experiment.model, Inputs.of_family(family, length))
     trained = Trained(model, METHODS[method].longest_context(length))
     shown, size = trained.shown(context), experiment.evaluate.batch_size
 

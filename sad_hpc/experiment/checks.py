@@ -207,6 +207,9 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
     The family must have the method's labels, the training tasks must fill a batch, and repeated
     transitions must not pass for independent ones.
     """
+    for key, found in experiment.extensions.items():
+        if not callable(found):
+            raise ConfigError(f"{where}: {key} is of type {type(found).__name__}, not callable")
     family = experiment.family
     group = METHODS[method].labels
     if group is not None and group.removeprefix("labels/") not in family.labels_of(experiment.data):

@@ -18,6 +18,7 @@ from sad_hpc.experiment.config import (
     with_values,
 )
 from sad_hpc.experiment.families import TaskConfig, new_family
+from sad_hpc.experiment.installed import BUILT_IN, installed
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import MAX_NAME, Row, RowConfig, rows_of
 from sad_hpc.experiment.sections import (
@@ -27,6 +28,7 @@ from sad_hpc.experiment.sections import (
     ModelConfig,
     PretrainConfig,
 )
+from sad_hpc.user_code import code_digests
 
 TaskT = TypeVar("TaskT", bound=TaskConfig)
 
@@ -251,7 +253,23 @@ class Experiment(Section, Generic[TaskT]):
         # See data_signature.  A question has held the components before it since the 1.
         in_turn = (family.components or 1) > 1
         revision = family.model_revision + METHODS[method].revision + in_turn
-        return signature("pretrain", config, [self.source.data_signature()], revision)
+        upstream = [self.source.data_signature(), *code_digests(self.source.extensions.values())]
+        return signature("pretrain", config, upstream, revision)
+
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """The model and the loss of other packages, by their config keys.
+
+        Raises:
+            ConfigError: see `installed`.
+        """
+        chosen = {
+            "model.architecture": self.model.architecture,
+            "pretrain.loss": self.pretrain.loss,
+        }
+        return {
+            key: installed(key, name) for key, name in chosen.items() if name not in BUILT_IN[key]
+        }
 
     def evaluate_config(self, method: str, seed: int) -> dict[str, Any]:
         """Return the settings that decide an evaluation, apart from the trained model."""

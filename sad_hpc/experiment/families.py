@@ -4,17 +4,13 @@
 family directly.
 """
 
-import functools
-from importlib.metadata import EntryPoints, entry_points
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Section
-from sad_hpc.user_code import UserCode, entry_point_object
-
-GROUP = "sad_hpc.tasks"
+from sad_hpc.experiment.installed import installed
+from sad_hpc.user_code import UserCode
 
 Horizon = Annotated[int, Field(ge=1, le=100_000)]
 """Number of transitions in a context; attention over more does not fit into memory."""
@@ -32,17 +28,9 @@ def family_class(name: Any) -> type[Any]:
     """Return the class of the family that a config's `task.family` names.
 
     Raises:
-        ConfigError: the name is unknown (the message lists the valid ones), or the import fails.
+        ConfigError: see `installed`.
     """
-    known = _families()
-    if not isinstance(name, str) or name not in known.names:
-        valid = ", ".join(sorted(known.names)) or f"none is installed (entry points {GROUP!r})"
-        raise ConfigError(f"task.family: unknown {name!r}; valid: {valid}")
-    place = known[name]
-    try:
-        family: type[Any] = entry_point_object(place)
-    except ConfigError as error:
-        raise ConfigError(f"task.family={name}: no class {place.value}: {error}") from error
+    family: type[Any] = installed("task.family", name)
     return family
 
 
@@ -51,8 +39,3 @@ def new_family(config: TaskConfig) -> Any:
     found = family_class(config.family)
     with UserCode(lambda: f"task.family={config.family}"):
         return found(config)
-
-
-@functools.cache
-def _families() -> EntryPoints:
-    return entry_points(group=GROUP)

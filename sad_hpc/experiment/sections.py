@@ -9,6 +9,9 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.config import Role, Section, with_role
 from sad_hpc.experiment.per_round import PerRound, up_to
 
+GPT2, CROSS_ENTROPY = "gpt2", "cross_entropy"
+"""The paper's model and loss."""
+
 PER_ROUND = ("trust_horizon", "episodes_per_action", "discount")
 """Keys of `data` that may be lists with a value for each round."""
 
@@ -137,8 +140,11 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    """The transformer, the same for every method."""
+    """The model, the same for every method."""
 
+    architecture: str = with_role(Role.OMIT_DEFAULT, GPT2)
+    """`gpt2`, or the name of an entry point of the group `sad_hpc.models`, which decides what the
+    other keys mean for it."""
     layers: int = Field(3, ge=1, le=1000)
     heads: int = Field(3, ge=1, le=1000)
     embedding: int = Field(32, ge=1, le=100_000)
@@ -154,8 +160,10 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """The training: optimizer, batches, precision, checkpoints and logs."""
+    """The training: loss, optimizer, batches, precision, checkpoints and logs."""
 
+    loss: str = with_role(Role.OMIT_DEFAULT, CROSS_ENTROPY)
+    """`cross_entropy`, or the name of an entry point of the group `sad_hpc.losses`."""
     epochs: int = Field(ge=1)
     batch_size: int = Field(64, ge=1)
     """Contexts in a step, over all ranks."""

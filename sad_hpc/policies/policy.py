@@ -17,9 +17,10 @@ from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import Read, greedy, in_turn, sampled
 from sad_hpc.evaluate.policy import answers, make_ready
 from sad_hpc.model import bins
+from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.finite import all_finite
-from sad_hpc.model.transformer import Transformer
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.policies.card import CARD, WEIGHTS, read_card
 from sad_hpc.storage.files import checksum, read_whole
 
@@ -36,7 +37,7 @@ def parts_of(inputs: Inputs) -> tuple[str, ...]:
 class Policy:
     """A trained model that returns actions for a context and a state."""
 
-    model: Transformer
+    model: SequenceModel
     longest: int
     """Most transitions of a context; of a longer context the last ones are used."""
     card: Mapping[str, Any]
@@ -181,17 +182,17 @@ def read_policy(folder: str | Path) -> Policy:
             raise ValueError(f"the checksum of {WEIGHTS} has changed")
         weights = load(stored)
         with torch.device("meta"):  # shapes, without memory
-            _check_weights(weights, Transformer(card.model, inputs))
+            _check_weights(weights, make_model(card.model, inputs))
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         reason = " ".join(f"{error.args[-1] if error.args else error!r}".split())
         raise UserError(f"{folder} cannot be loaded ({reason}): export it again") from error
-    model = Transformer(card.model, inputs)
+    model = make_model(card.model, inputs)
     model.load_state_dict(weights, strict=False)  # buffers are not stored
     make_ready(model)
     return Policy(model, card.longest_context, content)
 
 
-def _check_weights(weights: Mapping[str, Tensor], model: Transformer) -> None:
+def _check_weights(weights: Mapping[str, Tensor], model: SequenceModel) -> None:
     """Raise ValueError if the weights do not fit the model, or are not finite."""
     expected = {name: parameter.shape for name, parameter in model.named_parameters()}
     if weights.keys() != expected.keys():

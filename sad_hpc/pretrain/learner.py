@@ -11,25 +11,46 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sad_hpc.model.fused.kernel import Kernel, obstacle
-from sad_hpc.model.transformer import Through, Transformer
+from sad_hpc.model.sequence_model import SequenceModel, Through
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.pretrain.questions import Batch
+
+Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""A function of logits (B, K, A), labels (B, K) and weights (B, K) or None; see `action_loss`."""
+
+
+def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean over questions of weight x negative log-likelihood of the label, in nats.
+
+    Args:
+        logits: (B, K, A).
+        labels: (B, K) int64.
+        weights: (B, K), or None for ones.
+    """
+    scores, expected = logits.flatten(0, 1).float(), labels.flatten()
+    if weights is None:
+        return F.cross_entropy(scores, expected)
+    losses = F.cross_entropy(scores, expected, reduction="none")
+    return (weights.flatten() * losses).mean()
 
 
 class Learner(nn.Module):
-    """The transformer of Algorithm 4 with a single parameter.
+    """The model of Algorithm 4 with a single parameter.
 
     DeepSpeed and the optimizer have a cost for each parameter.  A flat parameter more than halves
     their time for the paper's small model.
 
     Args:
-        model: transformer with the initial weights; the learner takes over its parameters.
+        model: model with the initial weights; the learner takes over its parameters.
+        loss: function of logits, labels and weights, see `action_loss`.
     """
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: SequenceModel, loss: Loss = action_loss) -> None:
         super().__init__()
+        self._loss = loss
         self.shapes = {name: weight.shape for name, weight in model.named_parameters()}
         self.flat = nn.Parameter(torch.cat([w.detach().flatten() for w in model.parameters()]))
-        """(P,): all weights, in the order of `Transformer.named_parameters`."""
+        """(P,): all weights, in the order of `nn.Module.named_parameters`."""
         for name in self.shapes:
             module, _, own = name.rpartition(".")
             model.get_submodule(module).register_parameter(own, None)
@@ -42,7 +63,7 @@ class Learner(nn.Module):
         self._dropout_keys = np.zeros(2, np.int64)
 
     @property
-    def _shell(self) -> Transformer:
+    def _shell(self) -> SequenceModel:
         """The model without its parameters."""
         return self._hidden[0]
 
@@ -58,9 +79,12 @@ class Learner(nn.Module):
 
     def use_kernel(self) -> str | None:
         """Use the fused kernel from now on, or return why it does not support this model."""
+        if self._loss is not action_loss:
+            return "the loss is another package's"
         reason = obstacle(self._shell, self.flat.device, self.flat.dtype)
         if reason is None:
             sizes = {name: shape.numel() for name, shape in self.shapes.items()}
+            assert isinstance(self._shell, Transformer)
             self._kernel = Kernel(self._shell, sizes)
         return reason
 
@@ -87,7 +111,7 @@ class Learner(nn.Module):
         return self._through(loss, batch)
 
     def _torch_loss(self, batch: Batch) -> Tensor:
-        return action_loss(self.logits(batch), batch.labels, batch.weights)
+        return self._loss(self.logits(batch), batch.labels, batch.weights)
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the action logits of its questions, (B, K, A)."""
@@ -115,28 +139,13 @@ class Learner(nn.Module):
         self._dropout_keys = words[2:].astype(np.int64)
 
     def named_weights(self) -> dict[str, Tensor]:
-        """Return the weights by their names in `Transformer`, as views of the flat parameter."""
+        """Return the weights by their names in the model, as views of the flat parameter."""
         # One split, whose gradient is one concatenation.
         parts = self.flat.split([shape.numel() for shape in self.shapes.values()])
         return {
             name: part.view(shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-
-
-def action_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean over questions of weight x negative log-likelihood of the label, in nats.
-
-    Args:
-        logits: (B, K, A).
-        labels: (B, K) int64.
-        weights: (B, K), or None for ones.
-    """
-    scores, expected = logits.flatten(0, 1).float(), labels.flatten()
-    if weights is None:
-        return F.cross_entropy(scores, expected)
-    losses = F.cross_entropy(scores, expected, reduction="none")
-    return (weights.flatten() * losses).mean()
 
 
 def graphs_obstacle(device: torch.device) -> str | None:

@@ -7,14 +7,14 @@ import torch.distributed as dist
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import PretrainConfig
+from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.fused.kernel import compile_kernel
-from sad_hpc.model.transformer import Transformer
 from sad_hpc.parallel.connections import lost_ranks_named
 from sad_hpc.parallel.ranks import Process, torch_process
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.pretrain.examples import Examples
-from sad_hpc.pretrain.learner import Learner
+from sad_hpc.pretrain.learner import Learner, action_loss
 from sad_hpc.pretrain.trainer import Trainer
 from sad_hpc.pretrain.validation import TASKS, MakeScore
 from sad_hpc.storage.progress import say_complete
@@ -70,7 +70,8 @@ def _trainer(
     config = experiment.optimization(method)
     torch.manual_seed(seed)
     inputs = Inputs.of_family(make_family(experiment.task), experiment.context_length(method))
-    learner = Learner(Transformer(experiment.model, inputs))
+    loss = experiment.extensions.get("pretrain.loss", action_loss)
+    learner = Learner(make_model(experiment.model, inputs), loss)
     engine = make_engine(learner, config, process)
     _choose_way(learner, config)
     examples = Examples.load(run, method, engine.device)

@@ -11,7 +11,8 @@ from sad_hpc.experiment.families import TaskConfig, new_family
 from sad_hpc.experiment.method import RANDOM_PLAY
 from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.tasks.fingerprint import Fingerprint, code_digests
+from sad_hpc.tasks.fingerprint import Fingerprint
+from sad_hpc.user_code import code_digests
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 """Arrays of tasks, such as the parts of their contexts, by name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment import families
+from sad_hpc.experiment import installed
 from sad_hpc.experiment.config import apply_overrides, differences, read_yaml, signature
 from sad_hpc.experiment.families import family_class
 from sad_hpc.experiment.load import load_experiment, parse_experiment
@@ -19,6 +19,8 @@ from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import Darkroom
 from tests.conftest import ROOT, TINY, committed
+
+TASKS = installed.GROUPS["task.family"]
 
 CONFIGS = [
     path
@@ -190,14 +192,14 @@ def test_a_base_that_is_none_is_named(text: str, tmp_path: Path):
 def test_every_family_is_found_by_its_name_and_another_package_may_add_one(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    own = entry_points(group=families.GROUP)
+    own = entry_points(group=TASKS)
     for name in own.names:
         assert family_class(name).config_class.model_fields["family"].default == name
-    added = [*own, EntryPoint("maze", "tests.nowhere:Maze", families.GROUP)]
-    monkeypatch.setattr(families, "_families", lambda: EntryPoints(added))
+    added = [*own, EntryPoint("maze", "tests.nowhere:Maze", TASKS)]
+    monkeypatch.setattr(installed, "_points", lambda key: EntryPoints(added))
     with pytest.raises(ConfigError, match=r"valid: bernoulli_bandit, .*, maze, miniworld"):
         family_class("house")
-    with pytest.raises(ConfigError, match=r"maze: no class tests\.nowhere:Maze: cannot import"):
+    with pytest.raises(ConfigError, match=r"maze: no object tests\.nowhere:Maze: cannot import"):
         family_class("maze")
 
 
@@ -355,15 +357,12 @@ STORED = committed("results/**/config.yaml")
     ids=[path.parent.name for path in STORED],
 )
 def test_configs_beside_results_can_be_launched_again(path: Path, monkeypatch):
-    known = list(entry_points(group=families.GROUP))
+    known = list(entry_points(group=TASKS))
     for project in ROOT.glob("examples/*/pyproject.toml"):  # some are of environments of one's own
         monkeypatch.syspath_prepend(str(project.parent))
         groups = tomllib.loads(project.read_text())["project"].get("entry-points", {})
-        known += [
-            EntryPoint(name, place, families.GROUP)
-            for name, place in groups.get(families.GROUP, {}).items()
-        ]
-    monkeypatch.setattr(families, "_families", lambda: EntryPoints(known))
+        known += [EntryPoint(name, place, TASKS) for name, place in groups.get(TASKS, {}).items()]
+    monkeypatch.setattr(installed, "_points", lambda key: EntryPoints(known))
     assert load_experiment(path).name == path.parent.name
 
 

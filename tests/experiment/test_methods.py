@@ -8,11 +8,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.method import Method
 from sad_hpc.experiment.methods import BUILT_IN, GROUP, METHODS, with_installed
-from tests.conftest import TINY
+from tests.conftest import ROOT, TINY
 
 OWN = Method("SAD on episodes", "sad_on_episodes", "#56B4E9", "episodes", "labels/sad")
 NOT_A_METHOD = "SAD"
@@ -59,7 +60,7 @@ def test_a_record_that_would_break_names_or_files_is_refused(
         with_installed(BUILT_IN, installed(f"{__name__}:OWN"))
 
 
-def test_rows_of_an_installed_package_are_trained(tmp_path: Path):
+def test_a_method_a_model_and_a_loss_of_installed_packages_are_trained(tmp_path: Path):
     (tmp_path / "my_methods.py").write_text(
         "from sad_hpc.experiment.method import Method\n"
         'ON = Method("SAD on episodes", "sad_on_episodes", "#56B4E9", "episodes", "labels/sad")\n'
@@ -67,12 +68,20 @@ def test_rows_of_an_installed_package_are_trained(tmp_path: Path):
     package = tmp_path / "my_methods-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: my_methods\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[{GROUP}]\non = my_methods:ON\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    (package / "entry_points.txt").write_text(
+        f"[{GROUP}]\non = my_methods:ON\n"
+        "[sad_hpc.models]\ngru = recurrent_model:RecurrentModel\n"
+        "[sad_hpc.losses]\nsmoothed = recurrent_model:smoothed\n"
+    )
+    folders = (tmp_path, ROOT / "examples/recurrent_model")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     row = ["--row", "SAD on episodes", "--seed", "0"]
     for command in (["collect"], ["pretrain", *row], ["evaluate", *row]):
         words = [sys.executable, "-m", "sad_hpc.cli", command[0], str(TINY), *command[1:]]
         words += ["rows=[SAD on episodes]", "--runs", "runs"]
+        words += ["model.architecture=gru", "pretrain.loss=smoothed"]
         ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
-    assert list((tmp_path / "runs").glob("*/checkpoints/sad_on_episodes-seed0-*/done.json"))
+    (folder,) = (tmp_path / "runs").glob("*/checkpoints/sad_on_episodes-seed0-*")
+    weights = torch.load(folder / "weights.pt", weights_only=True)["state"]
+    assert (folder / "done.json").exists() and "read.weight_ih_l0" in weights

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.tasks.darkroom import Darkroom
 from sad_hpc.tasks.environments import family as gymnasium_family
-from sad_hpc.tasks.fingerprint import are_alike, code_digests, fingerprint
+from sad_hpc.tasks.fingerprint import are_alike, fingerprint
+from sad_hpc.user_code import code_digests
 from tests.tasks import own_environments
 
 CONFIG = {

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sad_hpc.model.fused.plan import Plan, Shape, plan
 from sad_hpc.model.fused.step import answer_batch, train_batch
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.model.transformer import Attention, Transformer, TransformerBlock
 
 MOST_LAYERS, MOST_ACTIONS = 8, 64
@@ -24,8 +25,10 @@ _PATIENCE_SECONDS = 120.0
 _NOTHING = np.zeros((0, 0, 0), np.float32)
 
 
-def obstacle(model: Transformer, device: torch.device, dtype: torch.dtype) -> str | None:
+def obstacle(model: SequenceModel, device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why the kernel does not support this model, device and precision, or None."""
+    if type(model) is not Transformer:
+        return f"the model is {type(model).__name__}"
     shape = shape_of(model)
     if device.type != "cpu":
         return f"the device is {device.type}"

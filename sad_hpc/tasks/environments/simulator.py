@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from sad_hpc.experiment.numbers import is_in_range, reward_fault
-from sad_hpc.tasks.fingerprint import code_digests
+from sad_hpc.user_code import code_digests
 
 Environment: TypeAlias = gymnasium.Env[Any, Any]
 MakeEnvironment: TypeAlias = Callable[[], Environment]
