@@ -70,18 +70,18 @@ def test_a_method_a_model_and_a_loss_of_installed_packages_are_trained(tmp_path:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: my_methods\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(
         f"[{GROUP}]\non = my_methods:ON\n"
-        "[sad_hpc.models]\ngru = recurrent_model:RecurrentModel\n"
-        "[sad_hpc.losses]\nsmoothed = recurrent_model:smoothed\n"
+        "[sad_hpc.models]\ndeep_set = set_model:DeepSet\n"
+        "[sad_hpc.losses]\nsmoothed = set_model:smoothed\n"
     )
-    folders = (tmp_path, ROOT / "examples/recurrent_model")
+    folders = (tmp_path, ROOT / "examples/set_model")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     row = ["--row", "SAD on episodes", "--seed", "0"]
     for command in (["collect"], ["pretrain", *row], ["evaluate", *row]):
         words = [sys.executable, "-m", "sad_hpc.cli", command[0], str(TINY), *command[1:]]
         words += ["rows=[SAD on episodes]", "--runs", "runs"]
-        words += ["model.architecture=gru", "pretrain.loss=smoothed"]
+        words += ["model.architecture=deep_set", "pretrain.loss=smoothed"]
         ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
     (folder,) = (tmp_path / "runs").glob("*/checkpoints/sad_on_episodes-seed0-*")
     weights = torch.load(folder / "weights.pt", weights_only=True)["state"]
-    assert (folder / "done.json").exists() and "read.weight_ih_l0" in weights
+    assert (folder / "done.json").exists() and "embed.0.weight" in weights

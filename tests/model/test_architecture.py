@@ -17,18 +17,18 @@ from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.pretrain.learner import action_loss
 from tests.conftest import ROOT, TINY
 
-sys.path.insert(0, str(ROOT / "examples/recurrent_model"))
-from recurrent_model import smoothed
+sys.path.insert(0, str(ROOT / "examples/set_model"))
+from set_model import smoothed
 
 NOT_A_MODEL = dict
 CONFIG = ModelConfig(embedding=16, layers=2, dropout=0.0)
 PLACES = {
     "model.architecture": {
-        "gru": "recurrent_model:RecurrentModel",
+        "deep_set": "set_model:DeepSet",
         "mine": f"{__name__}:NOT_A_MODEL",
-        "none": "recurrent_model:LSTM",
+        "none": "set_model:Recurrent",
     },
-    "pretrain.loss": {"smoothed": "recurrent_model:smoothed", "size": "recurrent_model:SMOOTHING"},
+    "pretrain.loss": {"smoothed": "set_model:smoothed", "size": "set_model:SMOOTHING"},
 }
 
 
@@ -47,7 +47,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "_points", points)
 
 
-@pytest.fixture(params=["gpt2", "gru"])
+@pytest.fixture(params=["gpt2", "deep_set"])
 def model(request: pytest.FixtureRequest) -> SequenceModel:
     torch.manual_seed(0)
     config = CONFIG.model_copy(update={"architecture": request.param})
@@ -82,7 +82,7 @@ def test_a_context_that_grows_is_the_whole_context(model: SequenceModel):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["gpt2", "gru"])
+@pytest.mark.parametrize("name", ["gpt2", "deep_set"])
 def test_a_transition_of_a_bandit_answers_like_a_query_after_it(name: str):
     torch.manual_seed(0)
     inputs = Inputs(5, 6, (0.0,), (1.0,), stateless=True)
@@ -92,14 +92,14 @@ def test_a_transition_of_a_bandit_answers_like_a_query_after_it(name: str):
     prefixes = torch.arange(7).expand(2, -1)
     cache = KVCache()
     every = model.extend(cache, tokens)
-    if name == "gru":
+    if name == "deep_set":
         torch.testing.assert_close(every, model.ask(cache, queries, prefixes)[:, 1:])
     torch.testing.assert_close(every, model.answer(tokens, queries, prefixes)[:, 1:])
 
 
 def test_the_name_of_a_model_and_its_code_are_in_the_signature(monkeypatch: pytest.MonkeyPatch):
     plain = load_experiment(TINY)
-    named = load_experiment(TINY, ["model.architecture=gru", "pretrain.loss=smoothed"])
+    named = load_experiment(TINY, ["model.architecture=deep_set", "pretrain.loss=smoothed"])
     before = [each.pretrain_signature("SAD", 0) for each in (plain, named)]
     monkeypatch.setattr("sad_hpc.user_code._digest", lambda module: f"edited {module}")
     after = [each.pretrain_signature("SAD", 0) for each in (plain, named)]
@@ -109,8 +109,8 @@ def test_the_name_of_a_model_and_its_code_are_in_the_signature(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("model.architecture=lstm", "unknown 'lstm'; valid: gpt2, gru, mine, none"),
-        ("model.architecture=none", "no object recurrent_model:LSTM: .* no attribute 'LSTM'"),
+        ("model.architecture=lstm", "unknown 'lstm'; valid: deep_set, gpt2, mine, none"),
+        ("model.architecture=none", "no object set_model:Recurrent: .* no attribute 'Recurrent'"),
         ("pretrain.loss=focal", "unknown 'focal'; valid: cross_entropy, size, smoothed"),
         ("pretrain.loss=size", "pretrain.loss is of type float, not callable"),
     ],
@@ -122,7 +122,7 @@ def test_what_a_package_does_not_have_is_one_line(setting: str, words: str):
 
 
 def test_a_class_that_is_no_model_is_named():
-    with pytest.raises(ConfigError, match="dict.*is no subclass of"):
+    with pytest.raises(ConfigError, match="is no subclass of"):
         config = CONFIG.model_copy(update={"architecture": "mine"})
         make_model(config, Inputs(5, 6, (3.0,), (0.5,)))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sad_hpc.experiment.sections import ModelConfig
-from sad_hpc.model import transformer
+from sad_hpc.model import sequence_model
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.transformer import Transformer, head_width
@@ -110,7 +110,7 @@ def test_no_query_sees_another():
 def test_many_queries_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch):
     network, asked = model(), (random_context(2, 9), random_queries(2, 5, 2, longest=9))
     expected = network(*asked)
-    monkeypatch.setattr(transformer, "QUERIES_AT_ONCE", 4)
+    monkeypatch.setattr(sequence_model, "QUERIES_AT_ONCE", 4)
     torch.testing.assert_close(network(*asked), expected, atol=1e-6, rtol=1e-5)
 
 
