@@ -17,8 +17,8 @@ from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Draw
 from sad_hpc.evaluate.acting import ActingRule, greedy
 from sad_hpc.evaluate.policy import Trained
-from sad_hpc.evaluate.rollout_policy import asking_about, simulated_incumbent
-from sad_hpc.evaluate.simulated import Episodes, acting, asking, play_simulators
+from sad_hpc.evaluate.rollout_policy import deciding_in, simulated_incumbent
+from sad_hpc.evaluate.simulated import Episodes, acting, deciding, play_simulators
 from sad_hpc.experiment.sections import DataConfig, EvaluateConfig, ModelConfig
 from sad_hpc.launch.check_config import check_config
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -28,6 +28,7 @@ from sad_hpc.pretrain.examples import context_parts
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.environments.family import Gymnasium, GymnasiumConfig
 from sad_hpc.tasks.environments.simulators import SEEDS
+from tests.evaluate.test_simulated import logits_of
 from tests.patience import HUNG
 
 ENV, T = "tests.tasks.own_environments:Pictures-v0", 7
@@ -149,8 +150,9 @@ def test_one_pass_answers_for_all_simulators_of_a_task(
     tasks = np.repeat([0, 2], [9, 4])
     context = random_context(family, parameters)
     seen = family.simulators(parameters[tasks], generator).observations
-    expected = asking(model, context.map(lambda part: part[tasks]), 8)(seen)
-    np.testing.assert_allclose(asking_about(model, context, tasks, 2)(seen), expected, atol=1e-3)
+    expected = logits_of(deciding(model, context.map(lambda part: part[tasks]), 8), seen)
+    found = logits_of(deciding_in(model, context, tasks, 2), seen)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_a_later_round_follows_a_model_of_images(family: Gymnasium, model: Transformer) -> None:
