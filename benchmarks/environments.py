@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from measure import Work, compare
 
+from sad_hpc.tasks.environments.functional import Functional, FunctionalConfig
+from sad_hpc.tasks.environments.laws import Law
 from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
 from sad_hpc.tasks.environments.task import EnvironmentTask, make_environment
@@ -42,12 +44,34 @@ def bench_environments() -> None:
         if adapter is DeepCopied:
             limit = "copy.deepcopy and env.step alone"
             compare(title, "transitions", ours, deepcopies(task), limit, 0.5)
+    if importlib.util.find_spec("flax") is None or importlib.util.find_spec("jax") is None:
+        print("functional environments: jax and flax are not installed")
+        return
+    reference = bare_loop(EnvironmentTask("phys2d/CartPole-v1"))
+    title = f"rollouts of {STEPS}, {ROLLOUTS} at a time, functional CartPole by JAX"
+    compare(title, "transitions", functional_rollouts(), reference, "env.step in a loop, no copies")
+
+
+def functional_rollouts() -> Work:
+    """Step copies of one state of a functional environment, as label rollouts do."""
+    place = "gymnasium.envs.phys2d.cartpole:CartPoleFunctional"
+    law = {"gravity": Law(uniform=[5.0, 20.0])}
+    family, generator = (
+        Functional(FunctionalConfig(env=place, horizon=100, vary=law)),
+        np.random.default_rng(0),
+    )
+    origin = family.simulators(family.draw_tasks("train", 1, generator), generator)
+    return stepped(origin, generator)
 
 
 def rollouts(task: EnvironmentTask, adapter) -> Work:  # type: ignore[no-untyped-def]
     """Step copies of one state side by side, as label rollouts do."""
     generator = np.random.default_rng(0)
-    origin = EnvironmentSimulators([task], adapter, generator)
+    return stepped(EnvironmentSimulators([task], adapter, generator), generator)
+
+
+def stepped(origin, generator: np.random.Generator) -> Work:  # type: ignore[no-untyped-def]
+    """Copy the first of some simulators, and step the copies."""
     shape = (STEPS, ROLLOUTS)
     drawn = origin.actions.drawn(STEPS * ROLLOUTS, generator)
     actions = drawn.reshape(*shape, *drawn.shape[1:])

@@ -22,6 +22,7 @@ from sad_hpc.storage.progress import duration
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import SPLITS, TaskFamily, make_family
 from sad_hpc.tasks.environments.config import EnvironmentConfig
+from sad_hpc.tasks.environments.functional import Functional
 from sad_hpc.tasks.environments.trials import idle_parameters
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import StochasticFamily, TabularFamily
@@ -63,7 +64,7 @@ def check_config(path: Path) -> str:
             found.append(f"{len(family.distinct[split]):,} tasks for {split}")
         if isinstance(family, StochasticFamily):  # its rewards may miss data.return_threshold
             make_block(family, _few(experiment.data), "train", 0)
-    if isinstance(experiment.task, EnvironmentConfig):
+    if isinstance(experiment.task, EnvironmentConfig) and not isinstance(family, Functional):
         found += [
             f"{name} has no effect on random play: check that the environment uses it; if other "
             "values are derived from it, use task.vary instead of task.attributes"

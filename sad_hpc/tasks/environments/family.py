@@ -13,7 +13,7 @@ task:
 import functools
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +34,23 @@ LOOKED_AT = 16
 """Number of tasks in which random play estimates the scale of observations and rewards."""
 
 
-class GymnasiumConfig(EnvironmentConfig):
+class SimulatorConfig(EnvironmentConfig):
+    """The `task` section of an environment that is simulated."""
+
+    bins: int = Field(11, ge=2, le=64)
+    """Bins of each component of a continuous action in the model's answers."""
+
+
+class GymnasiumConfig(SimulatorConfig):
     """The `task` section of a Gymnasium environment."""
 
     family: Literal["gymnasium"] = "gymnasium"
-    bins: int = Field(11, ge=2, le=64)
-    """Bins of each component of a continuous action in the model's answers."""
 
 
 @dataclass(frozen=True)
 class Probe:
     """Properties of an environment, from random play."""
 
-    adapter: type[Simulator]
     n_actions: int
     """Number of actions, or of the bins of each component."""
     components: int | None
@@ -65,19 +69,23 @@ class Probe:
     """Fingerprint of all observations and rewards."""
 
 
-class Gymnasium(SimulatedFamily):
-    """The tasks of one environment; a task's parameters are the drawn values."""
+class EnvironmentFamily(SimulatedFamily):
+    """The tasks of one environment; a task's parameters are the drawn values.
 
-    config_class = GymnasiumConfig
-    config: GymnasiumConfig
+    Args:
+        config: the `task` section.
+        probe: properties of the environment.
+    """
 
-    def __init__(self, config: GymnasiumConfig) -> None:
+    config: SimulatorConfig
+    copies: str
+    """How states are copied, for `description`."""
+
+    def __init__(self, config: SimulatorConfig, probe: Probe) -> None:
         super().__init__(config)
         self.name = config.name
         self.test_share, self.sparse_reward = config.test_share, config.rewards == "sparse"
-        probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
-        self._adapter, self.components = probe.adapter, probe.components
-        self.n_actions = probe.n_actions
+        self.n_actions, self.components = probe.n_actions, probe.components
         self.frame_shape = probe.frame_shape
         if self.frame_shape is not None:  # flattened before
             self.data_revision += 1
@@ -92,13 +100,10 @@ class Gymnasium(SimulatedFamily):
         actions = f"{self.n_actions} actions"
         if self.components is not None:
             actions = f"actions of {self.components} numbers"
-        copies = f"its states are copied by {self._adapter.adapter}"
-        if self._adapter is Replayed:
-            copies += ", in a time that grows with the square of task.horizon"
         seen = f"{len(self.state_center)} observed numbers"
         if self.frame_shape is not None:
             seen = f"images of {' x '.join(map(str, self.frame_shape))}"
-        return f"{self.config.env}: {seen}, {actions}; {copies}"
+        return f"{self.config.env}: {seen}, {actions}; its states are copied by {self.copies}"
 
     def check_data(self, data: DataConfig) -> None:
         """Implement `TaskFamily.check_data`."""
@@ -123,6 +128,20 @@ class Gymnasium(SimulatedFamily):
             raise self.no_task(parameters[possible.argmin()])
         return stored
 
+
+class Gymnasium(EnvironmentFamily):
+    """The tasks of a Gymnasium environment, which adapters copy."""
+
+    config_class = GymnasiumConfig
+    config: GymnasiumConfig
+
+    def __init__(self, config: GymnasiumConfig) -> None:
+        self._adapter, probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
+        super().__init__(config, probe)
+        self.copies = self._adapter.adapter
+        if self._adapter is Replayed:
+            self.copies += ", in a time that grows with the square of task.horizon"
+
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> EnvironmentSimulators:
@@ -132,8 +151,8 @@ class Gymnasium(SimulatedFamily):
 
 
 @functools.cache
-def _probe(config_json: str) -> Probe:
-    """Play some training tasks at random, identically for the same config.
+def _probe(config_json: str) -> tuple[type[Simulator], Probe]:
+    """Choose an adapter, and play some training tasks at random.
 
     Raises:
         ConfigError: the environment cannot be made, seeded or copied, or a space is unsupported.
@@ -144,14 +163,26 @@ def _probe(config_json: str) -> Probe:
     tasks = [config.task(row) for row in rows]
     adapter = choose_adapter(tasks[0])
     simulators = EnvironmentSimulators(tasks, adapter, generator, config.rewards == "sparse")
+    return adapter, probed(simulators, config, generator)
+
+
+def probed(simulators: Any, config: SimulatorConfig, generator: np.random.Generator) -> Probe:
+    """Play simulators at random, identically for the same generator.
+
+    Args:
+        simulators: `Simulators` that also have the actions, spaces, frame_shape and code of
+            `EnvironmentSimulators`.
+        config: settings of the family.
+        generator: random numbers of actions and episodes.
+    """
+    count = len(simulators.ended)
     seen, paid = [simulators.observations.copy()], []
     for _ in range(min(config.horizon, 200)):
         simulators.start(np.flatnonzero(simulators.ended), generator)
-        paid.append(simulators.step(simulators.actions.drawn(LOOKED_AT, generator)))
+        paid.append(simulators.step(simulators.actions.drawn(count, generator)))
         seen.append(simulators.observations.copy())
     actions = simulators.actions
     return Probe(
-        adapter,
         actions.count or actions.bins(config.bins),
         actions.size or None,
         simulators.frame_shape,
