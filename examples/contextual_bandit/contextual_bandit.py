@@ -67,13 +67,14 @@ class ContextualBandit(SimulatedFamily):
             "LinUCB": LinUCB(theta.shape, sigma=1.0, precision=1.0),
             "Thompson": Thompson(theta.shape, self.config.sigma, float(theta.shape[2]), generator),
         }
-        returns = {}
+        returns, seed = {}, int(generator.integers(2**63))
         for name, learner in learners.items():
+            common = np.random.default_rng(seed)  # equal contexts and noise for every policy
             for step in range(0 if shown is None else shown["actions"].shape[1]):
                 learner.observe(
                     *(shown[part][:, step] for part in ("states", "actions", "rewards"))
                 )
-            played = [self._play(learner, parameters, generator) for _ in range(episodes)]
+            played = [self._play(learner, parameters, common) for _ in range(episodes)]
             returns[name] = np.stack(played, axis=1).astype(np.float32)
         return returns
 
