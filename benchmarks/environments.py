@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from measure import Work, compare
 
-from sad_hpc.tasks.environments.functional import Functional, FunctionalConfig
+from sad_hpc.tasks.environments.functional import Functional
+from sad_hpc.tasks.environments.functions import FunctionalConfig
 from sad_hpc.tasks.environments.laws import Law
 from sad_hpc.tasks.environments.simulator import DeepCopied
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators

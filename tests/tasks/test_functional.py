@@ -11,7 +11,8 @@ from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.base import make_family
-from sad_hpc.tasks.environments.functional import Functional, FunctionalConfig
+from sad_hpc.tasks.environments.functional import Functional
+from sad_hpc.tasks.environments.functions import FunctionalConfig
 
 CARTPOLE = "gymnasium.envs.phys2d.cartpole:CartPoleFunctional"
 DRIFT = "tests.tasks.functional_environments:Drift"
