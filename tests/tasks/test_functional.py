@@ -19,10 +19,7 @@ DRIFT = "tests.tasks.functional_environments:Drift"
 
 
 def family_of(env: str, vary: dict[str, Any], **more: Any) -> Functional:
-    """A family of functional environments; skips the test without JAX."""
-    pytest.importorskip("jax")
-    if env == CARTPOLE:
-        pytest.importorskip("flax")
+    """A family of functional environments."""
     task = {"family": "functional", "env": env, "horizon": 12, "vary": vary, **more}
     return make_family(FunctionalConfig.model_validate(task))
 
@@ -32,7 +29,6 @@ def drift(**more: Any) -> Functional:
     return family_of(DRIFT, {"wind": {"uniform": [-1.0, 1.0]}}, **more)
 
 
-@pytest.mark.slow
 def test_each_row_is_the_environment_of_its_task() -> None:
     family = family_of(
         CARTPOLE, {"gravity": {"uniform": [5.0, 20.0]}, "force_mag": {"choice": [-10.0, 10.0]}}
