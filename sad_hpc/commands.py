@@ -153,13 +153,13 @@ def _status(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
+    from sad_hpc.aggregate.documents import fill
     from sad_hpc.aggregate.report import (
         beside_the_paper,
         claim_tables,
         comparison_tables,
         draw_acting_rules,
         draw_experiments,
-        fill,
         find_results,
         overview,
     )

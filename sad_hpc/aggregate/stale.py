@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sad_hpc.aggregate.canvas import keeping_pictures
-from sad_hpc.aggregate.report import INDEX, PAGE, filled, find_results, overview
+from sad_hpc.aggregate.documents import filled
+from sad_hpc.aggregate.report import INDEX, PAGE, find_results, overview
 from sad_hpc.aggregate.results_folder import README, SUMMARY
 from sad_hpc.storage.files import read_whole
 

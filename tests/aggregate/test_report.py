@@ -13,11 +13,10 @@ import pytest
 
 from sad_hpc import results
 from sad_hpc.aggregate.comparison import better_by, improvement
+from sad_hpc.aggregate.documents import fill, filled
 from sad_hpc.aggregate.report import (
     beside_the_paper,
     comparison_tables,
-    fill,
-    filled,
     find_results,
     overview,
 )
