@@ -62,8 +62,10 @@ def verdicts(one: ResultsFolder) -> list[str]:
     curves = {each.row: curve_of(each) for each in trained}
     rows = {row: facts for row, facts in one.results.rows.items() if row in online}
     width = max(map(len, rows), default=0)
+    data = {f"data.{key}": value for key, value in one.results.config["data"].items()}
     return [
-        f"{row:<{width}}  {verdict(online, row, facts.method, facts.settings, curves.get(row))}"
+        f"{row:<{width}}  "
+        f"{verdict(online, row, facts.method, {**data, **facts.settings}, curves.get(row))}"
         for row, facts in rows.items()
     ]
 
@@ -94,7 +96,7 @@ def verdict(
         online: the online series of all rows and references of the experiment.
         row: the row's name.
         method: its method.
-        settings: the settings in which it differs from the method.
+        settings: its settings of `data`, by dotted key.
         curve: its held-out loss, if it is known.
     """
     own, chance, limit = online[row], online[RANDOM], online.get(BAYES_OPTIMAL)
@@ -103,7 +105,8 @@ def verdict(
     share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
     if share < NOTHING or not is_better(own, chance):
         reached = f"online {metric} {told}, not better than {random_play}"
-        if METHODS[method].imitates and not settings.get("data.q_learning_steps"):
+        better = ("data.q_learning_steps", "data.imported_contexts")
+        if METHODS[method].imitates and not any(map(settings.get, better)):
             return f"{reached}, which its labels imitate"
         return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
     if share >= AS_GOOD:
