@@ -200,6 +200,9 @@ def test_status_takes_a_config_or_a_folder(tmp_path: Path, capsys: Any) -> None:
 
 
 WRONG_CARDS: dict[str, dict[str, Any]] = {
+    "unknown 'mamba'; valid: .*gpt2.*install the package of its model": {
+        "model": {"architecture": "mamba"}
+    },
     "inputs.n_actions": {"inputs": {"n_actions": 0}},
     "the model of config.json has": {"inputs": {"n_actions": 10**9}},
     "model of config.json has": {"model": {"embedding": 100_000}},

@@ -148,7 +148,7 @@ class TransformerPolicy:
     """A policy that samples arms from the model's softmax, given all pulls so far in n tasks.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         n_tasks: n.
         generator: random numbers of the samples, n a pull.
         rule: rule of the samples.

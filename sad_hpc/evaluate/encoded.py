@@ -13,7 +13,7 @@ class EncodedContexts:
     """n encoded contexts of t transitions.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         tokens: (n, t, width), tokens of the transitions.
         batch_size: number of contexts in one forward pass.
     """

@@ -40,7 +40,7 @@ def table_play(
     """Play online in tabular tasks, and return one episode of each run.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         family: family of the tasks.
         tasks: M MDPs, and the number (n,) of each task's MDP.
         episodes: (n,), the number of the episode to return, from 1 on.

@@ -1,4 +1,4 @@
-"""A trained transformer as a policy: loading, logits, and the choice of actions."""
+"""A trained model as a policy: loading, logits, and the choice of actions."""
 
 import functools
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained transformer, and the length of its longest context."""
+    """A trained model, and the length of its longest context."""
 
     model: SequenceModel
     longest: int
@@ -92,7 +92,7 @@ def answers(
     Each context is encoded once.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         context: n contexts of the same length t.
         states: (Q, ...) query states, in the dataset's dtype.
         prefixes: (Q, P): numbers of transitions after which each state is queried.

@@ -60,7 +60,7 @@ def tabular_incumbent(
     """Return a model as the incumbent of tabular tasks.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         family: family of the tasks.
         temperature: see `data.round_temperature`.
         batch_size: number of contexts in one forward pass.
@@ -125,7 +125,7 @@ def deciding_in(
     of them and reads their context once.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         context: one context for each task.
         tasks: rows of the context.
         batch_size: number of contexts in one forward pass.

@@ -165,14 +165,17 @@ def deciding(
     """Return the choice of a model's actions under contexts (n, t), which are encoded once.
 
     Args:
-        model: the transformer.
+        model: the trained model.
         context: n contexts.
         batch_size: number of contexts in one forward pass.
         seen: list to which each call appends its states (n, 1, ...) (see `SequenceModel.encoded`).
     """
     device = model.device
+    if model.inputs.states_are_images:
+        context = replace(context, next_states=None)  # tokens do not have them
     with torch.no_grad():
-        tokens = model.context_tokens(context.map(lambda part: part.to(device)))
+        parts = [part.map(lambda column: column.to(device)) for part in context.split(batch_size)]
+        tokens = torch.cat([model.context_tokens(part) for part in parts])
     encoded = EncodedContexts(model, tokens, batch_size)
     once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
 

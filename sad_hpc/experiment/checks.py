@@ -1,5 +1,6 @@
 """Checks across the sections of an experiment; `where` names its source in errors."""
 
+import inspect
 import math
 
 from sad_hpc.errors import ConfigError
@@ -208,8 +209,11 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
     transitions must not pass for independent ones.
     """
     for key, found in experiment.extensions.items():
-        if not callable(found):
-            raise ConfigError(f"{where}: {key} is of type {type(found).__name__}, not callable")
+        if not (isinstance(found, type) or inspect.isfunction(found)):
+            raise ConfigError(
+                f"{where}: {key} is of type {type(found).__name__}: give a class or a function, "
+                "whose module is part of the signature"
+            )
     family = experiment.family
     group = METHODS[method].labels
     if group is not None and group.removeprefix("labels/") not in family.labels_of(experiment.data):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import UserError
+from sad_hpc.experiment.sections import GPT2
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.dry_run import write_scripts
 from sad_hpc.launch.executor import visible_gpus
@@ -111,7 +112,16 @@ def _check_results(run: Run, results: Path, replace: bool) -> None:
 
 
 def _check_models(run: Run) -> None:
-    """Check that the other experiment's models exist, since no job of this run waits for them."""
+    """Check the class of another package's model, and that another experiment's models exist.
+
+    No job of this run waits for the latter.
+    """
+    for row in run.experiment.by_row:
+        architecture = run.experiment.of_row(row)[0].model.architecture
+        if architecture != GPT2:
+            from sad_hpc.model.architecture import model_class  # importing torch takes seconds
+
+            model_class(architecture)
     if run.experiment.pretrained is None:
         return
     missing = [

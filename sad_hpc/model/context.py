@@ -96,7 +96,7 @@ class Context:
 
     states: Tensor
     """(B, t, d) integers, float32 observations or float64 poses; (B, t, H, W, C) uint8 images, or
-    their features (see `Transformer.encoded`)"""
+    their features (see `SequenceModel.encoded`)"""
     actions: Tensor
     """(B, t) integers, or (B, t, a) float32"""
     rewards: Tensor

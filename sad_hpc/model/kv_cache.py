@@ -17,6 +17,7 @@ class KVCache:
     def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append keys and values (B, H, l, D) of a block, and return all of them (B, H, t, D)."""
         if not self._capacity:
+            assert block not in self._parts, "a cache without capacity takes a single append"
             self._parts[block] = key, value
             return key, value
         if block not in self._parts:

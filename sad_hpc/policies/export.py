@@ -110,7 +110,7 @@ tags: [reinforcement-learning, in-context-reinforcement-learning, state-action-d
 
 # {markdown(card["experiment"])}: {markdown(card["row"])}, seed {card["seed"]}
 
-A transformer that was pretrained by {card["method"]} on {source} in many tasks.
+A model that was pretrained by {card["method"]} on {source} in many tasks.
 Task family: {markdown(description)}
 For a context (transitions of a new task) and a state it returns an action, without a change of its
 weights. On held-out training tasks: {found or "not measured"}.

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from sad_hpc.errors import UserError
+from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.evaluate.acting import Read, greedy, in_turn, sampled
 from sad_hpc.evaluate.policy import answers, make_ready
 from sad_hpc.model import bins
@@ -183,6 +183,10 @@ def read_policy(folder: str | Path) -> Policy:
         weights = load(stored)
         with torch.device("meta"):  # shapes, without memory
             _check_weights(weights, make_model(card.model, inputs))
+    except ConfigError as error:
+        raise UserError(
+            f"{folder} cannot be loaded ({error}): install the package of its model"
+        ) from error
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         reason = " ".join(f"{error.args[-1] if error.args else error!r}".split())
         raise UserError(f"{folder} cannot be loaded ({reason}): export it again") from error

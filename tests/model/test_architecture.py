@@ -2,6 +2,7 @@
 
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,15 +11,18 @@ from sad_hpc.errors import ConfigError
 from sad_hpc.experiment import installed
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import ModelConfig
+from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.pipeline import launch
 from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.pretrain.learner import action_loss
+from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY
 
 sys.path.insert(0, str(ROOT / "examples/set_model"))
-from set_model import smoothed
+from set_model import DeepSet, smoothed
 
 NOT_A_MODEL = dict
 CONFIG = ModelConfig(embedding=16, layers=2, dropout=0.0)
@@ -112,7 +116,7 @@ def test_the_name_of_a_model_and_its_code_are_in_the_signature(monkeypatch: pyte
         ("model.architecture=lstm", "unknown 'lstm'; valid: deep_set, gpt2, mine, none"),
         ("model.architecture=none", "no object set_model:Recurrent: .* no attribute 'Recurrent'"),
         ("pretrain.loss=focal", "unknown 'focal'; valid: cross_entropy, size, smoothed"),
-        ("pretrain.loss=size", "pretrain.loss is of type float, not callable"),
+        ("pretrain.loss=size", "pretrain.loss is of type float: give a class or a function"),
     ],
 )
 def test_what_a_package_does_not_have_is_one_line(setting: str, words: str):
@@ -124,6 +128,55 @@ def test_what_a_package_does_not_have_is_one_line(setting: str, words: str):
 def test_a_class_that_is_no_model_is_named():
     with pytest.raises(ConfigError, match="is no subclass of"):
         config = CONFIG.model_copy(update={"architecture": "mine"})
+        make_model(config, Inputs(5, 6, (3.0,), (0.5,)))
+
+
+def test_a_launch_refuses_it_before_it_submits_jobs(tmp_path: Path):
+    experiment = load_experiment(TINY, ["model.architecture=mine"])
+    with pytest.raises(ConfigError, match="is no subclass of"):
+        launch(
+            Run(experiment, tmp_path), TINY, [], tmp_path, load_cluster("local", []), False, True
+        )
+
+
+class Tied(DeepSet):
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.embed[4].weight = self.embed[2].weight
+
+
+class Normed(DeepSet):
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+
+class Fixed(DeepSet):
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.embed.requires_grad_(False)
+
+
+class Broken(DeepSet):
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Tied, r"the parameter embed\.4\.weight under two names"),
+        (Normed, r"the buffer norm\.running_mean, which is not saved"),
+        (Fixed, r"the fixed parameter embed\.0\.weight"),
+        (Broken, "cannot be made: it ends the process with exit code 3"),
+    ],
+)
+def test_a_model_that_a_training_cannot_keep_is_refused(
+    made: type[DeepSet], words: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(PLACES["model.architecture"], "own", f"{__name__}:{made.__name__}")
+    with pytest.raises(ConfigError, match=rf"^model\.architecture=own.*{words}"):
+        config = CONFIG.model_copy(update={"architecture": "own"})
         make_model(config, Inputs(5, 6, (3.0,), (0.5,)))
 
 
