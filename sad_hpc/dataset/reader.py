@@ -125,7 +125,8 @@ def _empty(
         DatasetError: the files are too small for the manifest's tasks.
     """
     needed = math.prod(shape) * dtype.itemsize
-    if needed > largest_content(sum(file_size(folder / e.name) or 0 for e in _entries(manifest))):
+    stored = sum(file_size(folder / e.name) or 0 for e in _entries(manifest))
+    if needed > largest_content(stored, len(shape)):
         raise DatasetError(f"{folder} lacks some of its manifest's {shape[0]:,} tasks; {REMEDY}")
     return np.empty(shape, dtype)
 

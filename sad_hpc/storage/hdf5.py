@@ -20,8 +20,10 @@ T = TypeVar("T")
 # This version of the format also has checksums on metadata.
 LIBRARY_VERSION = ("v110", "v110")
 
-EXPANSION = 256
-"""Largest ratio of a dataset's size in memory to its file's size; that of empty images is 225."""
+EXPANSION = 64
+"""Largest ratio of a dataset's size in memory to its file's size; ours are hardly compressed."""
+IMAGE_EXPANSION = 256
+"""The same of images (n, k, H, W, C), which are compressed; that of empty ones is 225."""
 SMALL_BYTES = 2**26
 """Datasets below this size are always accepted."""
 
@@ -72,9 +74,14 @@ def member(group: h5py.Group, name: str) -> Any:
     return found
 
 
-def largest_content(file_bytes: int) -> int:
-    """Return the largest accepted size of a dataset in memory, in bytes, for a file's size."""
-    return max(SMALL_BYTES, EXPANSION * file_bytes)
+def largest_content(file_bytes: int, rank: int) -> int:
+    """Return the largest accepted size of a dataset in memory, in bytes.
+
+    Args:
+        file_bytes: size of its file.
+        rank: number of its axes.
+    """
+    return max(SMALL_BYTES, (IMAGE_EXPANSION if rank == 5 else EXPANSION) * file_bytes)
 
 
 def read_numbers(group: h5py.Group, name: str) -> NDArray[Any]:
@@ -124,7 +131,7 @@ def _check_storage(dataset: h5py.Dataset, name: str) -> None:
         raise ValueError(f"{name} lies in another file")
     # A chunk is decompressed as a whole, even if the dataset is smaller.
     needed = max(dataset.nbytes, math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize)
-    if needed > largest_content(dataset.file.id.get_filesize()):
+    if needed > largest_content(dataset.file.id.get_filesize(), dataset.ndim):
         raise ValueError(f"{name} would take {needed:,} bytes, far more than its file has")
 
 

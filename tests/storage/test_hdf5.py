@@ -64,3 +64,14 @@ def test_numbers_are_read(tmp_path: Path) -> None:
         assert read_numbers(file["g"], "x").dtype == np.float64
         with pytest.raises(KeyError):
             read_numbers(file, "g/y")
+
+
+def test_images_alone_may_be_compressed_to_a_two_hundredth(tmp_path: Path) -> None:
+    images = np.zeros((4, 20, 1000, 1000, 1), np.uint8)
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        for name, array in {"images": images, "numbers": images.reshape(80, -1)}.items():
+            file.create_dataset(name, data=array, compression="gzip", compression_opts=1)
+    with h5py.File(tmp_path / "file.h5", "r") as file:
+        assert read_numbers(file, "images").shape == images.shape
+        with pytest.raises(ValueError, match="numbers would take"):
+            read_numbers(file, "numbers")
