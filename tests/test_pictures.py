@@ -183,6 +183,14 @@ def test_doctor_says_the_bytes_of_the_images(config: Path) -> None:
     assert f"{5 * 2 * (T + 3) * image:.2g} MB for a collecting rank" in told
 
 
+def test_doctor_tries_no_random_play_for_logged_contexts(config: Path) -> None:
+    mapping = json.loads(config.read_text())
+    mapping["data"]["imported_contexts"] = "logs-0123456789ab"
+    config.write_text(json.dumps(mapping | {"rows": ["DPT"]}))
+    told = check_config(config)
+    assert "training: 20 tasks" in told and "images:" not in told and "a task," not in told
+
+
 @pytest.mark.slow
 def test_one_and_two_ranks_make_the_same_files_which_verify_accepts(
     config: Path, tmp_path: Path

@@ -77,7 +77,8 @@ def _check_row(experiment: Experiment[TaskConfig], method: str, where: str) -> N
             f"{where}: evaluate.greedy_after_reward=true needs sparse rewards, which "
             f"{experiment.family.name} does not have; set it to false"
         )
-    if experiment.evaluate.acting == "auto" and not experiment.data.has_known_tasks:
+    plays = experiment.evaluate.acting == "auto" and experiment.family.has_environment
+    if plays and not experiment.data.has_known_tasks:
         raise ConfigError(
             f"{where}: evaluate.acting=auto plays training tasks, but the logged ones have no "
             "parameters: set it to given"

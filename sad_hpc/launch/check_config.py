@@ -57,7 +57,7 @@ def check_config(path: Path) -> str:
         runs = Run(experiment, Path("runs")).with_datasets()
         seedless = [run.experiment.data.model_copy(update={"seed": 0}) for run in runs]
         kinds = [data for number, data in enumerate(seedless) if data not in seedless[:number]]
-        found += [_cost(family, data) for data in kinds]
+        found += [_cost(family, data) for data in kinds if data.has_known_tasks]
     elif isinstance(family, TabularFamily):
         for split in SPLITS:
             family.mdps(family.distinct[split][:1])
@@ -118,7 +118,8 @@ def _images(family: TaskFamily, data: DataConfig, block: Block) -> str:
     """Return the bytes of the images, of which `block` has a sample of TRIAL_TASKS."""
     whole = sum(array.nbytes for array in block.arrays.values() if are_images(array))
     context = block.arrays["transitions/states"].nbytes
-    trained = context + block.arrays["labels/sad/query_states"].nbytes
+    group = family.labels_of(data)[0]
+    trained = context + block.arrays[f"labels/{group}/query_states"].nbytes
     stored = len(arrays_content(block.arrays, {}))
     tasks = family.n_tasks("train", data.tasks)
     return (

@@ -237,6 +237,11 @@ def test_what_needs_the_parameters_of_tasks_is_refused(words: str) -> None:
         parse_experiment(experiment_of(task=POLE, data=data, **evaluate | changes), "test")
 
 
+def test_an_acting_rule_has_no_effect_without_an_environment() -> None:
+    data = experiment_of()["data"] | {"imported_contexts": "logs-0123456789ab"}
+    assert parse_experiment(experiment_of(data=data, evaluate={"acting": "auto"}), "test")
+
+
 def test_a_family_that_checks_each_task_takes_no_logs(tmp_path: Path) -> None:
     room = {"family": "darkroom", "size": 3, "horizon": T, "train_goals": 6}
     experiment = parse_experiment(experiment_of(task=room, evaluate={"tasks": 2}), "test")
