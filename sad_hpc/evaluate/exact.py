@@ -7,7 +7,8 @@ the family, of test, too.
 DIT's labels are the context's own actions.  After a whole context its exact learner answers with
 the actions that the context has in the state, weighted by their returns-to-go.  Where the context
 has no such weight, it answers with the expected weights of another step of the episode, which is
-the limit of shorter prefixes.  It takes drawn transitions for an episode, as a model does.
+the limit of shorter prefixes.  It takes drawn transitions for an episode, as a model does.  With
+`dit.prefixes: past` it always answers with the expected weights.
 
 Labels that random play draws tell nothing, so the exact learner of AD or DPT plays at random.
 """
@@ -117,7 +118,7 @@ def _of_tables(family: TabularFamily, experiment: Experiment[Any], method: str) 
     def play(columns: Arrays, generator: np.random.Generator) -> dict[str, Played]:
         mdps = family.mdps(columns["tasks/parameters"])
         context = Context.of_group(columns, settings.context)
-        if not weighs:
+        if not weighs or experiment.dit.prefixes == "past":
             return dict(learner_returns(known, family, mdps, context, settings, generator))
         answer = dit_answer(family, known, experiment.dit)
         drawn = settings.context == "transitions"

@@ -257,6 +257,9 @@ class DITConfig(Section):
     floor: float | None = Field(None, ge=0)
     """The least weight of a pair, before lambda.  Without it, contexts without a reward are never
     trained.  null: none."""
+    prefixes: Literal["any", "past"] = with_role(Role.OMIT_DEFAULT, "any")
+    """The transitions before the question of s_t.  any: 0 to T of the context, which may show the
+    labelled action and its reward; past: 0 to t.  Bandits do not use it."""
 
 
 class EvaluateConfig(Section):

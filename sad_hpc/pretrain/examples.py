@@ -50,6 +50,7 @@ class Examples:
         bins: bins of each action component if actions are vectors.
         validation: (v, p), parameters of the last v rows, which are of validation tasks; None:
             there are none.
+        past: whether DIT's prefixes end before the question; see `DITConfig.prefixes`.
     """
 
     def __init__(
@@ -62,11 +63,12 @@ class Examples:
         ideal: IdealAnswers | None = None,
         bins: int = 0,
         validation: NDArray[Any] | None = None,
+        past: bool = False,
     ) -> None:
         parts = [part for part in CONTEXT_PARTS if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
-        self._questions = training_questions(method, columns, stateless)
-        self._holdout_questions = holdout_questions(method, columns, stateless)
+        self._questions = training_questions(method, columns, stateless, past)
+        self._holdout_questions = holdout_questions(method, columns, stateless, past)
         self._repeated, self.ideal, self._bins = repeated, ideal, bins
         self._validation = np.empty((0, 0)) if validation is None else validation
         self.n_holdout = holdout
@@ -114,9 +116,8 @@ class Examples:
         columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
         stateless = isinstance(family, BanditFamily)
         repeated = experiment.pretrain.resample_probability, experiment.pretrain.max_reward_weight
-        return cls(
-            source, columns, holdout, stateless, repeated, ideal, family.n_actions, validation
-        )
+        past, bins = experiment.dit.prefixes == "past", family.n_actions
+        return cls(source, columns, holdout, stateless, repeated, ideal, bins, validation, past)
 
     @property
     def device(self) -> torch.device:

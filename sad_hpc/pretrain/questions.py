@@ -8,6 +8,7 @@
 | `OwnActions`  | AD                     | T x (t)                  | a_t                         |
 | `OwnPulls`    | AD on bandits          | 1 x (0..T)               | a_t; none after T           |
 | `AnyPrefix`   | DIT                    | T x (one, drawn in 0..T) | a_t                         |
+| `PastPrefix`  | DIT, `prefixes: past`  | T x (one, drawn in 0..t) | a_t                         |
 
 Bandits have one state, so a context's own tokens answer after each prefix.  DIT on bandits uses
 `EveryPrefix` with the T pulls as labels.
@@ -177,6 +178,15 @@ class AnyPrefix(OwnActions):
         return drawn
 
 
+class PastPrefix(AnyPrefix):
+    """DIT without the labelled transition in the prefix, which is drawn from 0..t for s_t."""
+
+    def prefixes(self, rows: Tensor, drawn: Tensor) -> Tensor:
+        """Implement `OwnActions.prefixes`: t + 1 equal parts of 0..T."""
+        counts = torch.arange(1, self.horizon + 1, device=drawn.device)
+        return drawn * counts // (self.horizon + 1)
+
+
 class OwnPulls(Questions):
     """`OwnActions` for bandits: the answer after the whole context has no label and weight 0.
 
@@ -221,31 +231,35 @@ def answerable(batch: Batch, bins: int) -> Batch:
     )
 
 
-def training_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
-    """Return the questions of a method's training."""
+def training_questions(
+    method: Method, columns: Columns, stateless: bool, past: bool = False
+) -> Questions:
+    """Return the questions of a method's training; `past` if `dit.prefixes` is."""
     if method.labels is None:
-        return _own_questions(method, columns, stateless)
+        return _own_questions(method, columns, stateless, past)
     if stateless or columns["labels"].shape[1] == 1:
         return EveryPrefix(columns, stateless)
     return Packed(columns)
 
 
-def holdout_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
+def holdout_questions(
+    method: Method, columns: Columns, stateless: bool, past: bool = False
+) -> Questions:
     """Return the questions of held-out tasks: the paper's objective for any number of queries.
 
     Losses and accuracies are then comparable between one query a task and many.  Both objectives
     have the same expectation, because a query's prefix is uniform in 0..T.
     """
     if method.labels is None:
-        return _own_questions(method, columns, stateless)
+        return _own_questions(method, columns, stateless, past)
     return EveryPrefix(columns, stateless)
 
 
-def _own_questions(method: Method, columns: Columns, stateless: bool) -> Questions:
+def _own_questions(method: Method, columns: Columns, stateless: bool, past: bool) -> Questions:
     """Return questions whose queries and labels are the context's own states and actions."""
     if not method.by_return:
         return OwnPulls(columns) if stateless else OwnActions(columns)
     if not stateless:
-        return AnyPrefix(columns)
+        return PastPrefix(columns) if past else AnyPrefix(columns)
     own = {"query_states": columns["states"], "labels": columns["actions"]}
     return EveryPrefix({**columns, **own}, stateless)

@@ -11,6 +11,7 @@ from sad_hpc.model.context import Context, Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import action_loss
+from sad_hpc.pretrain.questions import PastPrefix
 from tests.pretrain.made_up import A, N, T, make_batch, make_columns, make_examples
 
 
@@ -102,6 +103,21 @@ def test_the_contexts_own_actions_are_asked_for_in_its_own_states(method: str):
         assert batch.weights is not None
         assert torch.equal(batch.weights, columns["weights"][:50])
     assert examples.tokens == 2 * T
+
+
+def test_past_prefixes_do_not_show_the_labelled_transition():
+    questions = PastPrefix(make_columns())
+    drawn = torch.arange(T + 1).expand(T, -1).T
+    prefixes = questions.prefixes(torch.arange(T + 1), drawn)
+    for query in range(T):
+        counts = torch.bincount(prefixes[:, query], minlength=query + 1)
+        assert len(counts) == query + 1 and counts.min() >= 1, "0 to t, and each of them"
+        assert counts.max() - counts.min() <= 1
+    assert torch.equal(make_batch(past_examples(), 5).queries.prefixes[:, 0, 0], torch.zeros(5, dtype=torch.int64))
+
+
+def past_examples() -> Examples:
+    return Examples(METHODS["DIT"], make_columns(), 1000, stateless=False, past=True)
 
 
 def test_dit_asks_after_any_prefix_whatever_the_query():
