@@ -73,6 +73,11 @@ class JobRecord:
         )
 
     @property
+    def key(self) -> str:
+        """The id, preceded by the cluster that the launch named: clusters share ids."""
+        return self.id if self.cluster is None else f"{self.cluster}:{self.id}"
+
+    @property
     def is_local(self) -> bool:
         """True if the job is a process of this machine, not a Slurm job."""
         return self.executor == "local" and self.host == socket.gethostname()

@@ -83,7 +83,7 @@ class Answer:
 
     asked: Moment
     jobs: dict[str, QueueEntry]
-    """The jobs that Slurm knows, by id."""
+    """The jobs that Slurm knows, by `JobRecord.key`."""
     error: str = ""
     """The error if Slurm did not answer."""
 
@@ -185,18 +185,24 @@ def ask(
     jobs: dict[str, QueueEntry] = {}
     error = ""
     try:
-        for cluster, ids in ids_by_cluster(queued).items():
-            found = find_jobs(ids, cluster)
-            if any(entry.is_alive for entry in found.values()):
-                counts = restarts(cluster)
-                found = {id: replace(job, restarts=counts.get(id, 0)) for id, job in found.items()}
-            jobs |= found
+        groups = ids_by_cluster(queued).items()
+        found = {cluster: _with_restarts(ids, cluster) for cluster, ids in groups}
+        jobs = {r.key: found[r.cluster][r.id] for r in queued if r.id in found[r.cluster]}
     except UserError as failure:
         error = str(failure)
     answer = Answer(time.time(), jobs, error)
     with suppress(UserError):  # users with read-only access may also query
         write_json(run.path / ANSWER, asdict(answer))
     return answer
+
+
+def _with_restarts(ids: Collection[str], cluster: str | None) -> dict[str, QueueEntry]:
+    """Return those of `ids` that Slurm knows, with their numbers of requeues."""
+    found = find_jobs(ids, cluster)
+    if not any(entry.is_alive for entry in found.values()):
+        return found
+    counts = restarts(cluster)
+    return {id: replace(job, restarts=counts.get(id, 0)) for id, job in found.items()}
 
 
 def ids_by_cluster(records: Iterable[JobRecord]) -> dict[str | None, list[str]]:

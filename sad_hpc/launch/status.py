@@ -130,12 +130,12 @@ def step_states(
     Args:
         steps: the steps of `graph(run)`.
         records: the records of jobs.json.
-        jobs: the jobs that Slurm knows, by id; None if Slurm does not answer.
+        jobs: the jobs that Slurm knows, by `JobRecord.key`; None if Slurm does not answer.
     """
     states: dict[str, StepState] = {}
     for step in steps:
         record = records.get(step.title)
-        entry = (jobs or {}).get(record.id) if record and record.executor == "slurm" else None
+        entry = (jobs or {}).get(record.key) if record and record.executor == "slurm" else None
         kind, detail = _own_state(step, record, entry)
         if kind == Kind.FAILED and jobs is None and record and record.executor == "slurm":
             kind, detail = Kind.SUBMITTED, ""

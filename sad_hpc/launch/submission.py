@@ -53,12 +53,14 @@ class QueuedSteps:
     def of(
         cls, run: Run, steps: list[Step], cluster: ClusterConfig, queue: Mapping[str, QueueEntry]
     ) -> "QueuedSteps":
-        """Compare the recorded jobs with Slurm's queue."""
-        found, records = cls({}, set()), load_records(run)
+        """Compare the recorded jobs with the queue of the cluster of this launch."""
+        found, records, tag = cls({}, set()), _records_on(run, cluster), run_tag(run)
         for step in steps:
             record = records.get(step.title)
-            entry = queue.get(record.id) if record and record.executor == "slurm" else None
+            entry = queue.get(record.id) if record else None
             if record is None or entry is None or not entry.is_active or step.complete:
+                continue
+            if entry.comment != tag:  # a Slurm that was installed again counts from 1
                 continue
             found.active[step.title] = record.id
             if entry.is_waiting and record.settings != settings_of(cluster, step.stage):
@@ -196,7 +198,16 @@ def _cancel_unrecorded(run: Run, queue: Mapping[str, QueueEntry], cluster: Clust
     Their launcher died between sbatch and the record.  They would be second writers beside the new
     jobs, and later steps do not depend on them.
     """
-    recorded = {record.id for record in load_records(run).values()}
+    recorded = {record.id for record in _records_on(run, cluster).values()}
     if lost := [job for job in jobs_of(run, queue) if job not in recorded]:
         print(f"cancelling unrecorded jobs of a launcher that died: {', '.join(lost)}")
         cancel(lost, cluster.clusters)
+
+
+def _records_on(run: Run, cluster: ClusterConfig) -> dict[str, JobRecord]:
+    """Return the records of Slurm jobs on the cluster of this launch; other clusters reuse ids."""
+    return {
+        title: record
+        for title, record in load_records(run).items()
+        if record.executor == "slurm" and record.cluster == cluster.clusters
+    }

@@ -165,6 +165,22 @@ def test_slurm_itself_counts_restarts(run: Run, slurm: FakeSlurm) -> None:
     assert {id: entry.restarts for id, entry in jobs.items()} == {"12": 2, "13_0": 0}
 
 
+def test_clusters_may_have_jobs_with_the_same_id(run: Run, slurm: FakeSlurm) -> None:
+    complete(*steps_of(run, "collect"))
+    steps, clusters = steps_of(run, "pretrain"), ["alpha", "beta", None]
+    jobs = [dataclasses.replace(record("12"), cluster=cluster) for cluster in clusters]
+    records = {step.title: job for step, job in zip(steps[:3], jobs, strict=True)}
+    slurm._program(
+        "squeue",
+        'case "$*" in *RestartCnt*) exit ;; *=alpha*) state=RUNNING ;; *=beta*) state=FAILED ;;\n'
+        "*) state=PENDING ;; esac\n"
+        'echo "12|$state|N/A|N/A|x|None"',
+    )
+    states = step_states(graph(run), records, ask(run, graph(run), records).jobs)
+    shown = {state.step.title: state.text for state in states}
+    assert [shown[title] for title in records] == ["running", "failed (FAILED)", "queued"]
+
+
 def test_a_job_that_is_going_has_no_time_left(run: Run) -> None:
     collect = graph(run)[0]
     records = {collect.title: record("6", age=50)}

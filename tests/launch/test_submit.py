@@ -80,7 +80,8 @@ def test_resume_depends_on_what_still_runs(run: Run, slurm: FakeSlurm) -> None:
     complete(*steps_of(run, "collect"), *steps_of(run, "pretrain"))
     complete(*steps_of(run, "evaluate")[:2])
     # Of the evaluations one still runs and one has failed; aggregate was ended with it.
-    slurm.queue(j105_2="RUNNING", j105_3="FAILED", j106="CANCELLED")
+    states = {"j105_2": "RUNNING", "j105_3": "FAILED", "j106": "CANCELLED"}
+    slurm.queue(comment=run_tag(run), **states)
     submit(run)
     assert sorted(slurm.scripts())[7:] == ["107", "108"]
     assert "--array" not in slurm.scripts()["107"]
@@ -91,7 +92,8 @@ def test_jobs_that_wait_in_vain_are_cancelled(run: Run, slurm: FakeSlurm) -> Non
     submit(run)
     complete(*steps_of(run, "collect"))
     queue_everything(run, slurm)
-    slurm.queue(j102="RUNNING", j103="RUNNING", j104="RUNNING", j105_0="PENDING", j106="PENDING")
+    running = {f"j{id}": "RUNNING" for id in (102, 103, 104)}
+    slurm.queue(comment=run_tag(run), **running, j105_0="PENDING", j106="PENDING")
     submit(run)
     assert {"105_0", "106"} <= set(slurm.cancelled)
     assert not {"102", "103", "104"} & set(slurm.cancelled)
@@ -274,6 +276,30 @@ def test_a_run_with_jobs_does_not_continue_on_another_cluster(run: Run, slurm: F
     assert {record.cluster for record in load_records(run).values()} == {None}
     with pytest.raises(ConfigError, match="clusters: String should match"):
         submit(run, "clusters='far,near'")
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+@pytest.mark.parametrize("before", ["alpha", "beta"])
+def test_another_job_with_a_recorded_id_is_left_alone(
+    run: Run, slurm: FakeSlurm, before: str, state: str
+) -> None:
+    """Another cluster has the same ids, and so has a Slurm that was installed again."""
+    slurm._program("squeue", f'case "$*" in *=beta*) cat {slurm.folder}/queue ;; esac')
+    submit(run, f"clusters={before}")
+    slurm.queue(comment="another's", j100=state, j105_1=state)
+    submit(run, "clusters=beta", "partition=other")
+    assert slurm.cancelled == []
+    records = load_records(run)
+    assert len(slurm.scripts()) == 14 and {each.cluster for each in records.values()} == {"beta"}
+
+
+def test_an_unrecorded_job_may_have_an_id_of_another_cluster(run: Run, slurm: FakeSlurm) -> None:
+    slurm._program("squeue", f'case "$*" in *=beta*) cat {slurm.folder}/queue ;; esac')
+    submit(run, "clusters=alpha")
+    slurm.queue(comment=run_tag(run), j100="RUNNING")
+    submit(run, "clusters=beta")
+    assert slurm.cancelled == ["--clusters=beta", "100"]
+    assert len(slurm.scripts()) == 14
 
 
 def test_waiting_jobs_are_replaced_when_their_settings_change(
