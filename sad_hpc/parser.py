@@ -128,9 +128,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--minari",
         type=Path,
         required=True,
-        nargs="+",
+        action="append",
         metavar="DATASET",
-        help="folders of Minari datasets; without --task-key, each of several is a task",
+        help="folder of a Minari dataset; may be repeated. Without --task-key each of several is a "
+        "task",
     )
     command.add_argument(
         "--task-key",

@@ -300,6 +300,16 @@ def test_logs_of_an_environment_are_contexts_of_its_family(tmp_path: Path) -> No
     assert not plays_randomly(run.experiment, "DPT")
 
 
+def test_settings_may_follow_the_datasets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "poles.yaml"
+    config.write_text(plain_yaml.written(experiment_of(task=POLE, evaluate={"tasks": 1})))
+    words = [word for path in poles(tmp_path) for word in ("--minari", str(path))]
+    assert main(["import", str(config), *words, "data.tasks=9", "--runs", str(tmp_path)]) == 0
+    assert "7 contexts of 3 tasks" in capsys.readouterr().out
+
+
 def imported(tmp_path: Path) -> tuple[Path, list[str]]:
     """The config that an import writes, and the options of a run's folders."""
     config, runs = tmp_path / "logs.yaml", ["--runs", str(tmp_path / "runs")]
