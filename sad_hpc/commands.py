@@ -275,15 +275,16 @@ def _import(options: argparse.Namespace) -> int:
     if options.task_key is None and len(sources) == 1 and has_environment:
         name = import_contexts(sources[0], run.experiment, run.contexts)
     else:
-        name, found = import_logs(sources, options.task_key, run.experiment, run.contexts)
-        told = f"{len(found):,} contexts of {found.n_tasks:,} tasks"
-        if found.n_short:
-            told += f"; {found.n_short:,} tasks with fewer than task.horizon steps are left out"
-        print(told)
-    if has_environment:
-        print(f"{run.contexts / name}: collect with data.imported_contexts={name}")
-    else:
-        print(f"sad-hpc launch {run.contexts / name}.yaml")
+        logs = import_logs(sources, options.task_key, run.experiment, run.contexts)
+        print(logs)
+        name = logs.name
+        if not has_environment:
+            config = run.contexts / f"{name}.yaml"
+            if not logs.write_config(config):
+                print(f"{config} has other settings and is kept: remove it to import these")
+            print(f"sad-hpc launch {config}")
+            return 0
+    print(f"{run.contexts / name}: collect with data.imported_contexts={name}")
     return 0
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sad_hpc.dataset.layout import Column, layout
 from sad_hpc.dataset.logged import LoggedTasks
 from sad_hpc.dataset.reader import read_shard
@@ -30,7 +32,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.sections import LOGS
 from sad_hpc.storage.files import atomic_path, write_error
 from sad_hpc.tasks.base import TaskFamily, make_family
-from sad_hpc.tasks.logged import LoggedConfig
+from sad_hpc.tasks.logged import LoggedConfig, held_out_rows
 from sad_hpc.tasks.simulated import SimulatedFamily
 
 PREFIX = "minari-"
@@ -69,11 +71,8 @@ def import_contexts(source: Path, experiment: Experiment[Any], folder: Path) -> 
 
 def import_logs(
     sources: Sequence[Path], key: str | None, experiment: Experiment[Any], folder: Path
-) -> tuple[str, Windows]:
+) -> "ImportedLogs":
     """Write training contexts of tasks without parameters, from any Minari datasets.
-
-    If the experiment's family has no environment, the whole config is written beside them, with
-    the actions and scales of the logs.
 
     Args:
         sources: folders of the Minari datasets.
@@ -81,17 +80,16 @@ def import_logs(
         experiment: experiment with T, blocks and the number of contexts.
         folder: folder of all imported contexts of the run.
 
-    Returns:
-        the value for `data.imported_contexts`, and the contexts.
-
     Raises:
-        UserError: see `Windows`; or the family has other spaces, or the folder cannot be written.
+        UserError: see `Windows` and `held_out_rows`; or the family has other spaces, or the folder
+            cannot be written.
         ConfigError: other settings of `data` do not allow such contexts.
     """
     family = make_family(experiment.task)
     family.check_data(experiment.data.model_copy(update={"imported_contexts": LOGS}))
     n_train = family.n_tasks("train", experiment.data.tasks)
     windows = Windows(sources, key, experiment.task.horizon, n_train)
+    n_held_out = held_out_rows(windows.tasks, experiment.pretrain)
     task = experiment.task
     if isinstance(task, LoggedConfig):
         if windows.first.observations.frame_shape is not None:
@@ -110,12 +108,48 @@ def import_logs(
 
     manifest = _nothing_yet(experiment, family)
     name = _stored(folder, LOGS, manifest, experiment.data.block_tasks, given)
-    if isinstance(task, LoggedConfig):
-        data = experiment.data.model_copy(update={"imported_contexts": name})
-        whole = experiment.model_copy(update={"data": data})
-        with atomic_path(folder / f"{name}.yaml") as path:
-            path.write_text(plain_yaml.written(whole.model_dump(mode="json", exclude_unset=True)))
-    return name, windows
+    data = experiment.data.model_copy(update={"imported_contexts": name})
+    return ImportedLogs(name, windows, n_held_out, experiment.model_copy(update={"data": data}))
+
+
+@dataclass(frozen=True)
+class ImportedLogs:
+    """The outcome of an import of tasks without parameters."""
+
+    name: str
+    """The value for `data.imported_contexts`."""
+    windows: Windows
+    n_held_out: int
+    """Number of the last contexts, of whole tasks, that are held out of training."""
+    experiment: Experiment[Any]
+    """The experiment with these contexts.  If its family has no environment, the `task` section has
+    the actions and scales of the logs."""
+
+    def __str__(self) -> str:
+        """Return one line about the contexts and their tasks."""
+        tasks = self.windows.tasks
+        n_tasks, n_held_out = (len(np.unique(each)) for each in (tasks, tasks[-self.n_held_out :]))
+        told = (
+            f"{len(tasks):,} contexts of {n_tasks:,} tasks; held-out tasks: {n_held_out:,}, with "
+            f"{self.n_held_out:,} contexts"
+        )
+        if short := self.windows.n_short:
+            told += f"; {short:,} tasks with fewer than task.horizon steps are left out"
+        return told
+
+    def write_config(self, path: Path) -> bool:
+        """Write the experiment as a config, unless the file exists.
+
+        Returns:
+            False if the file exists and differs.
+        """
+        content = self.experiment.model_dump(mode="json", exclude_unset=True)
+        text = plain_yaml.written(content).encode()
+        if path.exists():
+            return path.read_bytes() == text
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(text)
+        return True
 
 
 def _stored(

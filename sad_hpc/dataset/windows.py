@@ -82,22 +82,24 @@ class Windows:
         self._tasks = self._found(key)
         counts = [task.ends[-1] // horizon for task in self._tasks]
         self._totals = list(accumulate(counts, initial=0))
-        self.n_tasks = sum(map(bool, counts))
-        """Number of tasks with T transitions or more; others have no window."""
-        self.n_short = len(counts) - self.n_tasks
+        n_long = sum(map(bool, counts))
+        self.n_short = len(counts) - n_long
+        """Number of tasks with fewer than T transitions, which have no window."""
         total = self._totals[-1]
         if total < count:
             raise UserError(
                 f"{self.first.path}: the logs have {total} contexts of task.horizon={horizon} "
                 f"transitions, but data.tasks needs {count} for training: lower one of them"
             )
-        if self.n_tasks < 2:
+        if n_long < 2:
             raise UserError(
-                f"{self.first.path}: {self.n_tasks} of {len(counts)} tasks have task.horizon="
+                f"{self.first.path}: {n_long} of {len(counts)} tasks have task.horizon="
                 f"{horizon} transitions, but two are needed: give several datasets, or by "
                 "--task-key the name of a value that tells tasks apart"
             )
         self._chosen = [row * total // count for row in range(count)]
+        self.tasks = np.searchsorted(self._totals, self._chosen, side="right") - 1
+        """(count,) numbers of the windows' tasks."""
 
     def __len__(self) -> int:
         """Return the number of windows."""
@@ -133,16 +135,14 @@ class Windows:
             UserError: an episode cannot be read, or has a number or an action that is not valid.
         """
         context = self._empty(len(rows))
-        tasks = np.zeros((len(rows), 1), np.int64)
-        for place, row in enumerate(rows):
-            task = bisect_right(self._totals, self._chosen[row]) - 1
+        tasks = self.tasks[rows]
+        for place, (row, task) in enumerate(zip(rows, tasks, strict=True)):
             first = (self._chosen[row] - self._totals[task]) * self._horizon
-            tasks[place] = task
             for (dataset, number), step, steps in self._tasks[task].pieces(first, self._horizon):
                 dataset.copy(number, step, context.map(itemgetter((place, steps))))
         for reward in context.rewards[~np.isin(context.rewards, (0, 1))] if sparse else ():
             raise UserError(f"{self.first.path}: {reward_fault(reward, sparse=True)}")
-        return Given(tasks, context)
+        return Given(tasks[:, None], context)
 
     def _found(self, key: str | None) -> list[LoggedTask]:
         """Return the tasks in the order of their first episodes."""

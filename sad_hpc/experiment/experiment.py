@@ -109,7 +109,10 @@ class Experiment(Section, Generic[TaskT]):
 
     @property
     def training_steps(self) -> int:
-        """Number of steps of a training."""
+        """Number of steps of a training.
+
+        Tasks without parameters are held out as a whole, so that there may be fewer.
+        """
         tasks = self.family.n_tasks("train", self.data.tasks) - self.validation_contexts
         return self.pretrain.epochs * self.pretrain.batches(tasks - self.pretrain.holdout_tasks)
 
@@ -250,9 +253,11 @@ class Experiment(Section, Generic[TaskT]):
         """Return the signature in the name of a trained model's folder."""
         config = self.source.pretrain_config(method, seed)
         family = self.source.family
-        # See data_signature.  A question has held the components before it since the 1.
+        # See data_signature.  A question has held the components before it since the 1, and tasks
+        # without parameters have been held out as a whole.
         in_turn = (family.components or 1) > 1
-        revision = family.model_revision + METHODS[method].revision + in_turn
+        whole_tasks = not self.source.data.has_known_tasks
+        revision = family.model_revision + METHODS[method].revision + in_turn + whole_tasks
         upstream = [self.source.data_signature(), *code_digests(self.source.extensions.values())]
         return signature("pretrain", config, upstream, revision)
 

@@ -197,7 +197,8 @@ class PretrainConfig(Section):
     """Each resampled context favors rewarded transitions by a factor that is log-uniform from 1 to
     this."""
     holdout_tasks: int = Field(1024, ge=1)
-    """Training tasks that are kept out of training to measure held-out loss and label accuracy."""
+    """Training tasks that are kept out of training to measure held-out loss and label accuracy.  Of
+    logged tasks without parameters it counts contexts, and is rounded up to whole tasks."""
     validation_tasks: float = with_role(Role.OMIT_DEFAULT, 0.0, ge=0, lt=1)
     """Share of the distinct training tasks that are for validation (see `tasks.validation`).
     Training leaves out all their contexts, and measures loss and offline return on them.  Only

@@ -19,6 +19,7 @@ from sad_hpc.pretrain.repetition import repetitions
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
+from sad_hpc.tasks.logged import held_out_rows
 from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.tasks.validation import are_among
 
@@ -42,7 +43,7 @@ class Examples:
         columns: context parts (n, T, ...); optional ends (n, T); query_states (n, K, d) and labels
             (n, K) of methods with labels; weights (n, T) of methods with weights; images
             (n, T, s, s, 3) and query_images (n, K, s, s, 3) of families with rendered images.
-        holdout: number of tasks kept out of training.
+        holdout: number of rows kept out of training.
         stateless: whether there is only one state, as in bandits.
         repeated: probability of a resampled context, and the largest weight of its rewarded
             transitions; see `repetitions`.
@@ -80,6 +81,7 @@ class Examples:
 
         Raises:
             DatasetError: the dataset is missing, incomplete, damaged, or of another config.
+            UserError: too few logged tasks are left for training (see `held_out_rows`).
         """
         experiment = run.experiment
         folder = run.data().path / "train"
@@ -109,6 +111,8 @@ class Examples:
             tasks = family.validation_tasks(experiment.pretrain.validation_tasks)
             arrays, seen = validation_last(arrays, tasks)
             family, validation = family.without(tasks), arrays["parameters"][seen:]
+        if not experiment.data.has_known_tasks:
+            holdout = held_out_rows(arrays["parameters"][:, 0], experiment.pretrain)
         if source.labels is not None and experiment.data.has_known_contexts:
             last = {key: array[seen - holdout : seen] for key, array in arrays.items()}
             ideal = ideal_answers(family, experiment.data, source.labels, last)

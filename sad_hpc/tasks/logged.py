@@ -14,15 +14,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.errors import ConfigError, UserError
+from sad_hpc.experiment.config import build
 from sad_hpc.experiment.families import TaskConfig
-from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.experiment.sections import DataConfig, PretrainConfig
 from sad_hpc.tasks.environments.actions import Actions
 from sad_hpc.tasks.environments.scales import reward_scale, state_scales
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
 
 class LoggedConfig(TaskConfig):
-    """The `task` section of logged tasks; `bins` and `horizon` are yours, the others imported."""
+    """The `task` section of logged tasks.
+
+    `import` reads `horizon` and `bins`, and writes the other keys.  After a change of one of the
+    two, the logs must be imported again.
+    """
 
     family: Literal["logged"] = "logged"
     bins: int = Field(11, ge=2, le=64)
@@ -47,6 +52,9 @@ class LoggedConfig(TaskConfig):
             actions: conversion of actions.
             observations: (m, d).
             rewards: (m,).
+
+        Raises:
+            ConfigError: a value is not valid, such as too large a number of actions.
         """
         center, scale = state_scales(observations)
         found = {
@@ -56,7 +64,7 @@ class LoggedConfig(TaskConfig):
             "scale": list(scale),
             "reward_scale": reward_scale(rewards),
         }
-        return self.model_copy(update=found)
+        return build(type(self), self.model_dump(exclude_unset=True) | found, "logged tasks")
 
 
 class Logged(SimulatedFamily):
@@ -109,3 +117,27 @@ class Logged(SimulatedFamily):
             "task.family=logged has no environment: `sad-hpc import CONFIG --minari DATASET` "
             "writes a config with contexts"
         )
+
+
+def held_out_rows(tasks: NDArray[Any], pretrain: PretrainConfig) -> int:
+    """Return how many of the last contexts are held out of training.
+
+    They are `pretrain.holdout_tasks`, rounded up to whole tasks, because the contexts of a task
+    have the same dynamics, and DPT's labels are of other contexts of the task.
+
+    Args:
+        tasks: (n,) numbers of the contexts' tasks; contexts of a task are successive.
+        pretrain: settings of the training.
+
+    Raises:
+        UserError: the other tasks do not fill a batch.
+    """
+    wanted = min(pretrain.holdout_tasks, len(tasks))
+    n_train = int(np.argmax(tasks == tasks[-wanted]))
+    if n_train < pretrain.batch_size:
+        raise UserError(
+            f"pretrain.holdout_tasks={wanted} keeps whole logged tasks out of training, and leaves "
+            f"{n_train:,} of {len(tasks):,} contexts, which do not fill one batch of "
+            f"pretrain.batch_size={pretrain.batch_size}: lower one of them, or import more tasks"
+        )
+    return len(tasks) - n_train

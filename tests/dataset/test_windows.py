@@ -7,6 +7,7 @@ import gymnasium
 import h5py
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from sad_hpc import api, load_policy
@@ -22,8 +23,12 @@ from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.evaluate.exact import plays_randomly
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.load import load_experiment, parse_experiment
+from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.launch.graph import graph
+from sad_hpc.pretrain.examples import Examples
 from sad_hpc.storage.run import Run
+from sad_hpc.tasks.environments.actions import actions_of
+from sad_hpc.tasks.logged import LoggedConfig, held_out_rows
 from tests.dataset.rooms import Episode, logged
 
 T = 4
@@ -279,16 +284,16 @@ def test_logs_of_an_environment_are_contexts_of_its_family(tmp_path: Path) -> No
     config = experiment_of(task=POLE, evaluate={"tasks": 2})
     config["data"]["tasks"] = 10
     plain = parse_experiment(config, "test")
-    name, windows = import_logs(poles(tmp_path), None, plain, tmp_path / "logs/contexts")
-    assert (len(windows), windows.n_tasks) == (8, 3)
-    config["data"]["imported_contexts"] = name
+    logs = import_logs(poles(tmp_path), None, plain, tmp_path / "logs/contexts")
+    assert str(logs) == "8 contexts of 3 tasks; held-out tasks: 1, with 2 contexts"
+    config["data"]["imported_contexts"] = logs.name
     run = Run(parse_experiment(config, "test"), tmp_path)
     api.collect(run)
     assert [fault for split in find_splits(run.path) for fault in verify(split).faults] == []
     manifest = Manifest.load(run.data().path / "train")
     names = ["transitions/states", "labels/dpt/actions", "tasks/parameters"]
     found = read_columns(run.data().path / "train", manifest, names)
-    given = windows.given(range(8))
+    given = logs.windows.given(range(8))
     np.testing.assert_array_equal(found["transitions/states"], given.context.states)
     np.testing.assert_array_equal(found["tasks/parameters"], given.parameters)
     test = inspect(run.data().path / "test")["datasets"]
@@ -310,20 +315,29 @@ def test_settings_may_follow_the_datasets(
     assert "7 contexts of 3 tasks" in capsys.readouterr().out
 
 
-def imported(tmp_path: Path) -> tuple[Path, list[str]]:
+def imported(tmp_path: Path, *changes: str) -> tuple[Path, list[str]]:
     """The config that an import writes, and the options of a run's folders."""
     config, runs = tmp_path / "logs.yaml", ["--runs", str(tmp_path / "runs")]
     config.write_text(plain_yaml.written(experiment_of()))
     source = written(tmp_path / "m", episodes(tasks=4, rounds=6))
-    assert main(["import", str(config), *runs, "--minari", str(source), "--task-key", "name"]) == 0
+    words = [str(config), *changes, *runs, "--minari", str(source), "--task-key", "name"]
+    assert main(["import", *words]) == 0
     return next((tmp_path / "runs/logs/contexts").glob("*.yaml")), runs
+
+
+def test_an_import_writes_no_more_actions_than_a_config_can_have() -> None:
+    with pytest.raises(ConfigError, match="actions: Input should be less than or equal to 32767"):
+        LoggedConfig(horizon=T).fitted(
+            actions_of(spaces.Discrete(40_000)), np.eye(2, dtype=np.float32), np.ones(2, np.float32)
+        )
 
 
 def test_tasks_without_an_environment_have_a_training_split_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, runs = imported(tmp_path)
-    assert capsys.readouterr().out == f"10 contexts of 4 tasks\nsad-hpc launch {config}\n"
+    told = "10 contexts of 4 tasks; held-out tasks: 1, with 3 contexts"
+    assert capsys.readouterr().out == f"{told}\nsad-hpc launch {config}\n"
     launch = ["launch", str(tmp_path / "logs.yaml"), *runs, "--results", str(tmp_path)]
     assert main(launch) == 1
     assert "has no environment that makes contexts: `sad-hpc import" in capsys.readouterr().err
@@ -335,6 +349,66 @@ def test_tasks_without_an_environment_have_a_training_split_alone(
     assert {step.stage for step in graph(run)} == {"collect", "pretrain"}
     assert main(["evaluate", str(config), *runs]) == 1
     assert "logged has no environment for an evaluation" in capsys.readouterr().err
+
+
+def test_another_import_keeps_the_config_that_was_launched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, runs = imported(tmp_path)
+    before = config.read_text()
+    again = ["--minari", str(tmp_path / "m/rooms-v0"), "--task-key", "name", *runs]
+    for change, kept in (("pretrain.epochs=1", False), ("pretrain.epochs=2", True)):
+        capsys.readouterr()
+        assert main(["import", str(tmp_path / "logs.yaml"), change, *again]) == 0
+        assert config.read_text() == before
+        assert (f"{config} has other settings and is kept" in capsys.readouterr().out) == kept
+
+
+def test_held_out_contexts_are_all_contexts_of_the_last_tasks() -> None:
+    tasks = np.repeat([0, 2, 3, 7], [3, 1, 4, 2])
+    settings = PretrainConfig(epochs=1, batch_size=4)
+
+    def held_out(wanted: int) -> int:
+        return held_out_rows(tasks, settings.model_copy(update={"holdout_tasks": wanted}))
+
+    assert [held_out(wanted) for wanted in range(1, 7)] == [2, 2, 6, 6, 6, 6]
+    for wanted, left in ((7, 3), (8, 0), (99, 0)):
+        with pytest.raises(UserError, match=f"leaves {left} of 10 contexts") as raised:
+            held_out(wanted)
+        assert "\n" not in str(raised.value)
+
+
+def test_no_task_is_both_trained_and_held_out(tmp_path: Path) -> None:
+    config, _ = imported(tmp_path, "data.block_tasks=20")  # labels could be of all contexts
+    run = Run(load_experiment(config), tmp_path / "runs")
+    api.collect(run)
+    manifest = Manifest.load(run.data().path / "train")
+    names = ["tasks/parameters", "transitions/states"]
+    tasks, states = read_columns(run.data().path / "train", manifest, names).values()
+    found = Examples.load(run, "DPT", torch.device("cpu"))
+    trained, held_out = tasks[: found.n_train], tasks[found.n_train :]
+    assert found.n_holdout == len(held_out) > run.experiment.pretrain.holdout_tasks
+    assert not set(trained.ravel()) & set(held_out.ravel())
+    for rows in (range(found.n_train), range(found.n_train, len(tasks))):
+        chosen = torch.tensor(list(rows))
+        asked = found.batch(chosen, found.draws(0, 0, len(rows))).queries.states.numpy()
+        own = states[rows].reshape(-1, states.shape[2])
+        assert (asked.reshape(-1, 1, own.shape[1]) == own).all(axis=2).any(axis=1).all()
+
+
+def test_a_holdout_that_leaves_no_task_for_training_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, runs = imported(tmp_path)
+    again = ["--minari", str(tmp_path / "m/rooms-v0"), "--task-key", "name", *runs]
+    capsys.readouterr()
+    words = [str(tmp_path / "logs.yaml"), "pretrain.holdout_tasks=6", *again]
+    assert main(["import", *words]) == 1
+    assert "do not fill one batch of pretrain.batch_size=4" in capsys.readouterr().err
+    run = Run(load_experiment(config, ["pretrain.holdout_tasks=6"]), tmp_path / "runs")
+    api.collect(run)
+    with pytest.raises(UserError, match="do not fill one batch"):
+        Examples.load(run, "AD", torch.device("cpu"))
 
 
 @pytest.mark.slow
