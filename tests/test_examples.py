@@ -62,7 +62,7 @@ def test_an_example_goes_from_config_to_table(
         command += ["task.vary={map_seed: {integers: [0, 99]}}"]
         references |= {"optimal", "Bayes-optimal"}
     if "contextual" in config:
-        command += ["claims=[]"]
+        command += ["claims=[]", "task.horizon=10", "data.tasks=120"]
         references |= {"optimal", "LinUCB", "Thompson"}
     if "cheetah" in config:
         command += ["task.horizon=20", "data.candidates=4", "data.tasks=120"]

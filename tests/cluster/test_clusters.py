@@ -6,40 +6,41 @@ from pathlib import Path
 import pytest
 
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.slurm import largest_array, restarts, sacct, squeue
+from sad_hpc.launch.slurm import cancel, largest_array, restarts, sacct, squeue
 from tests.cluster.pipeline import Pipeline
 
 pytestmark = pytest.mark.cluster
 
+SMALL = ["data.tasks=100", "pretrain.epochs=1", "pretrain.holdout_tasks=16"]
+SMALL += ["evaluate.tasks=4", "evaluate.online_episodes=3"]
+
 
 @pytest.fixture
-def named(dev_cluster: dict[str, str], tmp_path: Path) -> Pipeline:
-    """A pipeline whose cluster has the name that accounting knows."""
+def name(dev_cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name that accounting has for the cluster."""
+    monkeypatch.setenv("SLURM_CONF", dev_cluster["SLURM_CONF"])
     command = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=Cluster"]
-    name = subprocess.check_output(command, env=dev_cluster, text=True).strip()
-    return Pipeline(dev_cluster, tmp_path, f"cluster.clusters={name}")
+    return subprocess.check_output(command, text=True).strip()
 
 
+@pytest.mark.stress
 def test_all_stages_run_on_a_named_cluster(
-    named: Pipeline, monkeypatch: pytest.MonkeyPatch
+    dev_cluster: dict[str, str], name: str, tmp_path: Path
 ) -> None:
-    """A running training requeues itself there."""
-    process = named.launch("--wait")
-    named.wait_until_half_done("pretrain")
-    job = named.job("pretrain")
-    subprocess.run(["scancel", "--signal=USR2", job], env=named.env, check=True)
-    assert "table:" in named.finish(process)
+    named = Pipeline(dev_cluster, tmp_path, *SMALL, f"cluster.clusters={name}")
+    assert "table:" in named.finish(named.launch("--wait"))
     records = load_records(named.run).values()
-    [cluster] = {record.cluster for record in records}
-    assert cluster is not None and named.job("pretrain") == job
-    assert "Restarts=1" in named.shown("pretrain")
-    monkeypatch.setenv("SLURM_CONF", named.env["SLURM_CONF"])
+    assert {record.cluster for record in records} == {name}
     ids = {record.id for record in records}
-    assert ids <= squeue(cluster).keys()
-    assert {entry.state for entry in sacct(ids, cluster).values()} == {"COMPLETED"}
-    assert largest_array(cluster) == largest_array()
-    assert restarts(cluster) == restarts()
-    asked = subprocess.run(
-        ["scontrol", "--clusters=elsewhere", "show", "config"], env=named.env, capture_output=True
-    )
-    assert asked.returncode != 0  # Slurm reads the option
+    assert ids <= squeue(name).keys()
+    assert {entry.state for entry in sacct(ids, name).values()} == {"COMPLETED"}
+
+
+def test_slurm_answers_about_a_named_cluster(name: str) -> None:
+    command = ["sbatch", "--parsable", f"--clusters={name}", "--hold", "--wrap=true"]
+    job = subprocess.check_output([*command, "--output=/dev/null"], text=True).split(";")[0]
+    assert squeue(name)[job].is_blocked
+    assert restarts(name)[job] == 0
+    assert largest_array(name) == largest_array()
+    cancel([job], name)
+    assert squeue(name)[job].state == "CANCELLED"
