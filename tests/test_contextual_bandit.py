@@ -27,7 +27,7 @@ def family():
 
 
 def test_the_posterior_is_the_prior_weighted_by_the_likelihood():
-    """Of one arm's theta, drawn a million times, weighted by three rewards."""
+    """A million draws of one arm's theta, weighted by three rewards, have the posterior's mean."""
     generator = np.random.default_rng(0)
     contexts, rewards = generator.standard_normal((3, 2)), np.array([0.4, -0.2, 0.9])
     theta = generator.standard_normal((1_000_000, 2)) / np.sqrt(2)

@@ -29,7 +29,7 @@ from sad_hpc.aggregate.summary import (
     pick,
     view_title,
 )
-from sad_hpc.aggregate.training import training_curves
+from sad_hpc.aggregate.training import trainings_of
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.storage.files import atomic_path
@@ -119,10 +119,7 @@ def _sizes(open_folder: OpenFolder, folders: list[str]) -> str:
         one = open_folder(folder)
         online = pick(one.summary, "online", "all").set_index("row")
         metric = online["metric"].iloc[0]
-        curves = training_curves(
-            (each.result.row, each.result.seed, each.training) for each in one.results.seeds
-        )
-        steps = {each.row: each.steps[-1] for each in curves}
+        steps = {each.row: each.steps[-1] for each in trainings_of(one.results)}
         for row, facts in one.results.rows.items():
             if facts.method == "SAD" and row in online.index:
                 tasks, labels = (

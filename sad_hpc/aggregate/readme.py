@@ -41,7 +41,7 @@ from sad_hpc.aggregate.results_folder import (
     ResultsFolder,
 )
 from sad_hpc.aggregate.summary import headline_cells, pick, sentences
-from sad_hpc.aggregate.training import distinct_trainings, draw_training, training_curves
+from sad_hpc.aggregate.training import distinct_trainings, draw_training, trainings_of
 from sad_hpc.aggregate.verdict import verdicts
 from sad_hpc.evaluate.result import MODES
 from sad_hpc.storage.files import file_size, read_json, write_json
@@ -145,10 +145,8 @@ def _pictures(one: ResultsFolder) -> list[Fold]:
     folds = [Fold(PICTURES["offline.png"], "offline.png")]
     folds += _sweep(one) if found.sweep else _diagnosis(one)
     shown = _drawn_rows(one)
-    training = training_curves(
-        (each.result.row, each.result.seed, each.training) for each in found.seeds
-    )
-    if training := [each for each in distinct_trainings(training) if each.row in shown]:
+    trainings = distinct_trainings(trainings_of(found))
+    if training := [each for each in trainings if each.row in shown]:
         styles = row_styles(found.rows)
         draw_training(folder / "training.png", found.trained_title, training, styles)
         folds.append(Fold(PICTURES["training.png"], "training.png"))

@@ -24,6 +24,7 @@ from sad_hpc.aggregate.canvas import (
     drawing_panels,
     row_label,
 )
+from sad_hpc.aggregate.results_file import ExperimentResults
 from sad_hpc.errors import DivergedError
 from sad_hpc.storage import plain_json
 from sad_hpc.storage.files import read_whole, typed
@@ -115,6 +116,13 @@ def read_epochs(path: Path) -> Epochs:
         "epochs": np.array(list(found), np.int32),
         **{name: np.array(curve, np.float32) for name, curve in measured.items()},
     }
+
+
+def trainings_of(found: ExperimentResults) -> list[Training]:
+    """Return the training curves of each row of an experiment; see `training_curves`."""
+    return training_curves(
+        (each.result.row, each.result.seed, each.training) for each in found.seeds
+    )
 
 
 def training_curves(seeds: Iterable[tuple[str, int, Epochs]]) -> list[Training]:

@@ -14,7 +14,7 @@ from sad_hpc.aggregate.comparison import NOTHING
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.series import Series
 from sad_hpc.aggregate.summary import number
-from sad_hpc.aggregate.training import Training, training_curves
+from sad_hpc.aggregate.training import Training, trainings_of
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
 from sad_hpc.experiment.methods import METHODS
 
@@ -56,10 +56,7 @@ def verdicts(one: ResultsFolder) -> list[str]:
     }
     if RANDOM not in online:
         return []
-    trained = training_curves(
-        (each.result.row, each.result.seed, each.training) for each in one.results.seeds
-    )
-    curves = {each.row: curve_of(each) for each in trained}
+    curves = {each.row: curve_of(each) for each in trainings_of(one.results)}
     rows = {row: facts for row, facts in one.results.rows.items() if row in online}
     width = max(map(len, rows), default=0)
     data = {f"data.{key}": value for key, value in one.results.config["data"].items()}

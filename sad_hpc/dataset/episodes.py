@@ -35,10 +35,8 @@ class LoggedEpisodes:
             self._dataset = opened(path)
             self.spaces: Spaces = (self._dataset.observation_space, self._dataset.action_space)
         try:
-            self.observations, self.actions = (
-                Observations(self.spaces[0]),
-                actions_of(self.spaces[1]),
-            )
+            self.observations = Observations(self.spaces[0])
+            self.actions = actions_of(self.spaces[1])
         except ConfigError as error:
             raise UserError(f"{path}: {error}") from None
         self._last: tuple[int, Any] | None = None
@@ -79,9 +77,8 @@ class LoggedEpisodes:
             raise self._error(f"episode {number} has no {key}; its infos: {infos}")
         if (value != value[0]).any():
             raise self._error(f"{key} changes within episode {number}: give a key that does not")
-        return repr(
-            value[0].tolist() if isinstance(value[0], np.generic | np.ndarray) else value[0]
-        )
+        first = value[0]
+        return repr(first.tolist() if isinstance(first, np.generic | np.ndarray) else first)
 
     def copy(self, number: int, first: int, place: Transitions) -> None:
         """Copy transitions of an episode, from step `first` on, into arrays (m, ...).
@@ -110,9 +107,7 @@ class LoggedEpisodes:
             for row in np.flatnonzero(~in_range(rewards)).tolist():
                 fault = reward_fault(rewards[row], sparse=False) or ""
                 raise self._error(f"episode {number}, step {first + row}: {fault}")
-            ended = content.terminations[steps].astype(bool) | content.truncations[steps].astype(
-                bool
-            )
+            ended = np.logical_or(content.terminations[steps], content.truncations[steps])
             columns = {
                 "states": seen[:-1],
                 "next_states": seen[1:],

@@ -112,7 +112,7 @@ class Windows:
             UserError: the spaces differ.
         """
         seen, actions = self.first.observations.shape, self.first.actions
-        alike = seen == (family.frame_shape or (len(family.state_center),)) and (
+        alike = seen == family.state_shape and (
             actions.count == family.n_actions
             if family.components is None
             else actions.size == family.components

@@ -88,7 +88,7 @@ class Thompson(Tally):
 
 
 class LinearTally(Tally):
-    """The same statistics of linear bandits."""
+    """Statistics of the pulls of linear bandits."""
 
     _family: LinearBandit
 

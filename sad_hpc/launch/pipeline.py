@@ -60,6 +60,7 @@ def launch(
     """
     _check_results(run, results, replace)
     arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
+    _check_architectures(run)
     _check_models(run)
     _check_contexts(run)
     steps = graph(run)
@@ -111,17 +112,18 @@ def _check_results(run: Run, results: Path, replace: bool) -> None:
         check_overwrite(run.experiment, results)
 
 
-def _check_models(run: Run) -> None:
-    """Check the class of another package's model, and that another experiment's models exist.
-
-    No job of this run waits for the latter.
-    """
+def _check_architectures(run: Run) -> None:
+    """Check that models of other packages are models before jobs collect their data."""
     for row in run.experiment.by_row:
         architecture = run.experiment.of_row(row)[0].model.architecture
         if architecture != GPT2:
             from sad_hpc.model.architecture import model_class  # importing torch takes seconds
 
             model_class(architecture)
+
+
+def _check_models(run: Run) -> None:
+    """Check that the other experiment's models exist, since no job of this run waits for them."""
     if run.experiment.pretrained is None:
         return
     missing = [

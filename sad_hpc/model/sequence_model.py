@@ -7,7 +7,7 @@
 The token of a transition is [state, one-hot action, next state, reward] and, if `has_ends`, the end
 of the episode; with images it is [image features, heading, one-hot action, reward].  If actions are
 vectors, each component has its own query: the state, a flag for the component, and the values of
-the components before it, as the middles of their bins.
+the components before it, as the middles of their bins, where transitions have zeros.
 
 Subclasses encode the tokens: transitions see earlier ones, a query sees the transitions of its
 prefix, and no transition sees a query.  A context is therefore encoded once for any number of

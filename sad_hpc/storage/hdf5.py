@@ -23,7 +23,7 @@ LIBRARY_VERSION = ("v110", "v110")
 EXPANSION = 64
 """Largest ratio of a dataset's size in memory to its file's size; ours are hardly compressed."""
 IMAGE_EXPANSION = 256
-"""The same of images (n, k, H, W, C), which are compressed; that of empty ones is 225."""
+"""Largest such ratio of images (n, k, H, W, C), which are compressed; empty ones have 225."""
 SMALL_BYTES = 2**26
 """Datasets below this size are always accepted."""
 

@@ -17,6 +17,7 @@ from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.config import build
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.sections import DataConfig, PretrainConfig
+from sad_hpc.tasks.base import PLAY
 from sad_hpc.tasks.environments.actions import Actions
 from sad_hpc.tasks.environments.scales import reward_scale, state_scales
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
@@ -75,7 +76,7 @@ class Logged(SimulatedFamily):
     name = "logged"
     has_environment = False
     test_share = 0.0
-    label_groups = ("dpt",)
+    label_groups = (PLAY,)
 
     def __init__(self, config: LoggedConfig) -> None:
         super().__init__(config)

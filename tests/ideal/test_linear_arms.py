@@ -30,7 +30,7 @@ def test_the_posterior_is_the_prior_weighted_by_the_likelihood():
     covariance = (weights[:, None] * centered).T @ centered
     assert draws.mean(axis=0) == pytest.approx(expected, abs=0.005)
     assert np.cov(draws.T) == pytest.approx(covariance, abs=0.005)
-    # Thompson sampling pulls an arm as often as it is the best.
+    # Thompson sampling pulls an arm with the probability that it is the best.
     best = np.bincount(means.argmax(axis=1), weights, 10)
     pulled = np.bincount(draws.argmax(axis=1), minlength=10) / len(draws)
     assert pulled == pytest.approx(best, abs=0.01)

@@ -45,8 +45,8 @@ def test_only_means_that_are_linear_in_the_features_are_stored():
 
 
 def test_sads_labels_are_the_best_arm_as_often_as_the_law_says():
-    """Of two arms with a difference ~ N(0, s^2), whose averages differ by N(0, c^2) more, the
-    better one has the better average with probability 1/2 + arctan(s / c) / pi."""
+    """Two arms differ by N(0, s^2), and their averages by N(0, c^2) more.  The better arm has the
+    better average with probability 1/2 + arctan(s / c) / pi."""
     bandits = family(arms=2, horizon=5)
     data = DataConfig(tasks=50_000, block_tasks=50_000, trust_horizon=2)
     block = make_block(bandits, data, "train", 0)

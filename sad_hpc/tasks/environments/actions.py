@@ -103,9 +103,8 @@ class Vectors(OfComponents):
 
     def taken(self, action: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Implement `Actions.taken`."""
-        moved = (
-            self._low + (action.reshape(*action.shape[:-1], *self._low.shape) + 1.0) * self._half
-        )
+        shaped = action.reshape(*action.shape[:-1], *self._low.shape)
+        moved = self._low + (shaped + 1.0) * self._half
         return np.clip(moved, self._low, self._high).astype(self._low.dtype)
 
     def given(self, action: Any) -> NDArray[np.float32]:

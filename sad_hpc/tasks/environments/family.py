@@ -79,7 +79,7 @@ class EnvironmentFamily(SimulatedFamily):
 
     config: SimulatorConfig
     copies: str
-    """How states are copied, for `description`."""
+    """The way in which states are copied, as `description` names it."""
 
     def __init__(self, config: SimulatorConfig, probe: Probe) -> None:
         super().__init__(config)
