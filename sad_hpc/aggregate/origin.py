@@ -1,6 +1,6 @@
 """Origin of an experiment's numbers: code, machine and libraries of every stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -30,12 +30,19 @@ class Origin(BaseModel):
     stages: dict[str, StageRecord | None]
 
 
-def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
+def origin(
+    run: Run, present: Sequence[Element], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the content of a results folder's `provenance.json`, as JSON values.
 
     `stages` has the provenance of every stage folder that was read, under keys such as
     `pretrain/<folder>`, with `ranks` and `precision` if known, and the time when it `finished`
     (seconds since the epoch).
+
+    Args:
+        run: the run of the tables.
+        present: the elements of the tables.
+        stored: `stages` of the results folder, for stages whose folder was deleted.
 
     Raises:
         UserError: a stage's config, provenance or metrics were changed after it was complete.
@@ -43,7 +50,10 @@ def origin(run: Run, present: Sequence[Element]) -> dict[str, Any]:
     own = provenance()
     own["libraries"] |= {name: metadata.version(name) for name in DRAWING_LIBRARIES}
     recorded = read_record(run.path / "provenance.json") or {}
-    stages = {folder.key: _of_stage(folder) for folder in _folders(run, present)}
+    known = stored or {}
+    stages = {
+        folder.key: _of_stage(folder) or known.get(folder.key) for folder in _folders(run, present)
+    }
     return {
         "experiment": run.experiment.name,
         "signature": run.experiment.aggregate_signature(),

@@ -23,6 +23,7 @@ from sad_hpc.aggregate.results_folder import (
     replacing,
 )
 from sad_hpc.aggregate.series import check_alike, row_order
+from sad_hpc.aggregate.stored import StoredResults
 from sad_hpc.aggregate.training import read_finite_epochs
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import label_accuracy, origin_of
@@ -42,7 +43,8 @@ from sad_hpc.tasks.base import make_family
 def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: bool = False) -> Path:
     """Write results.h5, tables, figures and README to results/<experiment>, and return the folder.
 
-    The folder is replaced as a whole; its files of other names are kept.
+    The folder is replaced as a whole; its files of other names are kept.  Elements without an
+    evaluation keep the result that the folder has of the same settings.
 
     Args:
         run: the run whose evaluations are read.
@@ -56,14 +58,18 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
             or of another training, another process writes the folder, or see `check_overwrite`.
     """
     run.check_ownership()
-    present, missing = find_elements(run)
+    stored = StoredResults(run.experiment, results)
+    evaluated = [each for each in run.experiment.elements if _result_path(run, each).is_file()]
+    present = {*evaluated, *stored.elements}
+    missing = [element for element in run.experiment.elements if element not in present]
     if not present or (missing and not allow_missing):
         raise UserError(_missing_message(run, missing))
     if not replace:
         check_overwrite(run.experiment, results, present)
-    rows = row_order(run.experiment.by_row)
-    present = sorted(present, key=lambda each: rows.index(each[0]))
-    seeds = [_seed_result(run, element) for element in present]
+    order = row_order(run.experiment.by_row)
+    found = stored.elements | {element: _seed_result(run, element) for element in evaluated}
+    elements = sorted(present, key=lambda each: (order.index(each[0]), each[1]))
+    seeds = [found[element] for element in elements]
     check_alike([each.result for each in seeds])
     folder = results / run.experiment.name
     stage = run.aggregate()
@@ -72,21 +78,14 @@ def aggregate(run: Run, results: Path, allow_missing: bool = False, replace: boo
     with run.writing(stage, config):
         with replacing(folder) as new:
             _write_config(run, new)
-            write_json(new / PROVENANCE, origin(run, present))
-            write_results(new / RESULTS, _experiment_results(run, seeds, missing))
+            write_json(new / PROVENANCE, origin(run, elements, stored.stages))
+            facts = row_facts(run)
+            rows = {row: _or_stored(facts[row], stored.rows.get(row)) for row in facts}
+            write_results(new / RESULTS, _experiment_results(run, rows, seeds, missing))
             render(ResultsFolder(new), folder)
         if not missing:
-            stage.complete(elements=len(present))
+            stage.complete(elements=len(elements))
     return folder
-
-
-def find_elements(run: Run) -> tuple[list[Element], list[Element]]:
-    """Return the elements with a result file, and those without."""
-    present: list[Element] = []
-    missing: list[Element] = []
-    for element in run.experiment.elements:
-        (present if _result_path(run, element).is_file() else missing).append(element)
-    return present, missing
 
 
 def _result_path(run: Run, element: Element) -> Path:
@@ -142,7 +141,7 @@ def _write_config(run: Run, folder: Path) -> None:
 
 
 def _experiment_results(
-    run: Run, seeds: list[SeedResult], missing: list[Element]
+    run: Run, rows: dict[str, RowFacts], seeds: list[SeedResult], missing: list[Element]
 ) -> ExperimentResults:
     experiment, name = run.experiment, seeds[0].result.task_family
     family, trained = make_family(experiment.task), make_family(experiment.source.task)
@@ -156,7 +155,7 @@ def _experiment_results(
         sweep=grid_keys(experiment.rows),
         config=experiment.model_dump(mode="json"),
         missing=missing,
-        rows=row_facts(run),
+        rows=rows,
         seeds=seeds,
     )
 
@@ -184,6 +183,13 @@ def row_facts(run: Run) -> dict[str, RowFacts]:
             continue
         found[row] = _with_labels(found[row], *datasets[folder.name], earlier)
     return found
+
+
+def _or_stored(facts: RowFacts, stored: RowFacts | None) -> RowFacts:
+    """Return the facts, with those of the labels from the results folder if they are unknown."""
+    if stored is None or not math.isnan(facts.context_transitions):
+        return facts
+    return dataclasses.replace(stored, settings=facts.settings)
 
 
 def _earlier_transitions(run: Run) -> float:

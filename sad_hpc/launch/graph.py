@@ -1,6 +1,7 @@
 """The graph of a run: the steps (a stage of a method and seed), their requirements and calls."""
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,8 +109,12 @@ def pretrain_with_score(run: Run, method: str, seed: int) -> None:
     pretrain(run, method, seed, offline_score)
 
 
-def graph(run: Run) -> list[Step]:
+def graph(run: Run, kept: Collection[tuple[str, int]] = ()) -> list[Step]:
     """Return every step of a run, wave after wave; rows share equal steps.
+
+    Args:
+        run: the run.
+        kept: (row, seed)s of which the results folder keeps the result, which need no step.
 
     Without an environment, training is the last stage.
     With `pretrained`, the training of the other experiment's models is not a step of this run.
@@ -133,6 +138,8 @@ def graph(run: Run) -> list[Step]:
         return add(Step(own.checkpoint(*element), own, (collected(own, row),), element, row))
 
     for row, seed in run.experiment.elements:
+        if (row, seed) in kept:
+            continue
         own, method = run.of_element(row, seed)
         element = (method, seed)
         needs = [collected(own, row)]

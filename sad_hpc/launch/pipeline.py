@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held, is_held
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
+
+Element = tuple[str, int]
 
 LOOK_SECONDS = 2.0
 """Time between two reads of the completion markers, which do not load Slurm."""
@@ -59,15 +61,16 @@ def launch(
             other settings.
     """
     _check_results(run, results, replace)
+    kept = _kept(run, results)
     arguments = [str(config), *overrides, "--runs", str(run.runs), "--results", str(results)]
     _check_architectures(run)
-    _check_models(run)
+    _check_models(run, kept)
     _check_contexts(run)
-    steps = graph(run)
+    steps = graph(run, kept)
     _check_resources(steps, cluster)
     run.check_ownership()
     if dry_run:
-        missing = _tables_are_missing(run, results)
+        missing = _tables_are_missing(run, results, kept)
         write_scripts(run, steps, cluster, arguments, replace, missing)
         _say_skipped(steps)
         return 0
@@ -76,7 +79,7 @@ def launch(
         if cluster.executor == "local":
             _check_nothing_is_queued(run)
         run.prepare(["sad-hpc", "launch", *arguments])
-        if _tables_are_missing(run, results):
+        if _tables_are_missing(run, results, kept):
             (run.aggregate().path / "done.json").unlink(missing_ok=True)
         if cluster.executor == "local":
             succeeded = run_locally(run, steps, cluster, results, replace)
@@ -112,6 +115,23 @@ def _check_results(run: Run, results: Path, replace: bool) -> None:
         check_overwrite(run.experiment, results)
 
 
+def _kept(run: Run, results: Path) -> set[Element]:
+    """Return the (row, seed)s without an evaluation whose result the results folder has."""
+    folder = results / run.experiment.name
+    missing = {each for each in run.experiment.elements if run.evaluation(*each).done is None}
+    if not missing or not folder.exists():
+        return set()
+    from sad_hpc.aggregate.stored import StoredResults  # importing pandas takes a second
+
+    kept = missing & set(StoredResults(run.experiment, results).elements)
+    if kept:
+        print(
+            f"{len(kept)} of {len(run.experiment.elements)} results are kept from {folder}, since "
+            "their settings are the same; to make them again, move that folder away"
+        )
+    return kept
+
+
 def _check_architectures(run: Run) -> None:
     """Check that models of other packages are models before jobs collect their data."""
     for row in run.experiment.by_row:
@@ -122,14 +142,16 @@ def _check_architectures(run: Run) -> None:
             model_class(architecture)
 
 
-def _check_models(run: Run) -> None:
+def _check_models(run: Run, kept: Collection[Element]) -> None:
     """Check that the other experiment's models exist, since no job of this run waits for them."""
     if run.experiment.pretrained is None:
         return
     missing = [
         f"{method} seed {seed}"
         for method, seed in run.experiment.elements
-        if run.evaluation(method, seed).done is None and run.checkpoint(method, seed).done is None
+        if (method, seed) not in kept
+        and run.evaluation(method, seed).done is None
+        and run.checkpoint(method, seed).done is None
     ]
     if missing:
         source = Run(run.experiment.source, run.runs)
@@ -191,7 +213,7 @@ class _Tables:
     """Provenance of the stages that were read, by `StageFolder.key`."""
 
 
-def _tables_are_missing(run: Run, results: Path) -> bool:
+def _tables_are_missing(run: Run, results: Path, kept: Collection[Element]) -> bool:
     """Return whether aggregate must run, although its marker may exist.
 
     True if the results folder has tables of another config or of other evaluations, or lacks a
@@ -204,7 +226,8 @@ def _tables_are_missing(run: Run, results: Path) -> bool:
     if any(file_size(folder / name) != size for name, size in made.files.items()):
         return True
     return not all(
-        _is_as_read(run.evaluation(*element), made.stages) for element in run.experiment.elements
+        element in kept or _is_as_read(run.evaluation(*element), made.stages)
+        for element in run.experiment.elements
     )
 
 
