@@ -18,6 +18,7 @@ from measure import command, report
 from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.pretrain.validation import TASKS
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import METRICS
@@ -87,7 +88,7 @@ def seconds_to_quality(name: str, settings: list[str], runs: Path) -> float:
 def bayes_optimal_return(run: Run) -> float:
     """The mean return of the Bayes-optimal learner under the contexts of validation."""
     experiment = run.experiment
-    examples = Examples.load(run, "SAD", torch.device("cpu"))
+    examples = Examples.load(TrainingColumns(run, "SAD"), torch.device("cpu"))
     context, parameters = examples.validation_contexts(TASKS)
     family = experiment.family
     assert isinstance(family, TabularFamily)

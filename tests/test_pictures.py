@@ -24,7 +24,7 @@ from sad_hpc.launch.check_config import check_config
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.image_encoder import ImageEncoder
 from sad_hpc.model.transformer import Transformer
-from sad_hpc.pretrain.examples import context_parts
+from sad_hpc.pretrain.training_columns import context_parts
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.environments.family import Gymnasium, GymnasiumConfig
 from sad_hpc.tasks.environments.simulators import SEEDS

@@ -2,9 +2,9 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -52,6 +52,38 @@ def load_complete(
     return manifest
 
 
+class Part(NamedTuple):
+    """Successive rows of a shard."""
+
+    entry: ShardEntry
+    start: int
+    stop: int
+
+
+def first_parts(manifest: Manifest, rows: int | None = None) -> list[Part]:
+    """Return the parts of a split's first rows, at most all of them; None: all."""
+    parts: list[Part] = []
+    left = sum(entry.rows for entry in manifest.in_order)
+    left = left if rows is None else min(rows, left)
+    for entry in manifest.in_order:
+        if left <= 0:
+            break
+        parts.append(Part(entry, 0, min(entry.rows, left)))
+        left -= entry.rows
+    return parts
+
+
+def last_parts(manifest: Manifest, rows: int) -> list[Part]:
+    """Return the parts of a split's last rows, at most all of them."""
+    parts: list[Part] = []
+    for entry in reversed(manifest.in_order):
+        if rows <= 0:
+            break
+        parts.insert(0, Part(entry, max(0, entry.rows - rows), entry.rows))
+        rows -= entry.rows
+    return parts
+
+
 def read_columns(
     folder: Path,
     manifest: Manifest,
@@ -59,13 +91,24 @@ def read_columns(
     rows: int | None = None,
     columns: Mapping[str, Column] | None = None,
 ) -> Arrays:
-    """Read HDF5 datasets of a split, with its shards concatenated.
+    """Read the first rows of a split's HDF5 datasets; None: all rows.  See `read_parts`."""
+    return read_parts(folder, manifest, names, first_parts(manifest, rows), columns)
+
+
+def read_parts(
+    folder: Path,
+    manifest: Manifest,
+    names: Sequence[str],
+    parts: Sequence[Part],
+    columns: Mapping[str, Column] | None = None,
+) -> Arrays:
+    """Read parts of a split's HDF5 datasets, concatenated.
 
     Args:
         folder: folder of the split.
         manifest: its manifest.
         names: names of datasets, such as `transitions/states`.
-        rows: number of tasks to read; None: all.
+        parts: the rows to read; a shard is read once for each of its parts.
         columns: columns of `layout` to check against; None: no check.
 
     Returns:
@@ -75,57 +118,35 @@ def read_columns(
         DatasetError: a shard is missing, truncated, altered or foreign, or does not follow
             `columns`.
     """
-    total = sum(entry.rows for entry in _entries(manifest))
-    total = total if rows is None else min(rows, total)
+    total = sum(part.stop - part.start for part in parts)
     # Filled shard by shard, because images are too large to be held twice.
     whole: Arrays = {}
     found = 0
-    for entry in _entries(manifest):
-        if found >= total:
-            break
-        taken = slice(found, found + min(entry.rows, total - found))
-        for name, part in read_shard(folder, manifest, entry, names, columns).items():
+    for part in parts:
+        place = slice(found, found + part.stop - part.start)
+        for name, rows in read_shard(folder, manifest, part.entry, names, columns).items():
             if name not in whole:
-                whole[name] = _empty(folder, manifest, (total, *part.shape[1:]), part.dtype)
-            if part.shape[1:] != whole[name].shape[1:]:
+                whole[name] = _empty(folder, parts, (total, *rows.shape[1:]), rows.dtype)
+            if rows.shape[1:] != whole[name].shape[1:]:
                 raise DatasetError(
-                    f"{folder / entry.name}: {name} has another shape than in earlier shards; "
-                    f"{REMEDY}"
+                    f"{folder / part.entry.name}: {name} has another shape than in earlier "
+                    f"shards; {REMEDY}"
                 )
-            whole[name][taken] = part[: taken.stop - taken.start]
-        found = taken.stop
+            whole[name][place] = rows[part.start : part.stop]
+        found = place.stop
     return whole
 
 
-def read_last(
-    folder: Path,
-    manifest: Manifest,
-    name: str,
-    rows: int,
-    columns: Mapping[str, Column] | None = None,
-) -> NDArray[Any]:
-    """Read the last rows of one HDF5 dataset, from as few shards as possible; see `read_columns`.
-
-    A split with fewer tasks gives all of them.
-    """
-    parts: list[NDArray[Any]] = []
-    for entry in reversed(list(_entries(manifest))):
-        parts.insert(0, read_shard(folder, manifest, entry, [name], columns)[name])
-        if sum(map(len, parts)) >= rows:
-            break
-    return np.concatenate(parts)[-rows:]
-
-
 def _empty(
-    folder: Path, manifest: Manifest, shape: tuple[int, ...], dtype: np.dtype[Any]
+    folder: Path, parts: Sequence[Part], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Allocate an array, after a check that the split's files can have so much content.
+    """Allocate an array, after a check that the parts' files can have so much content.
 
     Raises:
         DatasetError: the files are too small for the manifest's tasks.
     """
     needed = math.prod(shape) * dtype.itemsize
-    stored = sum(file_size(folder / e.name) or 0 for e in _entries(manifest))
+    stored = sum(file_size(folder / part.entry.name) or 0 for part in parts)
     if needed > largest_content(stored, len(shape)):
         raise DatasetError(f"{folder} lacks some of its manifest's {shape[0]:,} tasks; {REMEDY}")
     return np.empty(shape, dtype)
@@ -183,6 +204,21 @@ def _opened(path: Path, content: bytes) -> h5py.File:
         raise DatasetError(f"{path} is not an HDF5 file ({error}); {REMEDY}") from None
 
 
+def check_size(path: Path, entry: ShardEntry) -> None:
+    """Check that a shard has the size in its manifest entry.
+
+    Raises:
+        DatasetError: the file is missing or has another size.
+    """
+    size = file_size(path)
+    if size is None:
+        raise DatasetError(f"{path} is missing; {REMEDY}")
+    if size != entry.bytes:
+        raise DatasetError(
+            f"{path} has {size:,} bytes instead of {entry.bytes:,} (truncated?); {REMEDY}"
+        )
+
+
 def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
     """Read a shard's bytes, and check them against its manifest entry.
 
@@ -190,11 +226,7 @@ def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
         DatasetError: the file is missing, truncated or altered.
     """
     try:
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise DatasetError(
-                f"{path} has {size:,} bytes instead of {entry.bytes:,} (truncated?); {REMEDY}"
-            )
+        check_size(path, entry)
         content = read_whole(path)
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing; {REMEDY}") from error
@@ -203,8 +235,3 @@ def checked_bytes(path: Path, entry: ShardEntry) -> bytes:
     if checksum(content) != entry.checksum:
         raise DatasetError(f"{path} is damaged: its checksum differs from the manifest; {REMEDY}")
     return content
-
-
-def _entries(manifest: Manifest) -> Iterator[ShardEntry]:
-    for block in sorted(manifest.shards):
-        yield manifest.shards[block]

@@ -116,6 +116,11 @@ class Manifest:
         return len(self.shards) == self.n_blocks
 
     @property
+    def in_order(self) -> list[ShardEntry]:
+        """The shards' entries in the order of their blocks, which is that of the tasks."""
+        return [self.shards[block] for block in sorted(self.shards)]
+
+    @property
     def steps(self) -> dict[str, int]:
         """Environment steps of all shards, by purpose."""
         total: dict[str, int] = {}
@@ -127,7 +132,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Checksum of the whole split: splits with equal digests have equal files."""
-        return combined_digest(self.shards[block].checksum for block in sorted(self.shards))
+        return combined_digest(entry.checksum for entry in self.in_order)
 
     def check_environment(self, folder: Path, fingerprint: Sequence[float] | None) -> None:
         """Check that the data are of this process's environment.
@@ -152,7 +157,7 @@ class Manifest:
         content["format_version"] = FORMAT_VERSION
         if self.fingerprint is None:
             del content["fingerprint"]
-        content["shards"] = [asdict(self.shards[block]) for block in sorted(self.shards)]
+        content["shards"] = [asdict(entry) for entry in self.in_order]
         write_json(folder / MANIFEST, sealed(content))
 
     @classmethod

@@ -35,7 +35,7 @@ from sad_hpc.ideal.label_law import label_law
 from sad_hpc.ideal.posterior import Posterior, prior_tasks
 from sad_hpc.ideal.return_law import return_law
 from sad_hpc.model.context import Context
-from sad_hpc.pretrain.examples import dit_weights
+from sad_hpc.pretrain.importance import dit_weights
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import SPLITS, TaskFamily
 from sad_hpc.tasks.tabular import TabularFamily

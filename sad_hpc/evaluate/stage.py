@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.layout import layout
-from sad_hpc.dataset.reader import Arrays, load_complete, read_columns, read_last
+from sad_hpc.dataset.reader import (
+    Arrays,
+    last_parts,
+    load_complete,
+    read_columns,
+    read_parts,
+)
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import Selection
@@ -27,7 +33,7 @@ from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
-from sad_hpc.pretrain.examples import context_parts
+from sad_hpc.pretrain.training_columns import context_parts
 from sad_hpc.storage.progress import Progress, say_complete
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
@@ -198,8 +204,9 @@ def _compared_tasks(run: Run, family: TaskFamily) -> NDArray[Any]:
         tasks = family.validation_tasks(share)
         return tasks[np.arange(COMPARED_TASKS) % len(tasks)]
     train, manifest = _split(run, family, "train")
-    columns = layout(family, experiment.data)
-    return read_last(train, manifest, "tasks/parameters", COMPARED_TASKS, columns)
+    name, columns = "tasks/parameters", layout(family, experiment.data)
+    parts = last_parts(manifest, COMPARED_TASKS)
+    return read_parts(train, manifest, [name], parts, columns)[name]
 
 
 def _test_columns(run: Run, family: TaskFamily, n_tasks: int) -> Arrays:

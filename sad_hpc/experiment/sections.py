@@ -206,6 +206,10 @@ class PretrainConfig(Section):
     keep: Literal["last", "best"] = with_role(Role.OMIT_DEFAULT, "last")
     """The weights that become the model: those of the last epoch, or of the epoch with the highest
     return on validation tasks; without such tasks, with the least held-out loss."""
+    window_blocks: int | None = with_role(Role.OMIT_DEFAULT, None, ge=1)
+    """Blocks of the dataset in a window.  The ranks hold their parts of two windows between them,
+    instead of the dataset each, and an epoch's order is random within windows of random blocks (see
+    `pretrain.epoch_windows`).  null, or at least as many as there are: the whole dataset."""
     checkpoint_minutes: float = with_role(Role.TRANSIENT, 5.0, ge=0)
     """Time between checkpoints.  Every epoch also ends with a checkpoint."""
     log_seconds: float = with_role(Role.TRANSIENT, 10.0, gt=0)
@@ -214,6 +218,15 @@ class PretrainConfig(Section):
         Role.TRANSIENT, ["tensorboard"]
     )
     """Trackers that record curves of the metrics (see `pretrain.trackers`)."""
+
+    @model_validator(mode="after")
+    def _check_windows(self) -> "PretrainConfig":
+        if self.window_blocks is not None and self.validation_tasks:
+            raise ValueError(
+                "pretrain.validation_tasks needs the whole dataset in memory: set "
+                "pretrain.window_blocks to null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PretrainConfig":

@@ -8,35 +8,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sad_hpc.dataset.layout import layout
-from sad_hpc.dataset.reader import Arrays, load_complete, read_columns
-from sad_hpc.experiment.methods import METHODS, Method
-from sad_hpc.experiment.sections import DITConfig
+from sad_hpc.dataset.reader import Arrays
+from sad_hpc.experiment.methods import Method
 from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.questions import Batch, answerable, holdout_questions, training_questions
-from sad_hpc.pretrain.repetition import repetitions
-from sad_hpc.storage.run import Run
+from sad_hpc.pretrain.repetition import Share, repetitions
+from sad_hpc.pretrain.training_columns import CONTEXT_PARTS, TrainingColumns
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TaskFamily, make_family
-from sad_hpc.tasks.logged import held_out_rows
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.tasks.validation import are_among
 
-CONTEXT_PARTS = ("states", "actions", "rewards", "next_states", "images", "ends")
-
-
-def context_parts(family: TaskFamily) -> tuple[str, ...]:
-    """Return the names of a context's datasets that are inputs of the model."""
-    absent = {"next_states": family.frame_shape is not None}
-    absent |= {"images": family.image_size is None, "ends": not family.has_ends}
-    return tuple(part for part in CONTEXT_PARTS if not absent.get(part))
-
 
 class Examples:
-    """All examples of a method on the device, in the dataset's dtypes.
+    """Examples of a method on the device, in the dataset's dtypes.
 
-    Rows are in the order training, held out, validation.  Training uses only the first ones.
+    Rows are in the order training, held out, validation; there may be none of a kind.  Training
+    uses only the first ones.
 
     Args:
         method: method that defines questions and labels.
@@ -76,52 +65,64 @@ class Examples:
         self.n_train = len(self._context.actions) - holdout - len(self._validation)
 
     @classmethod
-    def load(cls, run: Run, method: str, device: torch.device) -> "Examples":
-        """Read the training split through its manifest.
+    def load(cls, source: TrainingColumns, device: torch.device) -> "Examples":
+        """Read the whole training split.
 
         Raises:
-            DatasetError: the dataset is missing, incomplete, damaged, or of another config.
+            DatasetError: the dataset is damaged.
             UserError: too few logged tasks are left for training (see `held_out_rows`).
         """
-        experiment = run.experiment
-        folder = run.data().path / "train"
-        family = make_family(experiment.task)
-        made_by = experiment.data_signature(), experiment.data_config()
-        manifest = load_complete(folder, *made_by, family.fingerprint)
-        source = METHODS[method]
-        groups = family.context_groups
-        context = source.context if source.context in groups else groups[0]
-        has_images = family.image_size is not None
-        names = {part: f"{context}/{part}" for part in context_parts(family)}
-        names["parameters"] = "tasks/parameters"
-        if source.labels is not None:
-            names["query_states"] = f"{source.labels}/query_states"
-            names["labels"] = f"{source.labels}/actions"
-            if has_images:
-                names["query_images"] = f"{source.labels}/query_images"
-        columns_of_files = layout(family, experiment.data)
-        found = read_columns(folder, manifest, list(names.values()), columns=columns_of_files)
-        arrays: Arrays = {key: found[name] for key, name in names.items()}
-        if source.by_return:
-            arrays["weights"] = dit_weights(family, experiment.dit, arrays)
-        ideal, holdout = None, experiment.pretrain.holdout_tasks
-        seen, validation = len(arrays["parameters"]), None
-        if experiment.pretrain.validation_tasks:
-            assert isinstance(family, TabularFamily)  # has_validation
-            tasks = family.validation_tasks(experiment.pretrain.validation_tasks)
-            arrays, seen = validation_last(arrays, tasks)
-            family, validation = family.without(tasks), arrays["parameters"][seen:]
-        if not experiment.data.has_known_tasks:
-            holdout = held_out_rows(arrays["parameters"][:, 0], experiment.pretrain)
-        if source.labels is not None and experiment.data.has_known_contexts:
+        arrays, share = source.read(), source.experiment.pretrain.validation_tasks
+        if not share:
+            return cls.of_columns(source, arrays, device, source.n_holdout)
+        family = source.family
+        assert isinstance(family, TabularFamily)  # has_validation
+        tasks = family.validation_tasks(share)
+        arrays, n_validation = validation_last(arrays, tasks)
+        return cls.of_columns(
+            source, arrays, device, source.n_holdout, family.without(tasks), n_validation
+        )
+
+    @classmethod
+    def of_columns(
+        cls,
+        source: TrainingColumns,
+        arrays: Arrays,
+        device: torch.device,
+        holdout: int,
+        family: TaskFamily | None = None,
+        n_validation: int = 0,
+    ) -> "Examples":
+        """Return the examples of some rows of the training split.
+
+        Args:
+            source: the split.
+            arrays: its columns of these rows.
+            device: device of the examples.
+            holdout: number of held-out rows.
+            family: family without the validation tasks; None: the whole family.
+            n_validation: number of last rows, which are of validation tasks.
+        """
+        experiment, method = source.experiment, source.method
+        parameters = arrays["parameters"]
+        seen, ideal = len(parameters) - n_validation, None
+        if holdout and method.labels is not None and experiment.data.has_known_contexts:
             last = {key: array[seen - holdout : seen] for key, array in arrays.items()}
-            ideal = ideal_answers(family, experiment.data, source.labels, last)
-        del arrays["parameters"]
-        columns = {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
-        stateless = isinstance(family, BanditFamily)
+            ideal = ideal_answers(family or source.family, experiment.data, method.labels, last)
         repeated = experiment.pretrain.resample_probability, experiment.pretrain.max_reward_weight
-        past, bins = experiment.dit.prefixes == "past", family.n_actions
-        return cls(source, columns, holdout, stateless, repeated, ideal, bins, validation, past)
+        columns = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        del columns["parameters"]
+        return cls(
+            method,
+            {key: column.to(device) for key, column in columns.items()},
+            holdout,
+            isinstance(source.family, BanditFamily),
+            repeated,
+            ideal,
+            source.family.n_actions,
+            parameters[seen:],
+            experiment.dit.prefixes == "past",
+        )
 
     @property
     def device(self) -> torch.device:
@@ -177,14 +178,14 @@ class Examples:
         drawn = np.random.default_rng([seed, step]).integers(choices, size=(size, count))
         return torch.from_numpy(drawn).to(self.device)
 
-    def places(self, seed: int, step: int, rows: Tensor) -> Tensor | None:
-        """Return `repetitions` (n, T) for the rows (n,) of a step's whole batch."""
-        share, favour = self._repeated
-        if share == 0:
+    def places(self, seed: int, step: int, rows: Tensor, share: Share) -> Tensor | None:
+        """Return `repetitions` (B, T) for the rows (B,) of a share of a step's batch."""
+        probability, favour = self._repeated
+        if probability == 0:
             return None
         rewarded = (self._context.rewards[rows] > 0).cpu().numpy()
-        drawn = repetitions(seed, step, rewarded, share, favour)
-        return None if drawn is None else torch.from_numpy(drawn).to(self.device)
+        drawn = repetitions(seed, step, rewarded, probability, favour, share)
+        return torch.from_numpy(drawn).to(self.device)
 
     def holdout(self, rank: int, world_size: int) -> Tensor:
         """Return the rows of this rank's share of the held-out tasks."""
@@ -214,52 +215,8 @@ def validation_last(arrays: Arrays, tasks: NDArray[Any]) -> tuple[Arrays, int]:
         tasks: (m, p), the validation tasks.
 
     Returns:
-        the columns, and the number of the other rows.
+        the columns, and the number of rows of validation tasks.
     """
     moved = are_among(arrays["parameters"], tasks)
     order = np.argsort(moved, kind="stable")
-    return {key: array[order] for key, array in arrays.items()}, int((~moved).sum())
-
-
-def dit_weights(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDArray[np.float32]:
-    """Return the weights of DIT's pairs of state and action, (n, T).
-
-    Args:
-        family: in a bandit, a pull is an episode of one step, and its return is its own reward.
-        settings: lambda, the discount and the floor.
-        arrays: rewards (n, T) and, if episodes can end, ends (n, T).
-    """
-    returns = arrays["rewards"].astype(np.float32)
-    if not isinstance(family, BanditFamily):
-        whole = (-1, family.config.horizon)  # a context may have several episodes of T steps
-        ends = arrays.get("ends")
-        cut = None if ends is None else ends.reshape(whole)
-        of_steps = return_to_go(returns.reshape(whole), settings.discount, cut)
-        returns = of_steps.reshape(returns.shape)
-    weights = importance(returns)
-    if settings.floor is not None:
-        weights = np.maximum(weights, np.float32(settings.floor))
-    return np.float32(settings.weight) * weights
-
-
-def importance(returns: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return DIT's weights without the factor lambda, (n, T), from returns-to-go (n, T).
-
-    If the mean return is negative, the minimum is subtracted, because a negative weight would
-    penalize actions of the data.  The paper has no such tasks.
-    """
-    return returns - returns.min() if returns.sum() < 0 else returns
-
-
-def return_to_go(
-    rewards: NDArray[np.generic], discount: float, ends: NDArray[np.uint8] | None = None
-) -> NDArray[np.float32]:
-    """Return the discounted return-to-go of each step, (n, T), for rewards (n, T).
-
-    It is the sum over t' >= t of discount^(t' - t) x reward_t', up to the next of `ends` (n, T).
-    """
-    result = rewards.astype(np.float32)
-    for t in range(result.shape[1] - 2, -1, -1):
-        later = result[:, t + 1] if ends is None else result[:, t + 1] * (ends[:, t] == 0)
-        result[:, t] += np.float32(discount) * later
-    return result
+    return {key: array[order] for key, array in arrays.items()}, int(moved.sum())

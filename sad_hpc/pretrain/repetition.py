@@ -7,6 +7,8 @@ deterministic task.  A resampled context draws its transitions from the original
 replacement, by uneven weights that can favor rewarded transitions.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,43 +19,69 @@ SHAPES = (0.02, 2.0)
 transitions; large ones have nearly equal weights."""
 
 
-def repetitions(
-    seed: int, step: int, rewarded: NDArray[np.bool_], share: float, favour: float = 1.0
-) -> NDArray[np.int64] | None:
-    """Draw the indices of the transitions of a batch's contexts, (n, T); None if `share` is 0.
+class Share(NamedTuple):
+    """A rank's part of a batch of `size` contexts."""
 
-    The result is a function of seed, step and the whole batch, for any number of ranks.  Contexts
-    that are not resampled have the indices 0..T-1.
+    start: int
+    stop: int
+    size: int
+
+
+def repetitions(
+    seed: int,
+    step: int,
+    rewarded: NDArray[np.bool_],
+    probability: float,
+    favour: float = 1.0,
+    share: Share | None = None,
+) -> NDArray[np.int64]:
+    """Draw the indices of the transitions of a share's contexts, (B, T).
+
+    Each context's are a function of seed, step and its place in the batch, for any number of ranks.
+    Contexts that are not resampled have the indices 0..T-1.
 
     Args:
         seed: seed of the training.
         step: step of the optimizer.
-        rewarded: (n, T), whether transitions of the whole batch are rewarded.
-        share: probability that a context is resampled.
+        rewarded: (B, T), whether transitions of the share are rewarded.
+        probability: probability that a context is resampled.
         favour: largest factor of the weights of rewarded transitions; each context's factor is
             log-uniform from 1 to it.
+        share: the share; None: the whole batch.
     """
-    if share == 0:
-        return None
-    size, horizon = rewarded.shape
+    share = share or Share(0, len(rewarded), len(rewarded))
+    horizon = rewarded.shape[1]
     generator = np.random.default_rng([seed, step, horizon])
-    chosen = np.flatnonzero(generator.random(size) < share)
+    chosen = np.flatnonzero(generator.random(share.size) < probability)
     weights = uneven_shares(len(chosen), horizon, SHAPES, generator)
+    factors = np.ones((len(chosen), 1))
     if favour > 1:
-        factors = np.exp(generator.uniform(0, np.log(favour), (len(chosen), 1)))
-        weights *= np.where(rewarded[chosen], factors, 1)
+        factors = np.exp(generator.uniform(0, np.log(favour), factors.shape))
+    uniforms = generator.random((len(chosen), horizon))
+    own = np.flatnonzero((share.start <= chosen) & (chosen < share.stop))
+    rows, weights = chosen[own] - share.start, weights[own]
+    if favour > 1:
+        weights *= np.where(rewarded[rows], factors[own], 1)
         weights /= weights.sum(axis=1, keepdims=True)
-    places = np.tile(np.arange(horizon), (size, 1))
-    places[chosen] = _drawn(weights, generator)
+    places = np.tile(np.arange(horizon), (share.stop - share.start, 1))
+    places[rows] = _drawn(weights, uniforms[own], own)
     return places
 
 
-def _drawn(weights: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw T indices (n, T) from 0..T-1 in each row with replacement, by weights that sum to 1."""
+def _drawn(
+    weights: NDArray[np.float64], uniforms: NDArray[np.float64], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Draw T indices from 0..T-1 in each of n rows with replacement, (n, T).
+
+    Args:
+        weights: (n, T), probabilities of the indices; rows sum to 1.
+        uniforms: (n, T), the random numbers.
+        numbers: (n,), increasing numbers of the rows, which keep their sums apart.
+    """
     count, horizon = weights.shape
     cumulative = weights.cumsum(axis=1)
     # One search for all rows: row i's cumulative weights lie in (i, i + 1].
-    rows = np.arange(count)[:, None]
-    uniforms = generator.random((count, horizon))
+    rows = numbers[:, None]
     found = np.searchsorted((cumulative + rows).ravel(), (uniforms + rows).ravel(), side="right")
-    return np.minimum(found.reshape(count, horizon) - rows * horizon, horizon - 1)
+    first = np.arange(count)[:, None] * horizon
+    return np.minimum(found.reshape(count, horizon) - first, horizon - 1)

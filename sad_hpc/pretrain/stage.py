@@ -12,8 +12,8 @@ from sad_hpc.model.context import Inputs
 from sad_hpc.model.fused.kernel import compile_kernel
 from sad_hpc.parallel.connections import lost_ranks_named
 from sad_hpc.parallel.ranks import Process, torch_process
+from sad_hpc.pretrain.batches import make_batches
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
-from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner, action_loss
 from sad_hpc.pretrain.trainer import Trainer
 from sad_hpc.pretrain.validation import TASKS, MakeScore
@@ -74,13 +74,15 @@ def _trainer(
     learner = Learner(make_model(experiment.model, inputs), loss)
     engine = make_engine(learner, config, process)
     _choose_way(learner, config)
-    examples = Examples.load(run, method, engine.device)
+    batches, examples = make_batches(run, method, seed, config, engine.device)
     signature = experiment.pretrain_signature(method, seed)
     score = None
     if config.validation_tasks:
         assert make_score is not None, "validation tasks need a function that measures weights"
         score = make_score(run, method, seed, *examples.validation_contexts(TASKS))
-    return Trainer(config, engine, examples, run.checkpoint(method, seed), signature, seed, score)
+    return Trainer(
+        config, engine, batches, examples, run.checkpoint(method, seed), signature, seed, score
+    )
 
 
 def _choose_way(learner: Learner, config: PretrainConfig) -> None:

@@ -19,6 +19,7 @@ from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.model.finite import RecentSteps, all_finite
 from sad_hpc.model.weights import WEIGHTS, save_weights
 from sad_hpc.parallel.preemption import Preempted
+from sad_hpc.pretrain.batches import Batches
 from sad_hpc.pretrain.best_weights import Best, BestWeights
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.clipping import clip_and_step
@@ -70,7 +71,8 @@ class Trainer:
     Args:
         config: settings of the training.
         engine: DeepSpeed engine with model and optimizer.
-        examples: training and held-out examples.
+        batches: the training batches.
+        examples: examples that include the held-out ones.
         folder: folder of weights, checkpoints and metrics.
         signature: signature of the training.
         seed: seed of the training.
@@ -81,20 +83,21 @@ class Trainer:
         self,
         config: PretrainConfig,
         engine: Any,
+        batches: Batches,
         examples: Examples,
         folder: StageFolder,
         signature: str,
         seed: int,
         score: Score | None = None,
     ) -> None:
-        self._config, self._engine, self._examples = config, engine, examples
+        self._config, self._engine, self._tokens = config, engine, examples.tokens
+        self._batches, self._per_epoch = batches, batches.per_epoch
         self._folder, self._signature, self._seed = folder, signature, seed
         self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
         self._checkpoints = Checkpoints(folder.path, signature, self._world_size)
         self._holdout = Holdout(examples, self._rank, self._world_size)
         self._validation = Validation(config, self._holdout, score) if score else None
         self._best = BestWeights(config)
-        self._batches = config.batches(examples.n_train)
         self._step = 0
         is_first = self._rank == 0
         self._consensus = RankConsensus(engine.device, is_first, config.checkpoint_minutes)
@@ -104,7 +107,7 @@ class Trainer:
     def train(self) -> None:
         """Train to the last epoch, and write the weights and the completion marker."""
         self._restore()
-        total = self._config.epochs * self._batches
+        total = self._config.epochs * self._per_epoch
         if self._rank > 0:
             self._epochs(None, None)
             return
@@ -139,15 +142,14 @@ class Trainer:
 
     def _epochs(self, progress: Progress | None, log: MetricsLog | None) -> None:
         self._consensus.start(self._step)
-        for epoch in range(self._step // self._batches, self._config.epochs):
-            order = self._examples.order(self._seed, epoch)
+        for epoch in range(self._step // self._per_epoch, self._config.epochs):
             started, first_step = time.monotonic(), self._step
-            for batch in range(self._step - epoch * self._batches, self._batches):
-                self._train_step(order, batch)
+            for batch in range(self._step - epoch * self._per_epoch, self._per_epoch):
+                self._train_step()
                 if progress is not None:
                     progress.update(self._step)
                 # An epoch's last step is saved with the epoch's metrics, below.
-                if batch + 1 < self._batches and self._consensus.is_due(self._step):
+                if batch + 1 < self._per_epoch and self._consensus.is_due(self._step):
                     self._save_or_stop(self._agree())
             decision = self._agree(save=True)
             self._finish_epoch(epoch, self._step - first_step, time.monotonic() - started, log)
@@ -179,20 +181,14 @@ class Trainer:
         """
         if decision.save:
             self._save()
-        if decision.stop and self._step < self._config.epochs * self._batches:
+        if decision.stop and self._step < self._config.epochs * self._per_epoch:
             raise Preempted(f"stopped after step {self._step}", decision.requeue)
 
-    def _train_step(self, order: Tensor, batch: int) -> None:
-        size, share = self._config.batch_size, self._config.batch_size // self._world_size
-        mine = slice(self._rank * share, (self._rank + 1) * share)
-        rows = order[batch * size : (batch + 1) * size]
-        drawn = self._examples.draws(self._seed, self._step, size)
-        places = self._examples.places(self._seed, self._step, rows)
-        own_places = None if places is None else places[mine]
-        examples = self._examples.batch(rows[mine], drawn[mine], own_places)
+    def _train_step(self) -> None:
+        examples = self._batches.at(self._step)
         self._engine.module.begin_step(self._seed, self._step, self._rank)
         # A function of the step only, so a resumed run needs no scheduler state.
-        rate = learning_rate(self._config, self._step, self._config.epochs * self._batches)
+        rate = learning_rate(self._config, self._step, self._config.epochs * self._per_epoch)
         loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping)
         self._loss_sum += loss
         self._recent.add(loss, norm)
@@ -203,9 +199,9 @@ class Trainer:
         validation = self._validation
         if validation is not None and validation.is_due(epoch):
             found |= validation.measure(self._engine)
-        train_loss = self._loss_sum / (self._batches * self._world_size)
+        train_loss = self._loss_sum / (self._per_epoch * self._world_size)
         dist.all_reduce(train_loss)
-        tokens = steps * self._config.batch_size * self._examples.tokens
+        tokens = steps * self._config.batch_size * self._tokens
         self._loss_sum.zero_()
         metrics = {
             "epoch": epoch + 1,

@@ -17,6 +17,7 @@ from sad_hpc.dataset.verify import find_splits, inspect, verify
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.storage.run import Run
 from tests.collect.test_collect import files, mpi_collect
 from tests.conftest import TINY
@@ -142,8 +143,8 @@ def test_what_is_above_the_ideal_is_not_said_of_strangers_tasks(
     contexts = import_contexts(exported(tiny_run, tmp_path), own.experiment, own.contexts)
     own = with_data(own, tmp_path, imported_contexts=contexts)
     collect(own)
-    assert Examples.load(tiny_run, "SAD", torch.device("cpu")).ideal is not None
-    assert Examples.load(own, "SAD", torch.device("cpu")).ideal is None
+    assert Examples.load(TrainingColumns(tiny_run, "SAD"), torch.device("cpu")).ideal is not None
+    assert Examples.load(TrainingColumns(own, "SAD"), torch.device("cpu")).ideal is None
 
 
 def test_the_first_transitions_of_a_tasks_episodes_are_its_context(tmp_path: Path) -> None:

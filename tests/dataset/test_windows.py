@@ -26,6 +26,7 @@ from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.launch.graph import graph
 from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.environments.actions import actions_of
 from sad_hpc.tasks.logged import LoggedConfig, held_out_rows
@@ -385,7 +386,7 @@ def test_no_task_is_both_trained_and_held_out(tmp_path: Path) -> None:
     manifest = Manifest.load(run.data().path / "train")
     names = ["tasks/parameters", "transitions/states"]
     tasks, states = read_columns(run.data().path / "train", manifest, names).values()
-    found = Examples.load(run, "DPT", torch.device("cpu"))
+    found = Examples.load(TrainingColumns(run, "DPT"), torch.device("cpu"))
     trained, held_out = tasks[: found.n_train], tasks[found.n_train :]
     assert found.n_holdout == len(held_out) > run.experiment.pretrain.holdout_tasks
     assert not set(trained.ravel()) & set(held_out.ravel())
@@ -408,7 +409,7 @@ def test_a_holdout_that_leaves_no_task_for_training_is_refused(
     run = Run(load_experiment(config, ["pretrain.holdout_tasks=6"]), tmp_path / "runs")
     api.collect(run)
     with pytest.raises(UserError, match="do not fill one batch"):
-        Examples.load(run, "AD", torch.device("cpu"))
+        Examples.load(TrainingColumns(run, "AD"), torch.device("cpu"))
 
 
 @pytest.mark.slow

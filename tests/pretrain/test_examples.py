@@ -13,7 +13,9 @@ from sad_hpc.dataset.verify import verify
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import DataConfig, DITConfig
-from sad_hpc.pretrain.examples import Examples, dit_weights, importance, return_to_go
+from sad_hpc.pretrain.examples import Examples
+from sad_hpc.pretrain.importance import dit_weights, least_return, return_to_go
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import GaussianBanditConfig
 from sad_hpc.tasks.base import make_family
@@ -31,7 +33,7 @@ def columns(run: Run, *names: str) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("method", ["SAD", "DPT", "DPT*"])
 def test_labelled_examples_are_those_of_the_dataset(tiny_run: Run, method: str):
-    examples = Examples.load(tiny_run, method, CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, method), CPU)
     group = METHODS[method].labels
     actions, queries, labels = columns(
         tiny_run, "transitions/actions", f"{group}/query_states", f"{group}/actions"
@@ -48,7 +50,7 @@ def test_labelled_examples_are_those_of_the_dataset(tiny_run: Run, method: str):
 
 def test_ad_learns_actions_of_episodes(tiny_run: Run):
     states, actions = columns(tiny_run, "episodes/states", "episodes/actions")
-    examples = Examples.load(tiny_run, "AD", CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, "AD"), CPU)
     batch = examples.batch(torch.tensor([5, 6]), examples.draws(0, 0, 2))
     assert (batch.queries.states.numpy() == states[[5, 6]]).all()
     assert (batch.labels.numpy() == actions[[5, 6]]).all()
@@ -56,7 +58,7 @@ def test_ad_learns_actions_of_episodes(tiny_run: Run):
 
 def test_dit_weighs_an_action_by_its_return_to_go(tiny_run: Run):
     rewards = columns(tiny_run, "episodes/rewards")[0]
-    examples = Examples.load(tiny_run, "DIT", CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, "DIT"), CPU)
     batch = examples.batch(torch.arange(50), examples.draws(0, 0, 50))
     assert batch.weights is not None and batch.weights.max() > 0
     for t in range(9):
@@ -85,10 +87,8 @@ def test_return_to_go_is_the_discounted_sum_of_what_follows():
 
 def test_dit_trains_towards_its_data_also_where_rewards_are_costs():
     costs = return_to_go(np.array([[-1, -4, -2], [-3, -3, 0]], np.float32), 0.5)
-    weights = importance(costs)
-    assert weights.min() == 0
-    assert (np.argsort(weights, axis=None) == np.argsort(costs, axis=None)).all()
-    assert (importance(-costs) == -costs).all()
+    assert least_return(costs.sum(), costs.min()) == costs.min()
+    assert least_return(-costs.sum(), -costs.max()) == 0
 
 
 def test_answers_are_ideal_only_where_contexts_are_random_ones():
@@ -101,13 +101,13 @@ def test_answers_are_ideal_only_where_contexts_are_random_ones():
 
 
 def test_every_rank_has_its_share_of_the_held_out_rows(tiny_run: Run):
-    examples = Examples.load(tiny_run, "SAD", CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, "SAD"), CPU)
     rows = torch.cat([examples.holdout(rank, 3) for rank in range(3)])
     assert sorted(rows.tolist()) == list(range(536, 600))
 
 
 def test_every_epoch_uses_every_example_once_in_an_order_of_its_own(tiny_run: Run):
-    examples = Examples.load(tiny_run, "DPT", CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, "DPT"), CPU)
     first, second = examples.order(0, 0), examples.order(0, 1)
     assert sorted(first.tolist()) == list(range(536))
     assert not torch.equal(first, second)
@@ -139,8 +139,8 @@ def test_labels_that_are_no_actions_are_refused(tiny_run: Run, tmp_path: Path, w
         file["labels/sad/actions"] = WRONG_LABELS[words](labels)
     list_again(dataset, 2)
     with pytest.raises(DatasetError, match=f"shard-00002.h5: labels.*{words}") as raised:
-        Examples.load(run, "SAD", CPU)
+        Examples.load(TrainingColumns(run, "SAD"), CPU)
     assert "\n" not in str(raised.value)
     assert any(words in fault for fault in verify(dataset).faults)
     assert np.isnan(row_facts(run)["SAD"].context_transitions)
-    Examples.load(run, "DPT", CPU)
+    Examples.load(TrainingColumns(run, "DPT"), CPU)

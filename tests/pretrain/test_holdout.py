@@ -11,6 +11,7 @@ from sad_hpc.pretrain.engine import join_process_group
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.holdout import Holdout
 from sad_hpc.pretrain.questions import Batch
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.storage.run import Run
 
 CPU = torch.device("cpu")
@@ -36,7 +37,7 @@ class Answering:
 @pytest.fixture
 def examples(tiny_run: Run) -> Examples:
     join_process_group(torch_process())
-    return Examples.load(tiny_run, "SAD", CPU)
+    return Examples.load(TrainingColumns(tiny_run, "SAD"), CPU)
 
 
 def test_the_ideal_answers_have_no_excess_and_are_right_where_they_are_told(examples: Examples):
@@ -71,7 +72,7 @@ def test_every_rank_measures_its_own_rows_beside_their_own_ideal(examples: Examp
 
 def test_methods_without_labels_have_no_ideal(tiny_run: Run):
     join_process_group(torch_process())
-    examples = Examples.load(tiny_run, "AD", CPU)
+    examples = Examples.load(TrainingColumns(tiny_run, "AD"), CPU)
     assert examples.ideal is None
     found = Holdout(examples, 0, 1).measure(Answering(torch.zeros(64, 9, 5)))
     assert set(found) == {"holdout_loss", "holdout_accuracy"}

@@ -28,6 +28,7 @@ from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import action_loss
 from sad_hpc.pretrain.stage import pretrain
+from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.pretrain.validation import TASKS, TIMES, Validation
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.validation import are_among
@@ -70,7 +71,7 @@ def stored(run: Run, group: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("method", ["SAD", "DIT"])
 def test_no_training_batch_or_held_out_task_has_a_validation_goal(make_run, method: str):
     run = make_run()
-    examples, goals = Examples.load(run, method, CPU), goals_of(run)
+    examples, goals = Examples.load(TrainingColumns(run, method), CPU), goals_of(run)
     assert len(goals) == 2
     order = examples.order(0, 0)
     batch = examples.batch(order, examples.draws(0, 0, len(order)))
@@ -90,7 +91,7 @@ def test_no_training_batch_or_held_out_task_has_a_validation_goal(make_run, meth
 def test_training_rows_keep_their_order(make_run):
     run = make_run()
     columns, mine = stored(run, "transitions")
-    examples = Examples.load(run, "SAD", CPU)
+    examples = Examples.load(TrainingColumns(run, "SAD"), CPU)
     rows = torch.arange(examples.n_train)
     batch = examples.batch(rows, examples.draws(0, 0, len(rows)))
     expected = columns["transitions/actions"][~mine][:-64]
@@ -104,7 +105,7 @@ def test_training_rows_keep_their_order(make_run):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
 def test_any_number_of_ranks_shares_the_same_validation_rows(make_run, ranks: int):
-    examples = Examples.load(make_run(), "SAD", CPU)
+    examples = Examples.load(TrainingColumns(make_run(), "SAD"), CPU)
     rows = torch.cat([examples.validation(rank, ranks) for rank in range(ranks)])
     assert sorted(rows.tolist()) == list(range(400, 400 + 64))
 
@@ -112,7 +113,7 @@ def test_any_number_of_ranks_shares_the_same_validation_rows(make_run, ranks: in
 def test_the_bayes_optimal_prior_has_no_validation_tasks(make_run):
     """Without transitions its answer is the mean label law of the other goals."""
     run = make_run()
-    examples, family = Examples.load(run, "SAD", CPU), run.experiment.family
+    examples, family = Examples.load(TrainingColumns(run, "SAD"), CPU), run.experiment.family
     law = label_law(family, run.experiment.data, "labels/sad")
     assert examples.ideal is not None and law is not None
     known = ~are_among(family.distinct["train"], family.validation_tasks(0.34))
