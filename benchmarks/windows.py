@@ -1,13 +1,15 @@
 """Training in windows of the dataset against training with the whole dataset in memory."""
 
 import os
-import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import psutil
 import torch
 from measure import Work, command, compare, report, timed, void
 
@@ -32,6 +34,9 @@ TASKS_OF_BLOCK = {"darkroom": 2048, "darkroom_large": 2048, "gaussian_bandit": 2
 FEW = ["pretrain.holdout_tasks=64", "evaluate.tasks=4"]
 SIZES = (100_000, 1_000_000, 10_000_000)
 """Tasks of the datasets whose trainings' memory is compared."""
+ROWS = 3 * 2 * 16384
+"""Tasks of three windows."""
+READY = b"ready"
 
 
 def bench_windows() -> None:
@@ -84,27 +89,52 @@ def _steps(run: Run, steps: int) -> Callable[[], None]:
 
 
 def memory_by_size(folder: Path) -> None:
-    """Peak memory of a process that takes the batches of three windows."""
+    """Peak memory of a process that takes the batches of three windows; memory of the node by the
+    number of processes that hold the largest dataset as a whole."""
     for tasks in SIZES:
-        overrides = [f"data.tasks={tasks}", "data.block_tasks=16384", "pretrain.window_blocks=2"]
-        where = ["--runs", folder / str(tasks)]
-        collection = [BIN / "sad-hpc", "collect", PAPER / "darkroom.yaml", *overrides, *where]
-        command([BIN / "mpiexec", "-n", "2", *collection], 1800)
-        reader = [sys.executable, __file__, folder / str(tasks), *overrides]
+        overrides = [f"data.tasks={tasks}", "data.block_tasks=16384"]
+        where = folder / str(tasks)
+        collection = [BIN / "sad-hpc", "collect", PAPER / "darkroom.yaml", *overrides]
+        command([BIN / "mpiexec", "-n", "2", *collection, "--runs", where], 1800)
+        reader = [sys.executable, __file__, where, *overrides, "pretrain.window_blocks=2"]
         seconds, peak = timed(lambda reader=reader: command(reader, 1800))
         title = f"three windows of 2 blocks, darkroom, {tasks:,} tasks"
-        report(title, 3 * 2 * 16384, "tasks", seconds, peak_mib=peak / 2**20)
-        shutil.rmtree(folder / str(tasks))
+        report(title, ROWS, "tasks", seconds, peak_mib=peak / 2**20)
+    for processes in (1, 2, 4):
+        start = time.perf_counter()
+        peak = memory_of_node(processes, [sys.executable, __file__, where, *overrides])
+        seconds = time.perf_counter() - start
+        title = f"{processes} trainings with darkroom, {SIZES[-1]:,} tasks, in memory: the node"
+        report(title, SIZES[-1], "tasks", seconds, peak_mib=peak / 2**20)
+
+
+def memory_of_node(processes: int, holder: list[str | Path]) -> int:
+    """Return the bytes that processes use together, each page counted once."""
+    held = [
+        subprocess.Popen(list(map(str, holder)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(processes)
+    ]
+    for process in held:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() not in (READY, b""):
+            pass
+    total: int = sum(psutil.Process(each.pid).memory_full_info().pss for each in held)
+    for process in held:
+        process.communicate()
+    return total
 
 
 def take_batches(folder: Path, overrides: list[str]) -> None:
-    """Take the batches of three windows as a training does, without a model."""
+    """Take the batches of a training without a model, and keep the dataset until the input ends."""
     join_process_group(torch_process())
     run = _run(folder, "darkroom", overrides)
     config = run.experiment.optimization("SAD")
     batches, _ = make_batches(run, "SAD", 0, config, torch.device("cpu"))
-    for step in range(3 * 2 * 16384 // config.batch_size):
+    for step in range(ROWS // config.batch_size):
         batches.at(step)
+    print(READY.decode(), flush=True)
+    if config.window_blocks is None:
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

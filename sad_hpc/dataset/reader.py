@@ -17,6 +17,7 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.config import differences
 from sad_hpc.storage.files import checksum, file_size, read_whole
 from sad_hpc.storage.hdf5 import largest_content, read_numbers
+from sad_hpc.storage.node_memory import Allocate
 from sad_hpc.tasks.base import Arrays
 
 
@@ -101,6 +102,7 @@ def read_parts(
     names: Sequence[str],
     parts: Sequence[Part],
     columns: Mapping[str, Column] | None = None,
+    allocate: Allocate | None = None,
 ) -> Arrays:
     """Read parts of a split's HDF5 datasets, concatenated.
 
@@ -110,6 +112,7 @@ def read_parts(
         names: names of datasets, such as `transitions/states`.
         parts: the rows to read; a shard is read once for each of its parts.
         columns: columns of `layout` to check against; None: no check.
+        allocate: function that returns the arrays to fill; None: ordinary memory.
 
     Returns:
         arrays by name, with the dtypes of the files.
@@ -126,7 +129,9 @@ def read_parts(
         place = slice(found, found + part.stop - part.start)
         for name, rows in read_shard(folder, manifest, part.entry, names, columns).items():
             if name not in whole:
-                whole[name] = _empty(folder, parts, (total, *rows.shape[1:]), rows.dtype)
+                shape = (total, *rows.shape[1:])
+                _check_fits(folder, parts, shape, rows.dtype)
+                whole[name] = (allocate or _empty)(name, shape, rows.dtype)
             if rows.shape[1:] != whole[name].shape[1:]:
                 raise DatasetError(
                     f"{folder / part.entry.name}: {name} has another shape than in earlier "
@@ -137,10 +142,14 @@ def read_parts(
     return whole
 
 
-def _empty(
+def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.empty(shape, dtype)
+
+
+def _check_fits(
     folder: Path, parts: Sequence[Part], shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> NDArray[Any]:
-    """Allocate an array, after a check that the parts' files can have so much content.
+) -> None:
+    """Check that the parts' files can have as much content as an array.
 
     Raises:
         DatasetError: the files are too small for the manifest's tasks.
@@ -149,7 +158,6 @@ def _empty(
     stored = sum(file_size(folder / part.entry.name) or 0 for part in parts)
     if needed > largest_content(stored, len(shape)):
         raise DatasetError(f"{folder} lacks some of its manifest's {shape[0]:,} tasks; {REMEDY}")
-    return np.empty(shape, dtype)
 
 
 def read_shard(

@@ -118,7 +118,7 @@ class WindowBatches(Batches):
     def _read(self, epoch: int, window: int) -> Arrays:
         parts = self._windows(epoch).parts(window, self._share.start, self._share.stop)
         entries = self._source.manifest.in_order
-        arrays = self._source.read([Part(entries[block], *rows) for block, *rows in parts])
+        arrays = self._source.read_parts([Part(entries[block], *rows) for block, *rows in parts])
         if self._device.type != "cuda":
             return arrays
         return {key: torch.from_numpy(a).pin_memory().numpy() for key, a in arrays.items()}
@@ -153,6 +153,6 @@ def make_batches(
         examples = Examples.load(source, device)
         return WholeBatches(config, seed, examples), examples
     source.prepare_parts()
-    held = source.read(last_parts(source.manifest, source.n_holdout))
+    held = source.read_parts(last_parts(source.manifest, source.n_holdout))
     examples = Examples.of_columns(source, held, device, source.n_holdout)
     return WindowBatches(config, seed, source, device), examples

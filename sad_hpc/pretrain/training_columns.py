@@ -1,6 +1,7 @@
 """The columns of a method's training examples on disk."""
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +22,13 @@ from sad_hpc.dataset.reader import (
 from sad_hpc.dataset.schema import ShardEntry
 from sad_hpc.experiment.methods import METHODS, Method
 from sad_hpc.pretrain.importance import dit_weights, least_return, returns_of
+from sad_hpc.storage.node_memory import Allocate, shared_arrays
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.logged import held_out_rows
+
+SHARED_BYTES = 64 * 2**20
+"""Size of a dataset from which the processes of a node share it."""
 
 CONTEXT_PARTS = ("states", "actions", "rewards", "next_states", "images", "ends")
 
@@ -49,15 +54,35 @@ class TrainingColumns:
         self._layout = layout(self.family, self.experiment.data)
         self._least: float | None = None
 
-    def read(self, parts: Sequence[Part] | None = None) -> Arrays:
-        """Read the columns and `parameters` (n, p) of some rows; None: all.
+    def read(self) -> Arrays:
+        """Read the columns and `parameters` (n, p) of all rows.
+
+        The processes of a node have one copy of a large dataset between them.
 
         Raises:
             DatasetError: a shard is missing or damaged.
         """
-        chosen = first_parts(self.manifest) if parts is None else parts
+        parts = first_parts(self.manifest)
+        if sum(part.entry.bytes for part in parts) < SHARED_BYTES:
+            return self.read_parts(parts)
+        names = sorted(self._names.values())
+        key = hashlib.blake2b(repr((self.manifest.digest, names)).encode(), digest_size=16)
+        found = shared_arrays(key.hexdigest(), functools.partial(self._read, parts))
+        return self._columns(found)
+
+    def read_parts(self, parts: Sequence[Part]) -> Arrays:
+        """Read the columns and `parameters` (n, p) of some rows.
+
+        Raises:
+            DatasetError: a shard is missing or damaged.
+        """
+        return self._columns(self._read(parts))
+
+    def _read(self, parts: Sequence[Part], allocate: Allocate | None = None) -> Arrays:
         names = list(self._names.values())
-        found = read_parts(self._folder, self.manifest, names, chosen, self._layout)
+        return read_parts(self._folder, self.manifest, names, parts, self._layout, allocate)
+
+    def _columns(self, found: Arrays) -> Arrays:
         arrays = {key: found[name] for key, name in self._names.items()}
         if self.method.by_return:
             arrays["weights"] = dit_weights(self.family, self.experiment.dit, arrays, self._least)

@@ -178,7 +178,7 @@ def test_weights_of_parts_are_those_of_the_whole_dataset(tmp_path: Path, alone):
     source = TrainingColumns(run, "DIT")
     source.prepare_parts()
     entry = source.manifest.in_order[2]
-    part = source.read([Part(entry, 10, 30)])
+    part = source.read_parts([Part(entry, 10, 30)])
     np.testing.assert_allclose(part["weights"], whole["weights"][110:130], rtol=1e-6)
     alone_weights = dit_weights(source.family, run.experiment.dit, part)
     assert not np.allclose(alone_weights, part["weights"])
