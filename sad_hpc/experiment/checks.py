@@ -9,6 +9,7 @@ from sad_hpc.experiment.config import Role, differences, fields_of, resolved
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.methods import METHODS
+from sad_hpc.experiment.sections import GPT2
 
 MAX_BLOCKS = 20_000
 """Most blocks of a dataset.  While HDF5 writes the view of all shards it holds 36 KB a block in
@@ -224,6 +225,11 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
         raise ConfigError(f"{where}: rows: {method} needs {lacking}: remove the row")
     if experiment.pretrain.validation_tasks:
         _check_validation(experiment, where)
+    if experiment.pretrain.checkpoint_activations and experiment.model.architecture != GPT2:
+        raise ConfigError(
+            f"{where}: pretrain.checkpoint_activations is for model.architecture={GPT2}, not for "
+            f"{experiment.model.architecture}: set it to false"
+        )
     n_train = family.n_tasks("train", experiment.data.tasks) - experiment.validation_contexts
     if n_train - experiment.pretrain.holdout_tasks < experiment.pretrain.batch_size:
         raise ConfigError(

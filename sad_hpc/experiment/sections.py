@@ -190,6 +190,14 @@ class PretrainConfig(Section):
     """auto: take the steps by CUDA graphs on a GPU, and by the compiled kernel on a CPU in fp32, if
     they support the model; torch: use neither."""
     zero_stage: Literal[0, 1, 2] = 0
+    accumulate: int = with_role(Role.TRANSIENT, 1, ge=1)
+    """Number of parts of a rank's share of a batch.  Only one part at a time has activations in
+    memory; a step sums the gradients of all.  It affects memory and the draws of dropout, as the
+    number of ranks does."""
+    checkpoint_activations: bool = with_role(Role.TRANSIENT, False)
+    """Compute activations inside of the blocks again in the backward pass instead of keeping them:
+    less memory, and a third more time.  Steps on a GPU are then by torch without CUDA graphs.  The
+    compiled kernel keeps the activations of one sequence in any case."""
     resample_probability: float = Field(0.0, ge=0, le=1)
     """Probability that a training context is resampled (see `pretrain.repetition`).  It needs a
     method with separate labels, and deterministic steps and rewards."""
@@ -249,15 +257,16 @@ class PretrainConfig(Section):
         return n_tasks // self.batch_size
 
     def check_ranks(self, ranks: int) -> None:
-        """Check that the ranks can share the global batch equally.
+        """Check that the ranks, and the parts of their shares, can have equal sizes.
 
         Raises:
-            ConfigError: the batch size is not a multiple of `ranks`.
+            ConfigError: the batch size is not a multiple of their number.
         """
-        if self.batch_size % ranks:
+        if self.batch_size % (ranks * self.accumulate):
             raise ConfigError(
                 f"pretrain.batch_size={self.batch_size} does not divide over {ranks} ranks "
-                "(cluster.pretrain.ranks): change one of them"
+                f"(cluster.pretrain.ranks) with {self.accumulate} parts each "
+                "(pretrain.accumulate): change one of them"
             )
 
 

@@ -15,6 +15,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
@@ -92,9 +94,19 @@ class TransformerBlock(nn.Module):
         """Compute queries, keys and values (B, H, L, D) of inputs (B, L, E)."""
         return self.attention.split(self.norm_attention(x))
 
-    def rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Add attention's result to the residual stream x, then the feed-forward layer's result."""
-        x = x + mixed
+    def forward(
+        self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Add attention's result to the residual stream x, then the feed-forward layer's result.
+
+        Args:
+            x: (B, l, E).
+            query: (B, H, l, D), of `split`.
+            keys: (B, H, L, D).
+            values: (B, H, L, D).
+            mask: see `Attention.mix`.
+        """
+        x = x + self.attention.mix(query, keys, values, mask)
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
@@ -103,6 +115,9 @@ class Transformer(SequenceModel):
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__(inputs)
+        self.checkpoint_activations = False
+        """Whether training computes the inside of blocks again in its backward pass instead of
+        keeping it."""
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         """Embeddings of positions: 0 for queries, 1..T for transitions."""
@@ -124,7 +139,7 @@ class Transformer(SequenceModel):
             if not with_answers and number + 1 == len(self.blocks):
                 x = x[:, :0]
             elif tokens.shape[1]:
-                x = block.rest(x, block.attention.mix(query, keys, values, None))
+                x = self._through(block, x, query, keys, values)
         cache.length += tokens.shape[1]
         return self.head(self.norm(x))
 
@@ -142,7 +157,7 @@ class Transformer(SequenceModel):
             if cache.length:
                 keys, values = cache.read(number)
                 key, value = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
-            x = block.rest(x, block.attention.mix(query, key, value, mask))
+            x = self._through(block, x, query, key, value, mask)
         return self.head(self.norm(x))
 
     def ask_at_end(self, cache: KVCache, query_token: Tensor) -> Tensor:
@@ -156,9 +171,25 @@ class Transformer(SequenceModel):
             assert isinstance(block, TransformerBlock)
             query, key, value = block.split(x)
             keys, values = cache.append(number, key, value)
-            x = block.rest(x, block.attention.mix(query, keys, values, None))
+            x = block(x, query, keys, values)
         logits: Tensor = self.head(self.norm(x))[:, 0]
         return logits
+
+    def _through(self, block: TransformerBlock, x: Tensor, *others: Tensor) -> Tensor:
+        """Return a block's result, see `TransformerBlock.forward`."""
+        if not (self.checkpoint_activations and self.training):
+            result: Tensor = block(x, *others)
+            return result
+        # The backward pass calls the block again, when a functional call has ended and the block
+        # has no weights.
+        names, weights = zip(*block.named_parameters(), strict=True)
+
+        def run(weights: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
+            again: Tensor = functional_call(block, dict(zip(names, weights, strict=True)), inputs)
+            return again
+
+        result = checkpoint(run, weights, x, *others, use_reentrant=False)
+        return result
 
     def embed_at(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Embed tokens (B, L, width) at positions (L,) or (1,), as (B, L, E)."""

@@ -17,7 +17,7 @@ def deepspeed_limit(limit: float, zero_stage: int, bf16: bool) -> float:
 
 
 def clip_and_step(engine: Any, limit: float) -> Tensor:
-    """Clip the gradient and step the optimizer.
+    """Clip the gradient and step the optimizer, after the last part of a batch.
 
     Args:
         engine: DeepSpeed engine after its backward pass.
@@ -27,6 +27,9 @@ def clip_and_step(engine: Any, limit: float) -> Tensor:
         the norm of the mean gradient over all ranks, before clipping.
     """
     gradient = engine.module.flat.grad
+    if not engine.is_gradient_accumulation_boundary():
+        engine.step()
+        return torch.zeros(())
     if gradient is None:  # ZeRO and bf16 keep the gradient elsewhere
         engine.step()
         return torch.as_tensor(engine.get_global_grad_norm() or 0.0)

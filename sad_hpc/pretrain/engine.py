@@ -33,8 +33,8 @@ def deepspeed_config(config: PretrainConfig, world_size: int, on_gpu: bool) -> d
     clipping = deepspeed_limit(config.gradient_clipping, config.zero_stage, bf16)
     return {
         "train_batch_size": config.batch_size,
-        "train_micro_batch_size_per_gpu": config.batch_size // world_size,
-        "gradient_accumulation_steps": 1,
+        "train_micro_batch_size_per_gpu": config.batch_size // (world_size * config.accumulate),
+        "gradient_accumulation_steps": config.accumulate,
         "gradient_clipping": clipping,
         "zero_optimization": {"stage": config.zero_stage},
         "bf16": {"enabled": bf16},

@@ -98,6 +98,11 @@ class Learner(nn.Module):
             self._graphs = torch.compile(self._torch_loss, mode="reduce-overhead", dynamic=False)
         return reason
 
+    def checkpoint_activations(self) -> None:
+        """Compute the inside of the model's blocks again in backward passes by torch."""
+        assert isinstance(self._shell, Transformer)
+        self._shell.checkpoint_activations = True
+
     def forward(self, batch: Batch) -> Tensor:
         """Return the loss of a batch; see `action_loss`."""
         kernel, labels, weights = self._kernel, batch.labels, batch.weights
@@ -131,9 +136,10 @@ class Learner(nn.Module):
         result: Tensor = functional_call(self._shell, self.named_weights(), inputs)
         return result
 
-    def begin_step(self, seed: int, step: int, rank: int) -> None:
-        """Seed the dropout of this rank's next pass with these three numbers."""
-        words = np.random.SeedSequence([seed, step, rank]).generate_state(4)
+    def begin_step(self, seed: int, step: int, rank: int, part: int = 0) -> None:
+        """Seed the dropout of this rank's next pass with these numbers."""
+        parts = (part,) if part else ()
+        words = np.random.SeedSequence([seed, step, rank], spawn_key=parts).generate_state(4)
         if self._kernel is None:  # on a CPU it takes as long as the optimizer
             torch.manual_seed(int(words[0]) << 32 | int(words[1]))
         self._dropout_keys = words[2:].astype(np.int64)

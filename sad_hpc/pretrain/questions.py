@@ -44,6 +44,21 @@ class Batch:
     judged: slice
     """The questions, among K, whose answers count for label accuracy."""
 
+    def split(self, parts: int) -> list["Batch"]:
+        """Return the examples in parts of equal size."""
+        if parts == 1:
+            return [self]
+        size = len(self.labels) // parts
+        return [self._rows(slice(first, first + size)) for first in range(0, parts * size, size)]
+
+    def _rows(self, rows: slice) -> "Batch":
+        context, queries = self.context.map(lambda part: part[rows]), self.queries
+        parts = {name: part[rows] for name, part in vars(queries).items() if part is not None}
+        if queries.states is self.context.states:  # the model encodes these once
+            parts["states"] = context.states
+        weights = None if self.weights is None else self.weights[rows]
+        return Batch(context, Queries(**parts), self.labels[rows], weights, self.judged)
+
 
 class Questions(ABC):
     """The questions of examples with contexts of T transitions.

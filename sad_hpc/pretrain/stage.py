@@ -91,8 +91,12 @@ def _choose_way(learner: Learner, config: PretrainConfig) -> None:
     The first rank compiles the kernel, and the others load it from the cache.
     """
     on_gpu = learner.flat.device.type == "cuda"
+    if config.checkpoint_activations:
+        learner.checkpoint_activations()
     if config.kernel == "torch":
         reason: str | None = "pretrain.kernel is torch"
+    elif config.checkpoint_activations and on_gpu:
+        reason = "pretrain.checkpoint_activations"
     else:
         reason = learner.use_graphs() if on_gpu else learner.use_kernel()
     if reason is None and not on_gpu:

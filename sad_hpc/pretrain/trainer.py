@@ -6,8 +6,10 @@ the position, and an interrupted run has the same final weights as an uninterrup
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,24 +47,35 @@ def learning_rate(config: PretrainConfig, step: int, steps: int) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
 
 
-def take_step(engine: Any, batch: Batch, rate: float, limit: float) -> tuple[Tensor, Tensor]:
-    """Take one optimizer step on this rank's share of a batch.
+def take_step(
+    engine: Any,
+    batch: Batch,
+    rate: float,
+    limit: float,
+    begin: Callable[[int], None] = lambda part: None,
+) -> tuple[Tensor, Tensor]:
+    """Take one optimizer step on this rank's share of a batch, in parts (`pretrain.accumulate`).
 
     Args:
         engine: DeepSpeed engine.
         batch: this rank's examples.
         rate: learning rate.
         limit: largest norm of the gradient; 0: no clipping.
+        begin: function that is called with the number of each part before its pass.
 
     Returns:
         the loss, and the norm of all ranks' mean gradient before clipping.
     """
-    loss = engine(batch)
-    engine.backward(loss)
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
-    norm = clip_and_step(engine, limit)
-    return loss.detach(), norm.detach().to(loss.device)
+    losses = []
+    for number, part in enumerate(batch.split(engine.gradient_accumulation_steps())):
+        begin(number)
+        loss = engine(part)
+        engine.backward(loss)
+        norm = clip_and_step(engine, limit)
+        losses.append(loss.detach())
+    return torch.stack(losses).mean(), norm.detach().to(losses[0].device)
 
 
 class Trainer:
@@ -186,10 +199,10 @@ class Trainer:
 
     def _train_step(self) -> None:
         examples = self._batches.at(self._step)
-        self._engine.module.begin_step(self._seed, self._step, self._rank)
+        begin = partial(self._engine.module.begin_step, self._seed, self._step, self._rank)
         # A function of the step only, so a resumed run needs no scheduler state.
         rate = learning_rate(self._config, self._step, self._config.epochs * self._per_epoch)
-        loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping)
+        loss, norm = take_step(self._engine, examples, rate, self._config.gradient_clipping, begin)
         self._loss_sum += loss
         self._recent.add(loss, norm)
         self._step += 1

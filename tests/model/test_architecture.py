@@ -125,6 +125,12 @@ def test_what_a_package_does_not_have_is_one_line(setting: str, words: str):
     assert "\n" not in str(caught.value)
 
 
+def test_checkpoints_of_activations_need_the_own_model():
+    settings = ["pretrain.checkpoint_activations=true", "model.architecture=deep_set"]
+    with pytest.raises(ConfigError, match=r"is for model\.architecture=gpt2, not for deep_set"):
+        load_experiment(TINY, settings)
+
+
 def test_a_class_that_is_no_model_is_named():
     with pytest.raises(ConfigError, match="is no subclass of"):
         config = CONFIG.model_copy(update={"architecture": "mine"})
