@@ -15,6 +15,7 @@ from quality import bench_quality
 from rendering import bench_rendering
 from rounds import bench_rounds
 from training import bench_training
+from windows import bench_window_memory, bench_window_steps
 
 from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.storage.files import atomic_path
@@ -34,7 +35,9 @@ def main() -> None:
         bench_evaluation()
         bench_kernel_effects()
         bench_quality()
-        bench_training()  # last: it joins a process group
+        bench_window_memory()
+        bench_training()  # from here on, in a process group
+        bench_window_steps()
     finally:
         with atomic_path(HERE / "last_run.md") as temporary:
             temporary.write_text(page(measure.LINES), encoding="utf-8")
@@ -42,6 +45,13 @@ def main() -> None:
 
 def page(lines: list[dict[str, Any]]) -> str:
     """The table of a run, and the machine that it ran on."""
+    columns = ["measurement", "seconds", "rate", "peak MiB", "reference", "ratio", "target", ""]
+    table = markdown_table(columns, [row(line) for line in lines])
+    return f"Made by `make bench` {machine()}\n\n{table}\n"
+
+
+def machine() -> str:
+    """The commit, the machine and the versions of a run, as the end of a sentence."""
     made = provenance()
     named = (
         line.split(":")[1].strip()
@@ -50,13 +60,11 @@ def page(lines: list[dict[str, Any]]) -> str:
     )
     model = next(named, platform.machine())
     memory = psutil.virtual_memory().total / 2**30
-    head = (
-        f"Made by `make bench` at commit {made['commit']}{' (changed)' * bool(made['dirty'])}, "
+    return (
+        f"at commit {made['commit']}{' (changed)' * bool(made['dirty'])}, "
         f"{made['time'][:10]}, on {made['cpus']} cores of {model}, {memory:.0f} GiB, Python "
         f"{made['python']}, torch {made['libraries']['torch']}, numba {made['libraries']['numba']}."
     )
-    columns = ["measurement", "seconds", "rate", "peak MiB", "reference", "ratio", "target", ""]
-    return f"{head}\n\n{markdown_table(columns, [row(line) for line in lines])}\n"
 
 
 def row(line: dict[str, Any]) -> list[str]:

@@ -39,14 +39,19 @@ ROWS = 3 * 2 * 16384
 READY = b"ready"
 
 
-def bench_windows() -> None:
-    """Measure steps in windows, and the memory of a rank by the size of the dataset."""
+def bench_window_memory() -> None:
+    """Measure the memory of a rank by the size of the dataset, and of a node by its trainings."""
     with tempfile.TemporaryDirectory() as folder:
         memory_by_size(Path(folder))
-        os.environ["OMP_NUM_THREADS"] = "1"
-        torch.set_num_threads(1)
-        compile_kernel()
-        join_process_group(torch_process())
+
+
+def bench_window_steps() -> None:
+    """Measure steps in windows, in a process group."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    compile_kernel()
+    join_process_group(torch_process())
+    with tempfile.TemporaryDirectory() as folder:
         for name in STEPS:
             steps_in_windows(Path(folder), name)
 
@@ -141,4 +146,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         take_batches(Path(sys.argv[1]), sys.argv[2:])
     else:
-        bench_windows()
+        bench_window_memory()
+        bench_window_steps()
