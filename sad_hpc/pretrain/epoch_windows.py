@@ -63,15 +63,16 @@ class EpochWindows:
     def order(self, window: int, first: int, last: int) -> NDArray[np.int64]:
         """Return which of the rows of `parts` each batch takes, (m, `last` - `first`)."""
         _, length = self._span(window)
-        places = np.arange(self._batch * length).reshape(self._batch, length)
-        order = self._generator(1 + window).permuted(places, axis=1)[first:last] - first * length
-        return np.ascontiguousarray(order.T)
+        own = [
+            self._generator(1 + window, place).permutation(length) for place in range(first, last)
+        ]
+        return np.stack(own, axis=1) + length * np.arange(last - first)
 
     def _span(self, window: int) -> tuple[int, int]:
         """Return the first row of a window in the epoch's sequence, and its number of batches."""
         begun = window * self.length
         return begun * self._batch, min(self.length, self._batches - begun)
 
-    def _generator(self, purpose: int) -> np.random.Generator:
-        words = np.random.SeedSequence([self._seed, self._epoch], spawn_key=(purpose,))
+    def _generator(self, *purpose: int) -> np.random.Generator:
+        words = np.random.SeedSequence([self._seed, self._epoch], spawn_key=purpose)
         return np.random.default_rng(words)

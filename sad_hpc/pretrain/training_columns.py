@@ -109,12 +109,9 @@ class TrainingColumns:
     @functools.cached_property
     def train_rows(self) -> list[int]:
         """Number of training rows of each block."""
-        ends = list(itertools.accumulate(entry.rows for entry in self.manifest.in_order))
-        starts = [0, *ends[:-1]]
-        n_train = self.n_train
-        return [
-            min(n_train, end) - min(n_train, start) for start, end in zip(starts, ends, strict=True)
-        ]
+        rows, n_train = [entry.rows for entry in self.manifest.in_order], self.n_train
+        trained = [min(end, n_train) for end in itertools.accumulate(rows, initial=0)]
+        return [after - before for before, after in itertools.pairwise(trained)]
 
     def prepare_parts(self) -> None:
         """Prepare reads of single parts; every rank must call it.
