@@ -23,7 +23,7 @@ def dit_weights(
     """
     returns = returns_of(family, settings, arrays)
     if least is None:
-        least = least_return(float(returns.sum()), float(returns.min()))
+        least = least_return(float(returns.sum()), float(returns.min(initial=0.0)))
     weights = returns - np.float32(least)
     if settings.floor is not None:
         weights = np.maximum(weights, np.float32(settings.floor))

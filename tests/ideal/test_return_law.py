@@ -6,7 +6,7 @@ import pytest
 from sad_hpc.evaluate.episode import play_episode
 from sad_hpc.experiment.sections import DataConfig, DITConfig
 from sad_hpc.ideal.return_law import return_law
-from sad_hpc.pretrain.examples import return_to_go
+from sad_hpc.pretrain.importance import return_to_go
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig
 from sad_hpc.tasks.tabular import TabularFamily

@@ -77,9 +77,9 @@ def poisoned(number: int, what: str) -> Callable[..., Step]:
     """`take_step` whose `number`-th step has a loss, gradient or weight that is not finite."""
     real, taken = trainer_module.take_step, []
 
-    def take_step(engine, examples, rate, limit) -> Step:
-        loss, norm = real(engine, examples, rate, limit)
-        taken.append(rate)
+    def take_step(engine, *others) -> Step:
+        loss, norm = real(engine, *others)
+        taken.append(others)
         if len(taken) == number and what == "weights":
             next(engine.module.parameters()).data[0] = math.inf
         elif len(taken) == number:
