@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 from run import machine
+from steps import random_columns
 
 from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.collect.throughput import peak_memory
@@ -28,6 +29,8 @@ from sad_hpc.pretrain.examples import Examples
 from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.trainer import take_step
 from sad_hpc.storage.files import atomic_path
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.darkroom import DarkroomConfig
 
 HERE = Path(__file__).parent
 
@@ -93,9 +96,10 @@ def measure(size: Size, horizon: int, way: str) -> str:
     compile_kernel()
     torch.set_num_threads(1)
     join_process_group(torch_process())
-    inputs = Inputs(5, horizon, (3.0, 3.0), (0.5, 0.5))
+    family = make_family(DarkroomConfig(horizon=horizon))
+    inputs = Inputs.of_family(family)
     contexts = max(1, TOKENS // (2 * horizon + 1))
-    examples = Examples(METHODS["SAD"], _columns(horizon, contexts), 0, stateless=False)
+    examples = Examples(METHODS["SAD"], random_columns(family, contexts), 0, stateless=False)
     config = PretrainConfig(epochs=1, batch_size=contexts, **WAYS[way])
     settings = ModelConfig(embedding=size.embedding, heads=size.heads, layers=size.layers)
     learner = Learner(make_model(settings, inputs))
@@ -112,20 +116,6 @@ def measure(size: Size, horizon: int, way: str) -> str:
     rate, peak = contexts * examples.tokens / seconds, peak_memory() / 2**20
     numbers = f"{learner.flat.numel():,}", size.embedding, size.layers, horizon, contexts
     return "|".join(map(str, (*numbers, way, f"{rate:,.0f}", f"{peak:,.0f}")))
-
-
-def _columns(horizon: int, contexts: int) -> dict[str, torch.Tensor]:
-    def draw(high: int, *shape: int) -> torch.Tensor:
-        return torch.randint(high, (contexts, *shape), dtype=torch.uint8)
-
-    return {
-        "states": draw(7, horizon, 2),
-        "actions": draw(5, horizon),
-        "rewards": draw(2, horizon),
-        "next_states": draw(7, horizon, 2),
-        "query_states": draw(7, 1, 2),
-        "labels": draw(5, 1),
-    }
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import atexit
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from numba import config
 from numba.core.event import Event, Listener, install_listener
 
 from sad_hpc.errors import UserError
-from sad_hpc.storage.ownership import check_ownership
+from sad_hpc.storage.ownership import check_ownership, is_private
 
 COMPILING = "compiling, once a machine"
 
@@ -61,9 +60,7 @@ def _private_folder() -> Path:
     folder = (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "sad_hpc"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_ownership(folder)
-    status = folder.lstat()
-    private = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if not (stat.S_ISDIR(status.st_mode) and private and os.access(folder, os.W_OK)):
+    if not (is_private(folder) and os.access(folder, os.W_OK)):
         raise UserError(f"{folder} is writable by other users")
     return folder
 

@@ -116,8 +116,7 @@ class Transformer(SequenceModel):
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__(inputs)
         self.checkpoint_activations = False
-        """Whether training computes the inside of blocks again in its backward pass instead of
-        keeping it."""
+        """True if the backward pass of a training computes the inside of blocks again."""
         self.embed = nn.Linear(inputs.width, config.embedding)
         self.positions = nn.Embedding(inputs.horizon + 1, config.embedding)
         """Embeddings of positions: 0 for queries, 1..T for transitions."""

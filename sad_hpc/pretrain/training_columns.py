@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from sad_hpc.dataset.layout import layout
 from sad_hpc.dataset.reader import (
@@ -53,6 +54,8 @@ class TrainingColumns:
         self._names = _names(self.family, self.method)
         self._layout = layout(self.family, self.experiment.data)
         self._least: float | None = None
+        self._parameters: NDArray[Any] | None = None
+        """(n, p), of all rows, once they are read."""
 
     def read(self) -> Arrays:
         """Read the columns and `parameters` (n, p) of all rows.
@@ -64,11 +67,11 @@ class TrainingColumns:
         """
         parts = first_parts(self.manifest)
         if sum(part.entry.bytes for part in parts) < SHARED_BYTES:
-            return self.read_parts(parts)
+            return self._whole(self._read(parts))
         names = sorted(self._names.values())
         key = hashlib.blake2b(repr((self.manifest.digest, names)).encode(), digest_size=16)
         found = shared_arrays(key.hexdigest(), functools.partial(self._read, parts))
-        return self._columns(found)
+        return self._whole(found)
 
     def read_parts(self, parts: Sequence[Part]) -> Arrays:
         """Read the columns and `parameters` (n, p) of some rows.
@@ -81,6 +84,10 @@ class TrainingColumns:
     def _read(self, parts: Sequence[Part], allocate: Allocate | None = None) -> Arrays:
         names = list(self._names.values())
         return read_parts(self._folder, self.manifest, names, parts, self._layout, allocate)
+
+    def _whole(self, found: Arrays) -> Arrays:
+        self._parameters = found[self._names["parameters"]]
+        return self._columns(found)
 
     def _columns(self, found: Arrays) -> Arrays:
         arrays = {key: found[name] for key, name in self._names.items()}
@@ -97,9 +104,11 @@ class TrainingColumns:
         """
         if self.experiment.data.has_known_tasks:
             return self.experiment.pretrain.holdout_tasks
-        name = self._names["parameters"]
-        tasks = read_columns(self._folder, self.manifest, [name], columns=self._layout)[name]
-        return held_out_rows(tasks[:, 0], self.experiment.pretrain)
+        if self._parameters is None:
+            name = self._names["parameters"]
+            found = read_columns(self._folder, self.manifest, [name], columns=self._layout)
+            self._parameters = found[name]
+        return held_out_rows(self._parameters[:, 0], self.experiment.pretrain)
 
     @property
     def n_train(self) -> int:

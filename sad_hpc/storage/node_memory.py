@@ -8,7 +8,6 @@ next one makes the arrays again.
 
 import mmap
 import os
-import stat
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
 from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.ownership import is_private
 
 SAME_START_SECONDS = 2.0
 """Largest difference between two readings of when a process started, since clocks are adjusted."""
@@ -33,11 +33,11 @@ Allocate = Callable[[str, tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
 @dataclass(frozen=True)
 class _Record:
-    """Where the arrays of a key are."""
+    """The process that made the arrays of a key, and their files."""
 
     pid: int
     started: float
-    """When the process started, since a number can be used again."""
+    """Start of the process, in seconds since the epoch: a number can be used again."""
     arrays: dict[str, tuple[int, list[int], str]]
     """Descriptor, shape and dtype by name."""
 
@@ -113,7 +113,6 @@ def _folder() -> Path:
     """
     folder = Path(tempfile.gettempdir()) / f"sad_hpc-node-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    if not is_private(folder):
         raise UserError(f"{folder} belongs to another user, or others can write to it: remove it")
     return folder

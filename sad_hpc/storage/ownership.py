@@ -50,6 +50,13 @@ def check_ownership(folder: Path) -> None:
         tops += [Path(os.path.realpath(link)) for link in _links_below(real, top, seen)]
 
 
+def is_private(folder: Path) -> bool:
+    """Return whether a path is a folder of this user, no link, that others cannot write to."""
+    status = folder.lstat()
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return own and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def _check_above(folder: Path) -> None:
     """Check the folders above a folder, by name and by the targets of links.
 
