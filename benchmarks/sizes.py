@@ -53,7 +53,7 @@ SIZES = [
 ]
 """The paper's model to GPT-2 small."""
 LENGTHS = (100, 500, 2000)
-TOKENS = 16_000
+TOKENS = 8_000
 """Tokens of a step, at least; a step has one context or more."""
 WAYS = {
     "kernel": {},
