@@ -21,10 +21,8 @@ from sad_hpc.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sad_hpc.experiment.experiment import Element
     from sad_hpc.storage.run import Run
-
-Element = tuple[str, int]
-"""A row and a seed."""
 
 
 def load_run(config: str | Path, *settings: str, runs: str | Path = "runs") -> "Run":
@@ -56,7 +54,7 @@ def collect(run: "Run") -> None:
         collect_with_policy(own)
 
 
-def train(run: "Run", elements: Iterable[Element] | None = None) -> None:
+def train(run: "Run", elements: Iterable["Element"] | None = None) -> None:
     """Train the models of a run whose datasets are complete.
 
     Args:
@@ -75,7 +73,7 @@ def train(run: "Run", elements: Iterable[Element] | None = None) -> None:
 
 def evaluate(
     run: "Run",
-    elements: Iterable[Element] | None = None,
+    elements: Iterable["Element"] | None = None,
     failed: Callable[[UserError], None] | None = None,
 ) -> None:
     """Evaluate trained models of a run on test tasks.

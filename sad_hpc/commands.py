@@ -16,6 +16,7 @@ from sad_hpc.errors import ERROR_PREFIX, ConfigError, UserError, printable
 from sad_hpc.parallel import preemption
 
 if TYPE_CHECKING:
+    from sad_hpc.experiment.experiment import Element
     from sad_hpc.storage.run import Run
 
 CLUSTER_PREFIX = "cluster."
@@ -42,7 +43,7 @@ def _existing_run(options: argparse.Namespace) -> "Run":
     return Run.of_folder(path)
 
 
-def _elements(options: argparse.Namespace, run: "Run") -> list[tuple[str, int]]:
+def _elements(options: argparse.Namespace, run: "Run") -> list["Element"]:
     """Return the (row, seed)s that the command line selects."""
     elements = run.experiment.elements
     if options.of is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from sad_hpc.experiment.experiment import Element
 from sad_hpc.storage.provenance import (
     StageRecord,
     portable,
@@ -18,7 +19,6 @@ from sad_hpc.storage.stage_folder import StageFolder
 
 DRAWING_LIBRARIES = ("matplotlib", "pandas", "scipy")
 STAGE_HEADER = ("stage", "commit", "machine", "versions")
-Element = tuple[str, int]
 
 
 class Origin(BaseModel):

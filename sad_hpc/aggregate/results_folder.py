@@ -16,13 +16,13 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from sad_hpc.aggregate.origin import Element, Origin
+from sad_hpc.aggregate.origin import Origin
 from sad_hpc.aggregate.results_file import RESULTS, ExperimentResults, read_results
 from sad_hpc.aggregate.series import Series, make_series
 from sad_hpc.aggregate.summary import seed_table, summary_table
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import differences, resolved
-from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.experiment import Element, Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import lies_in, read_json, read_whole, write_error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sad_hpc.aggregate.comparison import environment_title
-from sad_hpc.aggregate.origin import Element, origin
+from sad_hpc.aggregate.origin import origin
 from sad_hpc.aggregate.readme import render
 from sad_hpc.aggregate.results_file import (
     RESULTS,
@@ -32,6 +32,7 @@ from sad_hpc.evaluate.result import Result
 from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import Role, fields_of
+from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import grid_keys
 from sad_hpc.storage.files import atomic_path, write_json

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.aggregate.origin import Element
 from sad_hpc.aggregate.results_file import RESULTS, RowFacts, SeedResult
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.errors import UserError
-from sad_hpc.experiment.experiment import Experiment
+from sad_hpc.experiment.experiment import Element, Experiment
 
 
 class StoredResults:

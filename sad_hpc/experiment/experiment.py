@@ -32,6 +32,9 @@ from sad_hpc.user_code import code_digests
 
 TaskT = TypeVar("TaskT", bound=TaskConfig)
 
+Element = tuple[str, int]
+"""A row and a seed."""
+
 
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
@@ -133,7 +136,7 @@ class Experiment(Section, Generic[TaskT]):
         return copy
 
     @property
-    def elements(self) -> list[tuple[str, int]]:
+    def elements(self) -> list[Element]:
         """Every (row, seed), in the order of the evaluation array."""
         return [
             (name, seed)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.storage.files import wait_until_seen
 from sad_hpc.storage.run import Run
@@ -24,7 +25,7 @@ class Step:
     run: Run
     """The run to call the stage with: that of the row, if it has other settings."""
     requires: tuple["Step", ...] = ()
-    element: tuple[str, int] | None = None
+    element: Element | None = None
     """(method, seed) of a pretrain or evaluate step."""
     row: str | None = None
     """The first row of the tables that needs the step."""
@@ -109,7 +110,7 @@ def pretrain_with_score(run: Run, method: str, seed: int) -> None:
     pretrain(run, method, seed, offline_score)
 
 
-def graph(run: Run, kept: Collection[tuple[str, int]] = ()) -> list[Step]:
+def graph(run: Run, kept: Collection[Element] = ()) -> list[Step]:
     """Return every step of a run, wave after wave; rows share equal steps.
 
     Args:
@@ -134,7 +135,7 @@ def graph(run: Run, kept: Collection[tuple[str, int]] = ()) -> list[Step]:
         )
         return add(Step(own.data(), own, tuple(followed), row=row))
 
-    def trained(own: Run, element: tuple[str, int], row: str) -> Step:
+    def trained(own: Run, element: Element, row: str) -> Step:
         return add(Step(own.checkpoint(*element), own, (collected(own, row),), element, row))
 
     for row, seed in run.experiment.elements:

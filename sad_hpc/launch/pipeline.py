@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sad_hpc.errors import UserError
+from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.sections import GPT2
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.dry_run import write_scripts
@@ -23,8 +24,6 @@ from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held, is_held
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
-
-Element = tuple[str, int]
 
 LOOK_SECONDS = 2.0
 """Time between two reads of the completion markers, which do not load Slurm."""
