@@ -173,7 +173,7 @@ def _link_references(file: h5py.File, group: h5py.Group, seed: int) -> None:
 
 def _texts(found: ExperimentResults) -> dict[str, str]:
     texts: dict[str, str] = {name: getattr(found, name) for name in TEXTS}
-    return texts | {name: json.dumps(getattr(found, name), sort_keys=True) for name in JSON}
+    return texts | {name: json.dumps(getattr(found, name)) for name in JSON}
 
 
 def _facts(facts: RowFacts) -> dict[str, Any]:

@@ -197,10 +197,10 @@ def _settings(experiment: Experiment[Any], row: str) -> dict[str, Any]:
     own, method = experiment.of_row(row)
     trained = own.source
     sections = ("model", "pretrain", *METHODS[method].sections)
-    settings = {key: resolved(getattr(own, key)) for key in ("task", "data", "evaluate")}
+    settings = own.data_config() | {"evaluate": resolved(own.evaluate)}
     settings |= {key: resolved(getattr(trained, key)) for key in sections}
     if own.pretrained is not None:
-        settings["pretrained"] = {key: resolved(getattr(trained, key)) for key in ("task", "data")}
+        settings["pretrained"] = trained.data_config()
     return settings
 
 
