@@ -17,8 +17,8 @@ GROUPS = {
 
 EXAMPLES = {
     "collect": "mpiexec -n 2 sad-hpc collect configs/darkroom.yaml data.trust_horizon=10",
-    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --row SAD --seed 0",
-    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --row SAD --seed 0",
+    "pretrain": "sad-hpc pretrain configs/quickstart.yaml --row SAD+ --seed 0",
+    "evaluate": "sad-hpc evaluate configs/quickstart.yaml --row SAD+ --seed 0",
     "aggregate": "sad-hpc aggregate configs/quickstart.yaml --allow-missing",
     "ranks": "sad-hpc ranks collect configs/darkroom.yaml",
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",

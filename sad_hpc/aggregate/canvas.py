@@ -46,13 +46,13 @@ class Style:
 
 
 COLORS: dict[str, Color] = {method.name: method.color for method in METHODS.values()}
-RECIPES: tuple[tuple[Dashes, str], ...] = (
+PLUS_STYLES: tuple[tuple[Dashes, str], ...] = (
     ((0, (3, 1)), "//"),
     ((0, (1.5, 1.2)), ".."),
     ((0, (6, 1.5, 1.5, 1.5)), "xx"),
 )
-"""Dashes and hatch of a row such as `SAD+`, then of its variants in their order.  All further
-variants share the last pair."""
+"""Dashes and hatch of a row such as `SAD+`, then of rows such as `SAD+, history` in their order.
+All further ones share the last pair."""
 OTHER_COLORS = colormaps["viridis"]
 """Color scale of all other rows and points of a sweep, in their order."""
 REFERENCE_STYLES: dict[str, tuple[Color, Dashes]] = {
@@ -71,8 +71,8 @@ OTHER_REFERENCE_STYLE: tuple[Color, Dashes] = ("#B3B3B3", (0, (3, 3)))
 def row_styles(names: Iterable[str]) -> dict[str, Style]:
     """Return the style of each row of an experiment.
 
-    Each method has a color.  `SAD+` and its variants have the color of SAD with other dashes.  All
-    other rows have colors of a scale.
+    Each method has a color.  `SAD+` and rows whose names begin so have the color of SAD with other
+    dashes.  All other rows have colors of a scale.
     """
     distinct = list(dict.fromkeys(names))
     own = {name: Style(color) for name, color in COLORS.items()}
@@ -81,7 +81,7 @@ def row_styles(names: Iterable[str]) -> dict[str, Style]:
         method = method_of(name) or ""
         variants = [each for each in recipes if method_of(each) == method and "," in each]
         before = 1 + variants.index(name) if name in variants else 0
-        dashes, hatch = RECIPES[min(before, len(RECIPES) - 1)]
+        dashes, hatch = PLUS_STYLES[min(before, len(PLUS_STYLES) - 1)]
         own[name] = Style(COLORS[method], dashes, hatch)
     others = [name for name in distinct if name not in own]
     steps = max(1, len(others) - 1)

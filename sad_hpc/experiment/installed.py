@@ -28,7 +28,10 @@ def installed(key: str, name: Any) -> Any:
     known = _points(key)
     if not isinstance(name, str) or name not in known.names:
         valid = sorted({*known.names, *BUILT_IN.get(key, ())})
-        raise ConfigError(f"{key}: unknown {name!r}; valid: {', '.join(valid)}")
+        raise ConfigError(
+            f"{key}: unknown {name!r}; valid: {', '.join(valid)}, and those of other packages that "
+            "are installed"
+        )
     place = known[name]
     try:
         return entry_point_object(place)

@@ -22,12 +22,46 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment[Tas
 
     `base: FILE` merges the file's sections over those of another file.  `pretrained: FILE` stands
     for that file's content, so overrides can reach into it.  Both paths are relative to the file.
+    An override such as `rows=[SAD+]` chooses rows of the file by their names.
 
     Raises:
         ConfigError: the file is invalid; one line names the file, the key and the valid choices.
     """
-    mapping = apply_overrides(_read(path), overrides)
+    given = _read(path)
+    mapping = apply_overrides(given, overrides)
+    if mapping.get("rows") != given.get("rows"):
+        mapping = _with_chosen_rows(mapping, given)
     return parse_experiment(mapping, " ".join([str(path), *overrides]))
+
+
+def _with_chosen_rows(mapping: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping whose `rows` may be names of rows in a file.
+
+    Args:
+        mapping: the sections with overrides.
+        given: the sections of the file; its claims about rows that were not chosen are dropped.
+    """
+    rows, own, claims = mapping["rows"], given.get("rows"), given.get("claims")
+    if not isinstance(rows, list) or not isinstance(own, list):
+        return mapping
+    known = {_name(row): row for row in own}
+    chosen = {
+        **mapping,
+        "rows": [known.get(row, row) if isinstance(row, str) else row for row in rows],
+    }
+    if isinstance(claims, list) and mapping["claims"] == claims:
+        names = set(map(_name, rows))
+        chosen["claims"] = [
+            claim for claim in claims if not isinstance(claim, list) or names >= {*map(str, claim)}
+        ]
+    return chosen
+
+
+def _name(row: Any) -> str | None:
+    """Return the name of an entry of `rows`; None if it is a grid or invalid."""
+    if isinstance(row, dict):
+        row = None if "grid" in row else row.get("name", row.get("method"))
+    return row if isinstance(row, str) else None
 
 
 def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -78,7 +78,11 @@ def _training(experiment: Experiment[TaskConfig]) -> str:
         return "training: none, another experiment's models are evaluated"
     data, steps = experiment.data, experiment.training_steps
     few = FEW_STEPS[experiment.pretrain.optimizer]
-    told = f"training: {data.tasks:,} tasks with {data.queries_per_task:,} labels, {steps:,} steps"
+    test = data.tasks - experiment.family.n_tasks("train", data.tasks)
+    told = (
+        f"training: {data.tasks:,} tasks with {data.queries_per_task:,} labels, less {test:,} for "
+        f"test and {experiment.pretrain.holdout_tasks:,} held out; {steps:,} steps"
+    )
     if data.tasks < FEW_TASKS:
         told += f"; fewer than {FEW_TASKS:,} tasks may be too few"
     elif steps < few:

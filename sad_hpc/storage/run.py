@@ -50,6 +50,8 @@ class Run:
         Raises:
             UserError: the folder does not hold a run, or it was renamed.
         """
+        if not path.is_dir():
+            raise UserError(f"there is no folder {path}: nothing was launched under this name")
         stored = read_json(path / "config.json")
         if not isinstance(stored, dict):
             raise UserError(

@@ -16,6 +16,7 @@ from sad_hpc.distill.bandits import distill_bandit_labels
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.pose_contexts import sample_pose_actions
 from sad_hpc.distill.rollout_labels import distill_labels, distill_pose_labels
+from sad_hpc.errors import ConfigError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.numbers import labelled
 from sad_hpc.experiment.per_round import first_round
@@ -74,9 +75,12 @@ def repeat_labels(family: TaskFamily, data: DataConfig, count: int) -> Repeats:
     """Draw `count` query states of training tasks uniformly, and label each twice.
 
     Raises:
-        TypeError: the family is not supported.
+        ConfigError: the family is not supported.
     """
-    raise TypeError(f"repeated labels are not supported for {type(family).__name__}")
+    raise ConfigError(
+        f"{family.name}: labels are repeated for rooms, bandits and Miniworld; to choose a trust "
+        "horizon here, compare rows with grid: {data.trust_horizon: [...]}"
+    )
 
 
 @repeat_labels.register

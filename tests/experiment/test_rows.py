@@ -290,6 +290,33 @@ def test_impossible_rows_are_refused(override: str, said: str):
         load_experiment(TINY, [override])
 
 
+FILE = """
+base: {tiny}
+recipes:
+  wide: {{model.heads: 2}}
+rows:
+  - {{method: SAD, replicates: 1}}
+  - {{name: SAD+, method: SAD, use: wide}}
+  - {{method: DPT, grid: {{model.heads: [1, 2]}}}}
+  - DPT*
+claims:
+  - [SAD+, SAD]
+  - [DPT*, SAD]
+"""
+
+
+def test_rows_of_the_file_are_chosen_by_name(tmp_path: Path):
+    (tmp_path / "config.yaml").write_text(FILE.format(tiny=TINY))
+    chosen = load_experiment(tmp_path / "config.yaml", ["rows=[SAD, SAD+, AD]"])
+    whole = load_experiment(tmp_path / "config.yaml")
+    assert list(chosen.by_row) == ["SAD", "SAD+", "AD"]
+    for row in ("SAD", "SAD+"):
+        assert chosen.by_row[row] == whole.by_row[row]
+    assert chosen.claims == [["SAD+", "SAD"]]
+    alone = load_experiment(tmp_path / "config.yaml", ["rows=[SAD+]"])
+    assert list(alone.by_row) == ["SAD+"] and alone.claims == []
+
+
 def table_of(folder: Path, *arguments: str) -> Path:
     """The results of an experiment that goes through its stages one after another."""
     folders = ["--runs", str(folder / "runs"), "--results", str(folder / "results")]

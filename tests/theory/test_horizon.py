@@ -116,6 +116,13 @@ def test_more_rollouts_agree_more_and_the_cheapest_that_is_enough_is_chosen(
     assert len(by_horizon) > 3
 
 
+def test_a_family_whose_labels_are_not_repeated_is_one_line_with_another_way():
+    config = ROOT / "examples/environments/cartpole.yaml"
+    experiment = load_experiment(config)
+    with pytest.raises(ConfigError, match="compare rows with grid"):
+        repeat_labels(make_family(experiment.task), experiment.data, 10)
+
+
 def test_two_that_never_agree_have_no_consensus():
     _, data = tiny()
     unlabelled = no_labels(4, 5)

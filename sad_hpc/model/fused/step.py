@@ -46,7 +46,7 @@ def train_batch(  # type: ignore[no-untyped-def]
     sizes, gradients = plan.sizes, plan.gradients
     threshold = np.int64(np.round(dropout * 65536))
     keep = np.float32(65536 / (65536 - threshold))
-    m = np.int64(q.ctypes.data)
+    m = np.int64(q.ctypes.data)  # the address of q, for vector instructions
     fold_weights(q, p, where, plan, keep)
     for i in range(gradients.first, gradients.last):
         q[i] = 0
@@ -70,7 +70,12 @@ def train_batch(  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy", cache=True, nogil=True)
 def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # type: ignore[no-untyped-def]
-    """Write the logits (B, R, A) of a batch, without dropout; see `train_batch`."""
+    """Write the answers of a batch, without dropout.
+
+    Args:
+        p, where, plan, tokens, query_tokens, prefixes, q: see `train_batch`.
+        logits: the result, (B, R, A) float32.
+    """
     sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))
