@@ -14,6 +14,8 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 from sad_hpc.tasks.tabular import TabularFamily
 
+TASKS_AT_ONCE = 64
+
 
 def label_law(
     family: TabularFamily, data: DataConfig, labels: str, split: str = "train"
@@ -45,12 +47,9 @@ def label_law(
     episodes = first_round(data.episodes_per_action)
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
-    return np.stack(
-        [
-            algorithm_5_law(mdps, policy, steps, ties, episodes, task)
-            for task in range(len(parameters))
-        ]
-    )
+    tasks = np.arange(len(parameters))
+    parts = np.array_split(tasks, -(-len(tasks) // TASKS_AT_ONCE))
+    return np.concatenate([_laws(mdps, policy, steps, ties, episodes, part) for part in parts])
 
 
 def _with_errors(
@@ -107,11 +106,26 @@ def algorithm_5_law(
 
     With N_ep > 1 the score is that of the fastest rollout (`data.score: fastest`).
     """
-    law = hitting_step_law(mdps.outcomes.at(np.array(task)), policy, steps)
+    return _laws(mdps, policy, steps, random_ties, episodes, np.array([task]))[0]
+
+
+def _laws(
+    mdps: FiniteMDPs,
+    policy: NDArray[np.float64],
+    steps: int,
+    random_ties: bool,
+    episodes: int,
+    tasks: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return `algorithm_5_law` of several tasks, (M, S, A)."""
+    law = np.concatenate(
+        [hitting_step_law(mdps.outcomes.at(np.array(task)), policy, steps) for task in tasks]
+    )
     if episodes > 1:
         law = best_of(law, episodes)
-    joint = label_chances(law, random_ties) * mdps.occupied[task, :, None]
-    return joint / joint.sum()
+    chances = label_chances(law, random_ties).reshape(len(tasks), -1, len(policy))
+    joint = chances * mdps.occupied[tasks, :, None]
+    return joint / joint.sum(axis=(1, 2), keepdims=True)
 
 
 def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:

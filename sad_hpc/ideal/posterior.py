@@ -53,9 +53,21 @@ def consistent(
         distinct, which = np.unique(columns.reshape(-1, 6), axis=0, return_inverse=True)
         return _chances(mdps, distinct, drawn)[which.reshape(states.shape)]
     assert isinstance(mdps, TabularMDPs)
-    paid = np.moveaxis(mdps.rewards, 0, -1)[states, actions]
-    moved = np.moveaxis(mdps.next_states, 0, -1)[states, actions]
-    return (paid == rewards[..., None]) & (moved == next_states[..., None])
+    columns = np.stack([states, actions, rewards, next_states], axis=-1)
+    distinct, which = np.unique(columns.reshape(-1, 4), axis=0, return_inverse=True)
+    return _agree(mdps, distinct)[which.reshape(states.shape)]
+
+
+def _agree(mdps: TabularMDPs, transitions: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether each transition happens in each of G tasks, (n, G).
+
+    Args:
+        mdps: one MDP for each task (M = G).
+        transitions: (n, 4): state, action, reward, next state.
+    """
+    states, actions, next_states = transitions[:, [0, 1, 3]].T.astype(np.int64)
+    paid = mdps.rewards[:, states, actions] == transitions[:, 2]
+    return (paid & (mdps.next_states[:, states, actions] == next_states)).T.copy()
 
 
 def _chances(
