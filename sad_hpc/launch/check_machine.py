@@ -21,7 +21,7 @@ GIB = 2**30
 FREE_DISK_GIB = 5
 """Enough for the paper's largest dataset, its checkpoints and evaluations."""
 SHARED_MEMORY_GIB = 0.25
-PROBE_SECONDS = 60
+PROBE_SECONDS = 180
 TRIAL_SECONDS = 180
 """Time limit for the check of a config, including the compilation of kernels."""
 

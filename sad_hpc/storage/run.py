@@ -55,8 +55,8 @@ class Run:
         stored = read_json(path / "config.json")
         if not isinstance(stored, dict):
             raise UserError(
-                f"{path} is not a run's folder (it has no readable config.json): give one such as "
-                "runs/darkroom, or a config file"
+                f"{path} is not a run's folder (it has no readable config.json; a dry run writes "
+                "scripts alone): launch first, or give a config file"
             )
         run = cls(parse_experiment(stored, str(path / "config.json")), path.absolute().parent)
         if run.path.name != path.absolute().name:
