@@ -8,7 +8,8 @@ state.  Labels of DPT* are drawn from a task's optimal actions, so the Bayes-opt
 distribution under the posterior.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,18 +45,21 @@ def consistent(
         drawn: whether each state is drawn uniformly from the occupied states of its task, instead
             of following from the transition before.
     """
+    chances: Callable[[NDArray[Any]], Weights]
     if isinstance(mdps, StochasticMDPs):
         ended = np.zeros(states.shape, np.bool_) if ends is None else ends != 0
         first = np.ones(states.shape, np.bool_)
         if not drawn:
             first[:, 1:] = ended[:, :-1]
-        columns = np.stack([states, actions, rewards, next_states, ended, first], axis=-1)
-        distinct, which = np.unique(columns.reshape(-1, 6), axis=0, return_inverse=True)
-        return _chances(mdps, distinct, drawn)[which.reshape(states.shape)]
-    assert isinstance(mdps, TabularMDPs)
-    columns = np.stack([states, actions, rewards, next_states], axis=-1)
-    distinct, which = np.unique(columns.reshape(-1, 4), axis=0, return_inverse=True)
-    return _agree(mdps, distinct)[which.reshape(states.shape)]
+        columns = [states, actions, rewards, next_states, ended, first]
+        chances = functools.partial(_chances, mdps, drawn=drawn)
+    else:
+        assert isinstance(mdps, TabularMDPs)
+        columns = [states, actions, rewards, next_states]
+        chances = functools.partial(_agree, mdps)
+    transitions = np.stack([each.ravel() for each in columns], axis=-1)
+    distinct, which = np.unique(transitions, axis=0, return_inverse=True)
+    return chances(distinct)[which.reshape(states.shape)]
 
 
 def _agree(mdps: TabularMDPs, transitions: NDArray[Any]) -> NDArray[np.bool_]:
