@@ -101,22 +101,27 @@ def memory_by_size(folder: Path) -> None:
         where = folder / str(tasks)
         collection = [BIN / "sad-hpc", "collect", PAPER / "darkroom.yaml", *overrides]
         command([BIN / "mpiexec", "-n", "2", *collection, "--runs", where], 1800)
-        reader = [sys.executable, __file__, where, *overrides, "pretrain.window_blocks=2"]
+        reader = holder("darkroom", where, [*overrides, "pretrain.window_blocks=2"])
         seconds, peak = timed(lambda reader=reader: command(reader, 1800))
         title = f"three windows of 2 blocks, darkroom, {tasks:,} tasks"
         report(title, ROWS, "tasks", seconds, peak_mib=peak / 2**20)
     for processes in (1, 2, 4):
         start = time.perf_counter()
-        peak = memory_of_node(processes, [sys.executable, __file__, where, *overrides])
+        peak = memory_of_node(processes, holder("darkroom", where, overrides))
         seconds = time.perf_counter() - start
         title = f"{processes} trainings with darkroom, {SIZES[-1]:,} tasks, in memory: the node"
         report(title, SIZES[-1], "tasks", seconds, peak_mib=peak / 2**20)
 
 
-def memory_of_node(processes: int, holder: list[str | Path]) -> int:
+def holder(config: str, folder: Path, overrides: list[str]) -> list[str | Path]:
+    """Return the command of a process that runs `take_batches` with a config of the paper."""
+    return [sys.executable, __file__, config, folder, *overrides]
+
+
+def memory_of_node(processes: int, arguments: list[str | Path]) -> int:
     """Return the bytes that processes use together, each page counted once."""
     held = [
-        subprocess.Popen(list(map(str, holder)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen(list(map(str, arguments)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(processes)
     ]
     for process in held:
@@ -129,10 +134,10 @@ def memory_of_node(processes: int, holder: list[str | Path]) -> int:
     return total
 
 
-def take_batches(folder: Path, overrides: list[str]) -> None:
+def take_batches(config_name: str, folder: Path, overrides: list[str]) -> None:
     """Take the batches of a training without a model, and keep the dataset until the input ends."""
     join_process_group(torch_process())
-    run = _run(folder, "darkroom", overrides)
+    run = _run(folder, config_name, overrides)
     config = run.experiment.optimization("SAD")
     batches, _ = make_batches(run, "SAD", 0, config, torch.device("cpu"))
     for step in range(ROWS // config.batch_size):
@@ -144,7 +149,7 @@ def take_batches(folder: Path, overrides: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        take_batches(Path(sys.argv[1]), sys.argv[2:])
+        take_batches(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
     else:
         bench_window_memory()
         bench_window_steps()
