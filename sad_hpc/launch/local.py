@@ -167,7 +167,7 @@ class RunningStep:
         progress = self._step.folder.progress_since(self._record.submitted)
         if progress is None:
             return
-        text = progress_text(progress, self._record.submitted, self._record.done_before)
+        text = progress_text(progress)
         self._bar.total, self._bar.n = progress["total"], progress["done"]
         self._bar.set_postfix_str(text)
         if self._bar.disable and text and time.monotonic() - self._printed >= LINE_SECONDS:

@@ -33,8 +33,6 @@ class JobRecord:
     submitted: Moment
     log: Annotated[str, Field(min_length=1)]
     host: str
-    done_before: Annotated[float, Field(ge=0, le=1e15)]
-    """Units of work that earlier jobs finished, which do not count for this job's speed."""
     settings: str = ""
     """Value of `settings_of` for a Slurm job."""
     memory_gb: float | None = None
@@ -58,14 +56,12 @@ class JobRecord:
         cluster: str | None = None,
     ) -> "JobRecord":
         """Return the record of a job that submitit has just started."""
-        progress = step.folder.progress
         return cls(
             id=str(job.job_id),
             executor=executor,
             submitted=time.time(),
             log=str(job.task(0).paths.stdout),
             host=socket.gethostname(),
-            done_before=progress["done"] if progress else 0,
             settings=settings,
             memory_gb=memory_gb,
             kills=kills,

@@ -208,7 +208,7 @@ def _progress(step: Step, since: float, record: JobRecord | None) -> str:
     progress = step.folder.progress_since(record.submitted if record else 0)
     if progress is None:
         return ""
-    text = progress_text(progress, since, record.done_before if record else 0)
+    text = progress_text(progress)
     silent = time.time() - max(progress["time"], since)
     lives = record is None or silent < FRESH_SECONDS
     return text if lives else _phrase(text, f"no heartbeat for {duration(silent)}")

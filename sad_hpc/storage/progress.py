@@ -60,18 +60,24 @@ class Progress:
         self._last = time.monotonic()
         self._beat()
         if self._bar.disable:
-            beat = {"done": self._done, "total": self._total, "unit": self._unit}
-            beat |= {"time": self._last, "activity": self._activity}
-            text = progress_text(beat, self._start, self._first)
+            text = progress_text(self._state() | {"total": self._total, "unit": self._unit})
             line = ", ".join(part for part in (f"{self._folder.title}: {text}", note) if part)
             print(line, file=sys.stderr, flush=True)
 
     def _beat(self) -> None:
         """Write the heartbeat; a failed write is only logged, since only `status` reads it."""
         try:
-            self._folder.heartbeat(self._done, self._total, self._unit, self._activity)
+            self._folder.heartbeat(total=self._total, unit=self._unit, **self._state())
         except UserError as error:
             print(f"heartbeat not written: {error}", file=sys.stderr, flush=True)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "done": self._done,
+            "activity": self._activity,
+            "gained": self._done - self._first,
+            "seconds": time.monotonic() - self._start,
+        }
 
 
 def say_complete(folder: StageFolder) -> None:
@@ -79,21 +85,15 @@ def say_complete(folder: StageFolder) -> None:
     print(f"{folder.title}: complete, nothing to do", file=sys.stderr, flush=True)
 
 
-def progress_text(progress: Mapping[str, Any] | None, since: float, done_before: float) -> str:
-    """Return a heartbeat as text, such as `45 % 900/2,000 blocks, 3 min left`.
-
-    Args:
-        progress: the heartbeat; None gives an empty text.
-        since: start of the work, in the heartbeat's time.
-        done_before: units of work that were finished by then.
-    """
+def progress_text(progress: Mapping[str, Any] | None) -> str:
+    """Return a heartbeat as text, such as `45 % 900/2,000 blocks, 3 min left`; None has no text."""
     if not progress or not progress["total"]:
         return ""
     done, total = progress["done"], progress["total"]
     text = f"{100 * done / total:.0f} % {done:,.6g}/{total:,.6g} {progress['unit']}"
-    gained, elapsed = done - done_before, progress["time"] - since
-    if gained > 0 and elapsed > 0 and done < total:
-        text += f", {duration((total - done) * elapsed / gained)} left"
+    gained, seconds = progress["gained"], progress["seconds"]
+    if gained > 0 and seconds > 0 and done < total:
+        text += f", {duration((total - done) * seconds / gained)} left"
     activity = progress.get("activity")
     return f"{text}, {activity}" if activity else text
 

@@ -48,6 +48,10 @@ class _Heartbeat:
     """When a signal ended the work after this heartbeat; 0 if none has."""
     activity: str = ""
     """An activity that does not count as progress, such as `compiling`."""
+    gained: Annotated[float, Field(ge=0, le=1e15)] = 0
+    """Units that this start has finished."""
+    seconds: Annotated[float, Field(ge=0, le=1e15)] = 0
+    """Time that they took."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +177,29 @@ class StageFolder:
         progress = self.progress
         return progress if progress and progress["time"] >= moment else None
 
-    def heartbeat(self, done: float, total: float, unit: str, activity: str = "") -> None:
-        """Record the stage's progress for `sad-hpc status`."""
-        host, pid = socket.gethostname(), os.getpid()
-        beat = _Heartbeat(done, total, unit, time.time(), host, pid, activity=activity)
+    def heartbeat(
+        self,
+        done: float,
+        total: float,
+        unit: str,
+        activity: str = "",
+        gained: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Record the stage's progress for `sad-hpc status`.
+
+        Args:
+            done: finished units of work.
+            total: all units of work.
+            unit: name of a unit, such as `blocks`.
+            activity: what is done now and does not count as progress.
+            gained: units that this start has finished.
+            seconds: time that they took.
+        """
+        where = time.time(), socket.gethostname(), os.getpid()
+        beat = _Heartbeat(
+            done, total, unit, *where, activity=activity, gained=gained, seconds=seconds
+        )
         write_json(self.path / HEARTBEAT, asdict(beat))
 
     def note_stop(self) -> None:

@@ -94,7 +94,7 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
         raise OSError("requeue is disabled")
 
     step = graph(run)[0]
-    record = JobRecord("7", "slurm", time.time() - 500, "/log", os.uname().nodename, 0)
+    record = JobRecord("7", "slurm", time.time() - 500, "/log", os.uname().nodename)
     with pytest.raises(SystemExit):
         stopped_job(True, refused)()
     assert "cannot be requeued (requeue is disabled): launch again" in capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_where_it_cannot_be_queued_again_it_counts_as_unfinished(
     # A stop from before this job, or from before its last start, says nothing about it.
     again = QueueEntry("FAILED", start=time.time() + 5, end=time.time() + 9)
     assert step_states(graph(run), {step.title: record}, {"7": again})[0].kind == "failed"
-    later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename, 0)
+    later = JobRecord("7", "slurm", time.time() + 5, "/log", os.uname().nodename)
     assert step_states(graph(run), {step.title: later}, {"7": failed})[0].kind == "failed"
 
 
@@ -131,7 +131,7 @@ def test_nobody_waits_for_a_job_that_has_ended_badly(
     run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, state: str, waits: bool
 ) -> None:
     collect, training = steps_of(run, "collect")[0], steps_of(run, "pretrain")[0]
-    record = JobRecord("12_3", "slurm", time.time(), "/log", os.uname().nodename, 0)
+    record = JobRecord("12_3", "slurm", time.time(), "/log", os.uname().nodename)
     save_records(run, {collect.title: record})
     slurm.queue(j12_3=state)
     waited: list[object] = []

@@ -208,7 +208,7 @@ def test_a_launch_that_is_interrupted_records_that(
     child = subprocess.Popen(["sleep", "600"])
     job = types.SimpleNamespace(job_id=str(child.pid))
     here = socket.gethostname()
-    record = JobRecord(job.job_id, "local", time.time(), str(run.path / "log"), here, 0)
+    record = JobRecord(job.job_id, "local", time.time(), str(run.path / "log"), here)
     runner = LocalRunner(run, load_cluster("local", []), run.path)
     runner.running.append(RunningStep(step, job, record))
     runner.end()
@@ -279,7 +279,7 @@ def test_each_report_is_passed_on_once_and_whole(tmp_path: Path):
 def test_a_launch_says_which_job_gets_no_answer(tmp_path: Path, capsys):
     (tmp_path / "log").write_text(f"{REPORT}\n")
     job = types.SimpleNamespace(done=lambda: False)
-    record = types.SimpleNamespace(log=str(tmp_path / "log"), submitted=0, done_before=0)
+    record = types.SimpleNamespace(log=str(tmp_path / "log"), submitted=0)
     folder = types.SimpleNamespace(progress_since=lambda moment: None)
     step = types.SimpleNamespace(name="collect", folder=folder)
     running = RunningStep(step, job, record)

@@ -27,9 +27,7 @@ from tests.patience import HUNG
 
 
 def record(id: str, executor: str = "slurm", age: float = 500) -> JobRecord:
-    return JobRecord(
-        id, executor, time.time() - age, f"/logs/{id}_0_log.out", socket.gethostname(), 0
-    )
+    return JobRecord(id, executor, time.time() - age, f"/logs/{id}_0_log.out", socket.gethostname())
 
 
 def first(run: Run, *arguments: object) -> StepState:
@@ -125,9 +123,10 @@ def test_stuck_steps_name_the_first_failure(run: Run) -> None:
 
 
 def test_progress() -> None:
-    beat = {"done": 900, "total": 2000, "unit": "blocks", "time": 1060.0}
-    assert progress_text(beat, 1000, 300) == "45 % 900/2,000 blocks, 2 min left"
-    assert progress_text(None, 0, 0) == ""
+    beat = {"done": 900, "total": 2000, "unit": "blocks", "gained": 600, "seconds": 60.0}
+    assert progress_text(beat) == "45 % 900/2,000 blocks, 2 min left"
+    assert progress_text({**beat, "gained": 0}) == "45 % 900/2,000 blocks"
+    assert progress_text(None) == ""
     assert duration(7260) == "2 h 01 min"
 
 
@@ -142,7 +141,8 @@ def test_a_requeued_job_says_how_often(run: Run) -> None:
     collect = graph(run)[0]
     records = {collect.title: record("6", age=5)}
     collect.folder.prepare({})
-    collect.folder.heartbeat(5, 10, "blocks")  # of the job before, which is about to end
+    # Of the job before, which is about to end.
+    collect.folder.heartbeat(5, 10, "blocks", gained=5, seconds=60)
     for restarts, words in ((0, ""), (1, ", requeued 1 time"), (3, ", requeued 3 times")):
         queued = QueueEntry("PENDING", reason="BeginTime", restarts=restarts)
         assert first(run, records, {"6": queued}).text == f"queued (BeginTime){words}"
@@ -225,6 +225,20 @@ def test_a_stage_that_was_stopped_by_hand_has_not_failed(run: Run, end: BaseExce
         assert first(run, {}, {}).kind == "running"
 
 
+def test_the_time_left_counts_the_work_of_this_start_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = graph(run)[0]
+    collect.folder.prepare({})
+    now = time.monotonic()
+    monkeypatch.setattr("sad_hpc.storage.progress.time.monotonic", lambda: now)
+    progress = Progress(collect.folder, 40, "blocks", done=20)
+    now += 50
+    progress.update(30)
+    text = first(run, {collect.title: record("6", age=5000)}, {"6": QueueEntry("RUNNING")}).text
+    assert text == "running 75 % 30/40 blocks, 50 s left"
+
+
 def test_compiling_is_shown_beside_the_count(run: Run) -> None:
     collect = graph(run)[0]
     collect.folder.prepare({})
@@ -256,7 +270,7 @@ def test_status_text(
 
 def log_record(run: Run, step: Step) -> JobRecord:
     log = str(run.logs / step.stage / "12_0_log.out")
-    return JobRecord("12", "slurm", time.time() - 60, log, "node", 0)
+    return JobRecord("12", "slurm", time.time() - 60, log, "node")
 
 
 def test_status_goes_on_without_slurm(
@@ -415,7 +429,7 @@ def test_status_shows_the_end_of_a_failed_steps_log(
 def test_failing_rank_is_shown(tmp_path: Path) -> None:
     for rank, text in enumerate(["waiting\n", "sad-hpc: error: no space\n"]):
         (tmp_path / f"8_{rank}_log.out").write_text(text)
-    job = JobRecord("8", "slurm", 0.0, str(tmp_path / "8_0_log.out"), "node", 0)
+    job = JobRecord("8", "slurm", 0.0, str(tmp_path / "8_0_log.out"), "node")
     assert job.log_tail() == f"{tmp_path}/8_1_log.out:\nsad-hpc: error: no space"
 
 

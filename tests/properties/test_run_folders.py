@@ -58,7 +58,7 @@ def run(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     log.parent.mkdir(exist_ok=True)
     log.write_text("begun\n")
     steps, now = graph(run), time.time()
-    save_records(run, {s.title: JobRecord("1", "slurm", now, str(log), "node", 0) for s in steps})
+    save_records(run, {s.title: JobRecord("1", "slurm", now, str(log), "node") for s in steps})
     write_json(run.path / ANSWER, {"asked": now, "jobs": {"1": {"state": "RUNNING"}}})
     run.aggregate().path.mkdir(parents=True)
     run.aggregate().heartbeat(1, 3, "steps")

@@ -147,7 +147,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 BEAT = {"done": 1, "total": 2, "unit": "blocks", "time": 0, "host": "n", "pid": 1, "requeued": 0}
-RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n", "done_before": 0}
+RECORD = {"id": "5", "executor": "slurm", "submitted": 0, "log": "l", "host": "n"}
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=30)
