@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def write_scripts(
     replace: bool,
     tables_are_missing: bool,
 ) -> None:
-    """Write <run>/submit/<batch>.sh for each batch that a launch would submit, and print it.
+    """Write and print <run>/submit/<batch>.sh for each batch that a launch would submit, and count.
 
     Args:
         run: the run.
@@ -62,6 +63,9 @@ def write_scripts(
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         print(f"# ---- {path}\n{text.rstrip()}\n{_verdict(path, options) if answers else ''}")
+    counts = Counter(step.stage for step in missing)
+    parts = ", ".join(f"{number:,} {stage}" for stage, number in counts.items())
+    print(f"# {len(missing):,} steps{f' ({parts})' * bool(missing)}, scripts in {folder}")
 
 
 def _slurms_word(cluster: ClusterConfig) -> tuple[dict[str, QueueEntry], int, bool]:

@@ -36,6 +36,17 @@ def test_the_script_of_the_tables_may_replace_others(
         assert [line.endswith(" --replace") for line in lines] == [False] * 9 + [replace]
 
 
+def test_the_last_line_counts_the_steps(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    complete(*steps_of(run, "collect"))
+    scripts(run, "local", [])
+    last = capsys.readouterr().out.splitlines()[-2:]
+    counts = "9 steps (4 pretrain, 4 evaluate, 1 aggregate)"
+    assert last == [
+        f"# {counts}, scripts in {run.path / 'submit'}",
+        "1 of 10 steps are complete and skipped",
+    ]
+
+
 def test_resources_and_dependencies(run: Run) -> None:
     overrides = ["partition=cpu", "account=lab", "collect.ranks=6", "collect.nodes=3", "mpi=pmix"]
     overrides += ["setup=[module load hdf5]", "hdf5_file_locking=false", "array_parallelism=2"]
