@@ -54,10 +54,12 @@ def check_config(path: Path) -> str:
     family = make_family(experiment.task)
     found = [family.description]
     if isinstance(family, SimulatedFamily) and family.has_environment:
-        runs = Run(experiment, Path("runs")).with_datasets()
-        seedless = [run.experiment.data.model_copy(update={"seed": 0}) for run in runs]
-        kinds = [data for number, data in enumerate(seedless) if data not in seedless[:number]]
-        found += [_cost(family, data) for data in kinds if data.has_known_tasks]
+        kinds = _kinds_of_data(experiment)
+        for row, data in kinds.items():
+            if data.has_known_tasks:
+                found.append(f"data{f' of {row}' * (len(kinds) > 1)}: {_cost(family, data)}")
+        if "data" in experiment.seeds_vary and len(experiment.seeds) > 1:
+            found.append(f"each of the {len(experiment.seeds)} seeds has data of its own")
     elif isinstance(family, TabularFamily):
         for split in SPLITS:
             family.mdps(family.distinct[split][:1])
@@ -71,6 +73,16 @@ def check_config(path: Path) -> str:
             for name in idle_parameters(experiment.task)
         ]
     return "; ".join([*found, _training(experiment)])
+
+
+def _kinds_of_data(experiment: Experiment[TaskConfig]) -> dict[str, DataConfig]:
+    """Return the settings of the datasets, apart from their seeds, by the first row of each."""
+    run, kinds = Run(experiment, Path("runs")), dict[str, DataConfig]()
+    for row, seed in experiment.elements:
+        data = run.of_element(row, seed)[0].experiment.data.model_copy(update={"seed": 0})
+        if data not in kinds.values():
+            kinds[row] = data
+    return kinds
 
 
 def _training(experiment: Experiment[TaskConfig]) -> str:
@@ -95,7 +107,7 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
     block = make_block(family, _few(data), "train", 0)
     seconds = (time.process_time() - started) / TRIAL_TASKS
     whole = duration(seconds * data.tasks)
-    cost = f"data: {seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
+    cost = f"{seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
     if data.return_threshold is not None and not family.sparse_reward:
         cost += (
             "; only query states where some action returns at least data.return_threshold="

@@ -79,9 +79,14 @@ pretrain: {epochs: 1}
 """)
     verdict, detail = check_machine._config(config)
     assert detail.count("data: ") == 1, "the datasets of two seeds cost the same"
+    assert "each of the 2 seeds has data of its own" in detail
     assert verdict == "ok" and "4 observed numbers, 2 actions" in detail
     assert "copied by deepcopy" in detail and "of a core for 7,200 tasks" in detail
     assert "at least data.return_threshold=1 get labels (null: all)" in detail
+    longer = "[SAD, {name: SAD+, method: SAD, set: {data.trust_horizon: 9}}]"
+    config.write_text(config.read_text().replace("[SAD]", longer))
+    verdict, detail = check_machine._config(config)
+    assert verdict == "ok" and "data of SAD: " in detail and "data of SAD+: " in detail
     config.write_text(config.read_text().replace("gravity", "gravitas"))
     verdict, detail = check_machine._config(config)
     assert verdict == "miss" and "no attribute gravitas; the nearest: gravity" in detail
