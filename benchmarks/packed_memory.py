@@ -2,7 +2,7 @@
 
     python benchmarks/packed_memory.py [RUNS]
 
-The dataset has 40,000 tasks and 7.5 GB.  Two cores render it in about twenty minutes, in RUNS
+The training tasks have 3 GB of images.  Two cores render them in about twenty minutes, in RUNS
 (default: a temporary folder).  What is already there is not rendered again.
 """
 
