@@ -91,7 +91,7 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
     The paper has no absolute values.  This inference assumes that its AD, which learns from random
     play, performs like random play.  SAD's value follows from its percentage over AD, and the other
     values from SAD's percentages over them.  If AD was better, all values are too low (too high for
-    suboptimality and regret).
+    suboptimality and regret).  Offline returns have none, since AD is worse than random play there.
 
     Args:
         mode: offline or online.
@@ -99,7 +99,7 @@ def implied_values(mode: str, family: str, metric: str, random: float) -> dict[s
         metric: return, suboptimality or regret.
         random: the value of our uniformly random policy in this mode; may be NaN.
     """
-    if family not in FAMILY_NAMES:
+    if family not in FAMILY_NAMES or (mode == "offline" and HIGHER_IS_BETTER[metric]):
         return {}
     ratios = {
         name: 1 + each / 100

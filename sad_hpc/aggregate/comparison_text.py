@@ -79,7 +79,8 @@ PERCENTAGES = Part(
     "The paper's measure: (baseline - SAD) / SAD for suboptimality and regret, "
     "(SAD - baseline) / baseline for returns. In brackets: the same between the exact learners of "
     "both rows' labels, and the paper's numbers. Offline numbers of bandits are means over context "
-    "lengths. "
+    "lengths as in the paper's code if these were evaluated, else those of the longest context, to "
+    "which the paper's do not compare. "
     f'"{AT_CHANCE}": the baseline plays at random, so that a percentage has no meaning. Averages '
     f"count the environments that have a percentage. {NOT_COMPUTED}: not computed, or not in the "
     "paper.",
@@ -88,8 +89,9 @@ CLAIMS = Part(
     "Differences between rows",
     "Differences between rows, {}",
     ("Environment", "Rows", "Seeds", "Better by", "95 % interval", "p", "p, Holm"),
-    "Mean difference over seeds, positive where the first row is better, with its 95 % t interval; "
-    "the test is paired by seed. p, Holm: corrected for all lines of the environment.",
+    "Mean difference over the seeds that both rows have, positive where the first row is better, "
+    "with its 95 % t interval; the test is paired by seed. p, Holm: corrected for all lines of the "
+    "environment.",
 )
 
 

@@ -29,10 +29,6 @@ from sad_hpc.experiment.rows import is_recipe, method_of
 LIMITS = ("optimal", "random")
 """References that bound the performance of a row."""
 CONFIDENCE = 0.95
-RESAMPLES = 1000
-BOOTSTRAP_SEED = 0
-DRAWN_AT_ONCE = 2**18
-"""Values of a bootstrap that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +44,9 @@ class Statistics:
     """With `ci_high`, the 95 % t interval of the mean; NaN for one replicate."""
     ci_high: float
     iqm: float
-    """Interquartile mean over the headline values of all tasks, pooled over replicates."""
+    """Mean over replicates of the interquartile mean over tasks."""
     iqm_low: float
-    """With `iqm_high`, the 95 % interval of `iqm` by stratified bootstrap; see `iqm_interval`."""
+    """With `iqm_high`, the 95 % t interval of `iqm`; NaN for one replicate."""
     iqm_high: float
 
 
@@ -69,27 +65,26 @@ def per_seed(headlines: NDArray[np.float64]) -> NDArray[np.float64]:
 def describe(headlines: NDArray[np.float64]) -> Statistics:
     """Return the statistics of per-task headline values.
 
-    A replicate's value is the mean over its tasks; mean, std and the t interval are over
-    replicates.  The interquartile mean drops the lowest and highest quarter of all values.
+    A replicate's value is the mean, or the interquartile mean, over its tasks; all statistics are
+    over replicates.  The interquartile mean drops the lowest and highest quarter of the tasks.
 
     Args:
         headlines: (seeds, n_tasks), NaN if a task has no entry in the subset.
     """
-    belongs = ~np.isnan(headlines)
-    means = per_seed(headlines)
-    means = means[~np.isnan(means)]
-    n = len(means)
-    if n == 0:
+    known = headlines[~np.isnan(headlines).all(axis=1)]
+    if not len(known):
         return Statistics(0, *[float("nan")] * 7)
+    means = per_seed(known)
+    iqms = np.array([stats.trim_mean(values[~np.isnan(values)], 0.25) for values in known])
     low, high = t_interval(means)
-    iqm_low, iqm_high = iqm_interval(headlines)
+    iqm_low, iqm_high = t_interval(iqms)
     return Statistics(
-        n_seeds=n,
+        n_seeds=len(known),
         mean=float(means.mean()),
-        std=float(means.std(ddof=1)) if n > 1 else 0.0,
+        std=float(means.std(ddof=1)) if len(known) > 1 else 0.0,
         ci_low=low,
         ci_high=high,
-        iqm=float(stats.trim_mean(headlines[belongs], 0.25)),
+        iqm=float(iqms.mean()),
         iqm_low=iqm_low,
         iqm_high=iqm_high,
     )
@@ -102,31 +97,6 @@ def t_interval(values: NDArray[np.float64]) -> tuple[float, float]:
         return float("nan"), float("nan")
     half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
     return float(values.mean() - half), float(values.mean() + half)
-
-
-def iqm_interval(headlines: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the interquartile mean of (seeds, n_tasks).
-
-    The bootstrap is that of rliable (Agarwal et al. 2021): it draws the replicates of each task
-    anew.  NaN with one replicate, or if a task has no entry in the subset.  Its seed is fixed.
-    """
-    n, n_tasks = headlines.shape
-    if n == 1 or np.isnan(headlines).any():
-        return float("nan"), float("nan")
-    generator, tasks = np.random.default_rng(BOOTSTRAP_SEED), np.arange(n_tasks)
-    size, cut = headlines.size, headlines.size // 4  # as in `scipy.stats.trim_mean`
-    at_once = max(1, DRAWN_AT_ONCE // size)
-    means = np.empty(RESAMPLES)
-    for first in range(0, RESAMPLES, at_once):
-        part = means[first : first + at_once]
-        replicates = generator.integers(n, size=(len(part), n, n_tasks))
-        drawn = headlines.take(replicates * n_tasks + tasks).reshape(len(part), size)
-        if cut:
-            drawn.partition([cut, size - cut - 1], axis=1)
-        part[:] = drawn[:, cut : size - cut].mean(axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def sentences(summary: pd.DataFrame) -> list[str]:
     if limits:
         means = {name: number(metric, online.loc[name, "mean"]) for name in limits}
         text = ", ".join(f"{titles[name]} {mean}" for name, mean in means.items())
-        found.append(f"Limits: {text}.")
+        found.append(f"References: {text}.")
     return found
 
 

@@ -27,6 +27,8 @@ FEW_STEPS = 1000
 """A training below this number of steps may end before the model reads its context."""
 AS_GOOD = 0.98
 """From this share of the way from random play to the Bayes-optimal learner on, both are equal."""
+BETTER = 1.02
+"""From this share on, a row is better, since the Bayes-optimal learner does not explore by plan."""
 RANDOM = "random"
 
 
@@ -106,6 +108,8 @@ def verdict(
         if METHODS[method].imitates and not any(map(settings.get, better)):
             return f"{reached}, which its labels imitate"
         return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
+    if limit is not None and share >= BETTER:
+        return f"online {metric} {told}, better than the Bayes-optimal learner ({_number(limit)})"
     if share >= AS_GOOD:
         return f"online {metric} {told}, as good as the Bayes-optimal learner"
     reached = f"online {metric} {told}, better than {random_play}"

@@ -45,6 +45,7 @@ def told(mean, curve, *, limit=None, method="SAD", metric="return", settings=Non
         (9.0, SHORT, 10.0, ["88 % of the way from random play to the Bayes-optimal learner"]),
         (9.0, FALLING, 10.0, ["88 % of the way", "last fifth"]),
         (9.9, FALLING, 10.0, ["as good as the Bayes-optimal learner"]),
+        (12.0, FALLING, 10.0, ["12.00, better than the Bayes-optimal learner (10.00)"]),
     ],
 )
 def test_a_row_is_told_how_far_it_came_and_what_would_help(mean, curve, limit, words):
