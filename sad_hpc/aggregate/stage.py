@@ -29,7 +29,7 @@ from sad_hpc.dataset.schema import Manifest
 from sad_hpc.dataset.verify import label_accuracy, origin_of
 from sad_hpc.errors import DatasetError, UserError
 from sad_hpc.evaluate.result import Result
-from sad_hpc.evaluate.result_file import RESULT, read_origin_of, read_result
+from sad_hpc.evaluate.result_file import RESULT, read_result
 from sad_hpc.experiment import plain_yaml
 from sad_hpc.experiment.config import Role, fields_of
 from sad_hpc.experiment.experiment import Element
@@ -104,10 +104,9 @@ def _missing_message(run: Run, missing: Sequence[Element]) -> str:
 def _seed_result(run: Run, element: Element) -> SeedResult:
     """Read the result of an element and the curves of its training."""
     result = _read_element(run, element)
-    _, tasks = read_origin_of(result)
     made = read_record(run.evaluation(*element).path / "provenance.json") or {}
     training = read_finite_epochs(run.checkpoint(*element).path)
-    return SeedResult(result, made.get("commit") or "", tasks, training)
+    return SeedResult(result, made.get("commit") or "", result.tasks, training)
 
 
 def _read_element(run: Run, element: Element) -> Result:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sad_hpc.dataset.minari_folder import opened, readable
+from sad_hpc.dataset.minari_folder import inside, opened, readable
 from sad_hpc.distill.block import Transitions
 from sad_hpc.errors import ConfigError, UserError, described
 from sad_hpc.experiment.numbers import in_range, reward_fault
@@ -64,14 +64,14 @@ class LoggedEpisodes:
         """Return an episode's value of a key as a text."""
         words = key.split("/")
         if words[0] not in CONTENT:
-            value = _inside(told, words)
+            value = inside(told, words)
             if value is None:
                 raise self._error(
                     f"the metadata of episode {number} has no {key}, only {list(told)}"
                 )
             return repr(np.asarray(value).tolist())
         content = self._content(number)
-        value = _inside(getattr(content, words[0]), words[1:])
+        value = inside(getattr(content, words[0]), words[1:])
         if not isinstance(value, np.ndarray) or not len(value):
             infos = [f"infos/{name}" for name in content.infos or ()]
             raise self._error(f"episode {number} has no {key}; its infos: {infos}")
@@ -128,13 +128,6 @@ class LoggedEpisodes:
 
     def _error(self, text: str) -> UserError:
         return UserError(f"{self.path}: {text:.600}")
-
-
-def _inside(value: Any, words: list[str]) -> Any:
-    """Return the value under nested keys, or None."""
-    for word in words:
-        value = value.get(word) if isinstance(value, dict) else None
-    return value
 
 
 def _at(values: Any, step: int) -> Any:

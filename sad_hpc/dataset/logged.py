@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.dataset.interchange import action_space, observation_space
-from sad_hpc.dataset.minari_folder import opened, readable
+from sad_hpc.dataset.minari_folder import inside, opened, readable
 from sad_hpc.distill.block import Given, Transitions
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import Role, build, differences, fields_of, resolved
@@ -118,10 +118,10 @@ class LoggedTasks:
         """Check that the tasks are of the same family; T and the split may differ."""
         config = self._family.config
         origin = self._dataset.storage.metadata.get("sad_hpc")
-        task = _inside(origin, "config", "task")
+        task = inside(origin, ["config", "task"])
         if not isinstance(task, dict):
             raise self._error("its metadata has no sad_hpc.config.task, which defines its tasks")
-        if _inside(origin, "split") == "test":
+        if inside(origin, ["split"]) == "test":
             raise self._error("its tasks are test tasks: import a dataset of the train split")
         found, wanted = {"family": task.get("family")}, {"family": config.family}
         if found == wanted:
@@ -177,10 +177,3 @@ class LoggedTasks:
 
     def _error(self, text: str) -> UserError:
         return UserError(f"{self._path}: {text}")
-
-
-def _inside(mapping: Any, *keys: str) -> Any:
-    """Return the value under nested keys of untrusted mappings, or None."""
-    for key in keys:
-        mapping = mapping.get(key) if isinstance(mapping, dict) else None
-    return mapping

@@ -30,6 +30,13 @@ class _Metadata:
     total_episodes: Annotated[int, Field(ge=0, le=10**7)]
 
 
+def inside(value: Any, words: list[str]) -> Any:
+    """Return the value under nested keys of untrusted mappings, or None."""
+    for word in words:
+        value = value.get(word) if isinstance(value, dict) else None
+    return value
+
+
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Convert errors of Minari in this context to an error of one line with the dataset's path.

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.experiment.sections import EvaluateConfig
-
 Read = Callable[[NDArray[np.float32]], NDArray[Any]]
 """A function from logits (n, A) to actions (n,), or to numbers (n,) of a component."""
 
@@ -52,23 +50,6 @@ class ActingRule:
 
 PAPER = ActingRule()
 """The rule of Algorithm 6."""
-
-
-def given_rule(settings: EvaluateConfig) -> ActingRule:
-    """Return the rule that a config gives."""
-    return ActingRule(settings.temperature, settings.greedy_after_reward)
-
-
-def online_rules(settings: EvaluateConfig, chosen: ActingRule | None) -> dict[str, ActingRule]:
-    """Return the rule of each online mode of a result.
-
-    Args:
-        settings: settings of the evaluation.
-        chosen: rule that `auto` has chosen; None: the config gives the rule.
-    """
-    if chosen is None:
-        return {"online": given_rule(settings)}
-    return {"online": chosen, "sampled": PAPER}
 
 
 def grid(sparse_reward: bool, vectors: bool) -> list[ActingRule]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.evaluate.acting import ActingRule, online_rules, sampled
+from sad_hpc.evaluate.acting import PAPER, ActingRule, sampled
 from sad_hpc.evaluate.agent_memory import AgentMemory
 from sad_hpc.evaluate.episode import play_episode, returns_of
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -76,13 +76,15 @@ def online_modes(
         before: units that are finished before the first mode.
         units: units of a mode: episodes or pulls.
     """
-    for number, (mode, rule) in enumerate(online_rules(settings, chosen).items()):
-        yield mode, rule, _counted_on(report, before + number * units)
+    rules = {"online": ActingRule(settings.temperature, settings.greedy_after_reward)}
+    if chosen is not None:
+        rules = {"online": chosen, "sampled": PAPER}
+    for number, (mode, rule) in enumerate(rules.items()):
 
+        def report_all(done: int, first: int = before + number * units) -> None:
+            report(first + done)
 
-def _counted_on(report: Callable[[int], None], before: int) -> Callable[[int], None]:
-    """Return a report function whose numbers continue after `before`."""
-    return lambda units: report(before + units)
+        yield mode, rule, report_all
 
 
 def _draw(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,3 +129,5 @@ class Result:
     """Results of MODES, and of those others of ALL_MODES that there are."""
     selection: Selection | None = None
     """Record of the choice of the acting rule; None: the config gives the rule."""
+    tasks: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Parameters of the test tasks, in the file's order; empty for results of many files."""

@@ -19,7 +19,6 @@ from sad_hpc.evaluate.result import (
     ModeResult,
     Result,
 )
-from sad_hpc.storage import plain_json
 from sad_hpc.storage.hdf5 import member, read_attribute, read_numbers, write_file
 
 FORMAT_VERSION = 1
@@ -190,34 +189,12 @@ def read_result(path: Path) -> Result:
                 signature=read_attribute(file, "signature", str),
                 modes=modes,
                 selection=selection,
+                tasks={name: read_numbers(file, f"tasks/{name}") for name in _group(file, "tasks")},
             )
     # TypeError: HDF5 has types that NumPy does not.
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise _unusable(path, f"cannot be read as HDF5 ({reason})") from error
-    except KeyError as error:
-        raise _unusable(path, f"is incomplete ({error.args[0]})") from error
-
-
-def read_origin_of(result: Result) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read root attributes and tasks of a result's file, as `write_result` takes them.
-
-    Raises:
-        UserError: the file lacks them, or they have other types.
-    """
-    path = result.path
-    try:
-        with h5py.File(path, "r") as file:
-            # In the file's order, so that copies of equal files have equal bytes.
-            names = [name for name in file.attrs if name not in ("format_version", "digest")]
-            attributes: dict[str, Any] = {
-                name: read_attribute(file, name, int if name == "seed" else str) for name in names
-            }
-            tasks = {name: read_numbers(file, f"tasks/{name}") for name in _group(file, "tasks")}
-        return attributes | {"config": plain_json.parse(attributes["config"])}, tasks
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise _unusable(path, f"cannot be read ({reason})") from error
     except KeyError as error:
         raise _unusable(path, f"is incomplete ({error.args[0]})") from error
 

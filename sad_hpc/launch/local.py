@@ -107,7 +107,7 @@ class LocalRunner:
             )
         work = StageJob.of(self.run, step, self.results, self.replace)
         job = start_locally(self.run, self.cluster, step.stage, work)
-        record = JobRecord.of(step, job, "local")
+        record = JobRecord.of(job, "local")
         self.running.append(RunningStep(step, job, record))
         save_records(self.run, {step.title: record})
         say(f"{step.name}: started, log {record.log}")

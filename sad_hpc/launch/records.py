@@ -12,7 +12,6 @@ import psutil
 from pydantic import Field
 
 from sad_hpc.errors import ERROR_PREFIX, UserError
-from sad_hpc.launch.graph import Step
 from sad_hpc.storage.files import Moment, parse_json, typed, write_json
 from sad_hpc.storage.run import Run
 
@@ -47,7 +46,6 @@ class JobRecord:
     @classmethod
     def of(
         cls,
-        step: Step,
         job: Any,
         executor: str,
         settings: str = "",

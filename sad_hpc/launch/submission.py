@@ -151,7 +151,7 @@ def _submit(
     records = {}
     for job, steps in zip(jobs, batch.packs, strict=True):
         for number, step in enumerate(steps):
-            record = JobRecord.of(step, job, "slurm", *told)
+            record = JobRecord.of(job, "slurm", *told)
             if len(steps) > 1:
                 log = member_log(job.paths.folder, job.job_id, number)
                 record = replace(record, log=str(log))

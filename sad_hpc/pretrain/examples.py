@@ -12,7 +12,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.experiment.methods import Method
 from sad_hpc.ideal.answers import IdealAnswers, ideal_answers
 from sad_hpc.model.context import Context
-from sad_hpc.pretrain.questions import Batch, answerable, holdout_questions, training_questions
+from sad_hpc.pretrain.questions import Batch, answerable, make_questions
 from sad_hpc.pretrain.repetition import Share, repetitions
 from sad_hpc.pretrain.training_columns import CONTEXT_PARTS, TrainingColumns
 from sad_hpc.tasks.bandit import BanditFamily
@@ -57,8 +57,9 @@ class Examples:
     ) -> None:
         parts = [part for part in CONTEXT_PARTS if part in columns]
         self._context = Context(**{part: columns[part] for part in parts})
-        self._questions = training_questions(method, columns, stateless, past)
-        self._holdout_questions = holdout_questions(method, columns, stateless, past)
+        self._questions, self._holdout_questions = (
+            make_questions(method, columns, stateless, past, held_out) for held_out in (False, True)
+        )
         self._repeated, self.ideal, self._bins = repeated, ideal, bins
         self._validation = np.empty((0, 0)) if validation is None else validation
         self.n_holdout = holdout

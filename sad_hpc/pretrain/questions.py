@@ -246,28 +246,27 @@ def answerable(batch: Batch, bins: int) -> Batch:
     )
 
 
-def training_questions(
-    method: Method, columns: Columns, stateless: bool, past: bool = False
+def make_questions(
+    method: Method, columns: Columns, stateless: bool, past: bool, held_out: bool
 ) -> Questions:
-    """Return the questions of a method's training; `past` if `dit.prefixes` is."""
-    if method.labels is None:
-        return _own_questions(method, columns, stateless, past)
-    if stateless or columns["labels"].shape[1] == 1:
-        return EveryPrefix(columns, stateless)
-    return Packed(columns)
+    """Return the questions of a method's training, or those of its held-out tasks.
 
+    Held-out tasks have the paper's objective for any number of queries, so that losses and
+    accuracies are comparable between one query a task and many.  Both objectives have the same
+    expectation, because a query's prefix is uniform in 0..T.
 
-def holdout_questions(
-    method: Method, columns: Columns, stateless: bool, past: bool = False
-) -> Questions:
-    """Return the questions of held-out tasks: the paper's objective for any number of queries.
-
-    Losses and accuracies are then comparable between one query a task and many.  Both objectives
-    have the same expectation, because a query's prefix is uniform in 0..T.
+    Args:
+        method: of the training.
+        columns: the dataset's columns.
+        stateless: whether tasks have no states.
+        past: value of `dit.prefixes == "past"`.
+        held_out: whether the questions are those of held-out tasks.
     """
     if method.labels is None:
         return _own_questions(method, columns, stateless, past)
-    return EveryPrefix(columns, stateless)
+    if held_out or stateless or columns["labels"].shape[1] == 1:
+        return EveryPrefix(columns, stateless)
+    return Packed(columns)
 
 
 def _own_questions(method: Method, columns: Columns, stateless: bool, past: bool) -> Questions:
