@@ -24,7 +24,7 @@ from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained
-from sad_hpc.evaluate.result import Measure, ModeResult
+from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
@@ -232,13 +232,9 @@ def _result(
     values = np.stack([walk.returns for walk in walks], axis=1)
     horizon = walks[0].rewards.shape[1]
     best = [optimal_returns(walk.starts, targets, horizon) for walk in walks]
-    references = {
-        "optimal": np.stack(best, axis=1),
-        "random": random[:, None].repeat(len(walks), axis=1),
-    }
     counts = np.stack(context_rewards, axis=1).astype(np.int32)
-    steps = np.arange(1, len(walks) + 1, dtype=np.int32)
-    return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)
+    references = {"optimal": np.stack(best, axis=1), "random": random}
+    return ModeResult.of_episodes(values, counts, headline, references)
 
 
 def optimal_returns(

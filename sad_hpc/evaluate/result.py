@@ -56,6 +56,30 @@ class ModeResult:
     """Context rewards (n_tasks, K), by name, of references with their own contexts."""
 
     @classmethod
+    def of_episodes(
+        cls,
+        returns: NDArray[np.float32],
+        context_rewards: NDArray[np.int32] | None,
+        headline: int,
+        references: dict[str, NDArray[np.float32]],
+    ) -> "ModeResult":
+        """Return the result of a mode with one column an episode.
+
+        Args:
+            returns: (n_tasks, K).
+            context_rewards: (n_tasks, K); None: not counted.
+            headline: see `Measure`.
+            references: returns by name, (n_tasks, K), or (n_tasks,) if equal in all episodes.
+        """
+        count = returns.shape[1]
+        every = {
+            name: own if own.ndim == 2 else own[:, None].repeat(count, axis=1)
+            for name, own in references.items()
+        }
+        steps = np.arange(1, count + 1, dtype=np.int32)
+        return cls(Measure("return", "episode", headline), steps, returns, context_rewards, every)
+
+    @classmethod
     def of_chunks(cls, chunks: Sequence["ModeResult"]) -> "ModeResult":
         """Concatenate the results of successive tasks.
 

@@ -4,7 +4,6 @@ This is Algorithm 6.  If an episode ends before T steps, the agent continues fro
 it has taken T steps, as in tabular tasks.  Only the first episode counts for the return.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,7 @@ from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained
-from sad_hpc.evaluate.result import Measure, ModeResult
+from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model import bins
@@ -64,10 +63,13 @@ def evaluate_simulated(
     after = family.reference_returns(parameters, shown, 1, generator.spawn(1)[0])
     online = family.reference_returns(parameters, None, count, generator.spawn(1)[0])
     counts = given.rewarded[:, None] if family.sparse_reward else None
-    result, headline = functools.partial(_result, random), settings.headline_episodes
+    result, headline = ModeResult.of_episodes, settings.headline_episodes
     return {
-        "offline": result(after, offline[:, None], counts, 1),
-        **{mode: result(online, *each, headline) for mode, each in played.items()},
+        "offline": result(offline[:, None], counts, 1, {"random": random} | after),
+        **{
+            mode: result(*each, headline, {"random": random} | online)
+            for mode, each in played.items()
+        },
     }
 
 
@@ -202,24 +204,3 @@ def _random_returns(
     uniform = Behavior.of(family, policy_table("uniform", family.n_actions)).act(generator)
     returns = [returns_of(episodes.rollout(uniform)) for _ in range(RANDOM_EPISODES)]
     return np.mean(returns, axis=0, dtype=np.float32)
-
-
-def _result(
-    random: NDArray[np.float32],
-    others: dict[str, NDArray[np.float32]],
-    values: NDArray[np.float32],
-    counts: NDArray[np.int32] | None,
-    headline: int,
-) -> ModeResult:
-    """Return the result of a mode.
-
-    Args:
-        random: (n,), returns of the random policy.
-        others: (n, E), returns of the family's reference policies.
-        values: (n, E), one column an episode.
-        counts: (n, E), context rewards; None: not counted.
-        headline: see `Measure`.
-    """
-    steps = np.arange(1, values.shape[1] + 1, dtype=np.int32)
-    references = {"random": random[:, None].repeat(values.shape[1], axis=1)} | others
-    return ModeResult(Measure("return", "episode", headline), steps, values, counts, references)

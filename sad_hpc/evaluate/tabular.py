@@ -13,7 +13,7 @@ from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_modes, online_returns
 from sad_hpc.evaluate.policy import Trained, state_logits
-from sad_hpc.evaluate.result import Measure, ModeResult
+from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
 from sad_hpc.tasks.mdps import FiniteMDPs
@@ -37,22 +37,17 @@ def evaluate_tabular(
     logits = state_logits(trained.model, family, context, settings.batch_size)
     references = _references(family, mdps)
     modes = {
-        "offline": ModeResult(
-            Measure("return", "episode", 1),
-            np.ones(1, np.int32),
+        "offline": ModeResult.of_episodes(
             offline_returns(family, mdps, logits, generator),
             context.rewarded[:, None],
-            {name: returns[:, None] for name, returns in references.items()},
+            1,
+            references,
         )
     }
     report(1)
     for mode, rule, report_mode in online_modes(settings, chosen, report, 1, episodes):
-        modes[mode] = ModeResult(
-            Measure("return", "episode", settings.headline_episodes),
-            np.arange(1, episodes + 1, dtype=np.int32),
-            *play_tables(family, trained, parameters, settings, rule, generator, report_mode),
-            {name: returns[:, None].repeat(episodes, 1) for name, returns in references.items()},
-        )
+        played = play_tables(family, trained, parameters, settings, rule, generator, report_mode)
+        modes[mode] = ModeResult.of_episodes(*played, settings.headline_episodes, references)
     # An independent stream, so that every row of a seed has the same Bayes-optimal reference.
     ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
     for mode in modes:
