@@ -11,10 +11,9 @@ import tempfile
 from pathlib import Path
 
 from measure import command
-from run import machine
+from run import made_by
 from windows import BIN, PAPER, holder, memory_of_node
 
-from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.storage.files import atomic_path
 
 COLUMNS = ["trainings", "memory of the node, MiB", "times that of one"]
@@ -33,9 +32,8 @@ def main(runs: Path) -> None:
         [str(trainings), f"{held / 2**20:,.0f}", f"{held / memory[1]:.2f}"]
         for trainings, held in memory.items()
     ]
-    table = markdown_table(COLUMNS, rows)
     with atomic_path(Path(__file__).parent / "packed_memory.md") as temporary:
-        text = f"Made by `python benchmarks/packed_memory.py` {machine()}\n\n{table}\n"
+        text = made_by("python benchmarks/packed_memory.py", COLUMNS, rows)
         temporary.write_text(text, encoding="utf-8")
 
 

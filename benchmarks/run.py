@@ -46,8 +46,12 @@ def main() -> None:
 def page(lines: list[dict[str, Any]]) -> str:
     """The table of a run, and the machine that it ran on."""
     columns = ["measurement", "seconds", "rate", "peak MiB", "reference", "ratio", "target", ""]
-    table = markdown_table(columns, [row(line) for line in lines])
-    return f"Made by `make bench` {machine()}\n\n{table}\n"
+    return made_by("make bench", columns, [row(line) for line in lines])
+
+
+def made_by(command: str, columns: list[str], rows: list[list[str]]) -> str:
+    """A page with the table that a command has made, and the machine that it ran on."""
+    return f"Made by `{command}` {machine()}\n\n{markdown_table(columns, rows)}\n"
 
 
 def machine() -> str:

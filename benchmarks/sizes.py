@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from run import machine
+from run import made_by
 from steps import random_columns
 
-from sad_hpc.aggregate.formats import markdown_table
 from sad_hpc.collect.throughput import peak_memory
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import ModelConfig, PretrainConfig
@@ -67,9 +66,7 @@ def main() -> None:
     """Measure every size, and write the table."""
     rows = [list(map(str, row)) for row in measured()]
     with atomic_path(HERE / "sizes.md") as temporary:
-        text = (
-            f"Made by `python benchmarks/sizes.py` {machine()}\n\n{markdown_table(COLUMNS, rows)}\n"
-        )
+        text = made_by("python benchmarks/sizes.py", COLUMNS, rows)
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -72,8 +72,6 @@ class SeedResult:
     result: Result
     commit: str
     """Git commit of its evaluation; empty if unknown."""
-    tasks: Mapping[str, NDArray[Any]]
-    """`index` (n,) and `parameters` (n, p) of the test tasks."""
     training: Mapping[str, NDArray[Any]]
     """`epochs` (E,) and the curves (E,) of its training, see `read_epochs`; may be empty."""
 
@@ -157,7 +155,7 @@ def _write_seed(store: _Store, group: h5py.Group, each: SeedResult) -> None:
             store.put(place, name, array)
     for name, array in each.training.items():
         store.put(group, f"training/{name}", array)
-    for name, array in each.tasks.items():
+    for name, array in each.result.tasks.items():
         store.put(group, f"tasks/{name}", array)
 
 
@@ -207,7 +205,7 @@ def _digest(found: ExperimentResults) -> str:
                 _add(digest, name, array)
         for name, array in sorted(each.training.items()):
             _add(digest, name, array)
-        for name, array in sorted(each.tasks.items()):
+        for name, array in sorted(each.result.tasks.items()):
             _add(digest, name, array)
     return digest.hexdigest()
 
@@ -289,10 +287,10 @@ def _read_facts(group: h5py.Group) -> RowFacts:
 def _read_seed(path: Path, group: h5py.Group, row: str, seed: int, family: str) -> SeedResult:
     signature = read_attribute(group, "signature", str)
     modes = {mode: _read_mode(path, member(group, mode), mode) for mode in modes_of(group)}
+    selection, tasks = read_selection(group), _read_arrays(group, "tasks")
     return SeedResult(
-        Result(path, row, seed, family, signature, modes, read_selection(group)),
+        Result(path, row, seed, family, signature, modes, selection, tasks),
         read_attribute(group, "commit", str),
-        _read_arrays(group, "tasks"),
         _read_training(group),
     )
 

@@ -106,7 +106,7 @@ def _seed_result(run: Run, element: Element) -> SeedResult:
     result = _read_element(run, element)
     made = read_record(run.evaluation(*element).path / "provenance.json") or {}
     training = read_finite_epochs(run.checkpoint(*element).path)
-    return SeedResult(result, made.get("commit") or "", result.tasks, training)
+    return SeedResult(result, made.get("commit") or "", training)
 
 
 def _read_element(run: Run, element: Element) -> Result:

@@ -154,4 +154,4 @@ class Result:
     selection: Selection | None = None
     """Record of the choice of the acting rule; None: the config gives the rule."""
     tasks: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Parameters of the test tasks, in the file's order; empty for results of many files."""
+    """`index` (n,) and `parameters` (n, p) of the test tasks."""

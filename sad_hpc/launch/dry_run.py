@@ -28,7 +28,7 @@ def write_scripts(
     replace: bool,
     tables_are_missing: bool,
 ) -> None:
-    """Write and print <run>/submit/<batch>.sh for each batch that a launch would submit, and count.
+    """Write and print <run>/submit/<batch>.sh for each batch of a launch, and the steps' number.
 
     Args:
         run: the run.

@@ -42,11 +42,12 @@ def made(rows: list[str], seeds: range, n_tasks: int = 500, row_noise: bool = Tr
             }
             counted = others["Bayes-optimal"].astype(np.int32)
             modes["online"].reference_context_rewards["Bayes-optimal"] = counted
-            result = Result(Path(RESULTS), row, seed, "darkroom", f"{number}-{seed}", modes)
             tasks = {"index": np.arange(n_tasks), "parameters": np.zeros((n_tasks, 2), np.int16)}
+            names = Path(RESULTS), row, seed, "darkroom", f"{number}-{seed}"
+            result = Result(*names, modes, tasks=tasks)
             epochs = np.arange(1, 4, dtype=np.int32)
             curves = {"epochs": epochs, "holdout_loss": np.float32(1 / epochs)}
-            found.append(SeedResult(result, "abc", tasks, curves))
+            found.append(SeedResult(result, "abc", curves))
     facts = {row: RowFacts(row, "SAD", {"data.trust_horizon": 7}, 0.8, 49.0, 139.0) for row in rows}
     texts = ("darkroom", "Darkroom", "Darkroom", "darkroom", 49, True, [], {"name": "darkroom"})
     return ExperimentResults(*texts, missing=[("DPT", 3)], rows=facts, seeds=found)
@@ -66,7 +67,7 @@ def test_reads_back_what_was_written(path: Path):
     for one, other in zip(found.seeds, written.seeds, strict=True):
         assert (one.result.row, one.result.seed) == (other.result.row, other.result.seed)
         assert (one.result.signature, one.commit) == (other.result.signature, "abc")
-        assert np.array_equal(one.tasks["index"], other.tasks["index"])
+        assert np.array_equal(one.result.tasks["index"], other.result.tasks["index"])
         assert list(one.training) == ["epochs", "holdout_loss"]
         for name, curve in other.training.items():
             assert np.array_equal(one.training[name], curve)
