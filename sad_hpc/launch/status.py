@@ -53,6 +53,8 @@ class Kind(StrEnum):
     STUCK = "stuck"
     """Requires a step that has failed or was interrupted."""
     NOT_STARTED = "not started"
+    NOT_NEEDED = "not needed"
+    """Not started, since aggregate found the result in the results folder."""
 
 
 ENDED_BADLY = (Kind.FAILED, Kind.UNFINISHED, Kind.STUCK)
@@ -144,6 +146,8 @@ def step_states(
             broken = next((state for state in upstream if state.kind in ENDED_BADLY), None)
             if broken is not None and not (entry and entry.is_active):
                 kind, detail = Kind.STUCK, f"behind {_root(broken)}"
+        if kind == Kind.NOT_STARTED and steps[-1].stage == "aggregate" and steps[-1].complete:
+            kind = Kind.NOT_NEEDED
         states[step.title] = StepState(step, kind, detail, record)
     return list(states.values())
 

@@ -268,6 +268,16 @@ def test_status_text(
     assert lines[-1] == "10 steps: 1 complete, 1 running, 8 not started"
 
 
+def test_steps_of_kept_results_are_not_needed(run: Run) -> None:
+    aggregate = steps_of(run, "aggregate")[0]
+    states = step_states(graph(run), {}, {})
+    assert {state.text for state in states} == {"not started"}
+    complete(aggregate)
+    states = step_states(graph(run), {}, {})
+    assert {state.text for state in states[:-1]} == {"not needed"}
+    assert states[-1].text == "complete"
+
+
 def log_record(run: Run, step: Step) -> JobRecord:
     log = str(run.logs / step.stage / "12_0_log.out")
     return JobRecord("12", "slurm", time.time() - 60, log, "node")
