@@ -193,17 +193,25 @@ def acting_table(results: Iterable[Result]) -> pd.DataFrame:
     """Return one line for each (row, seed, rule) of models whose rule was chosen.
 
     Columns: row, seed, temperature (0: greedy), kind (sampled, greedy_after_reward or mean), score
-    (headline number on tasks of the training split), and whether the rule was chosen.
+    (headline number on tasks of the training split), error (standard error of its difference from
+    the best score; NaN: not known), and whether the rule was chosen.
     """
-    lines = [
-        (each.row, each.seed, rule.temperature, _kind(rule), score, number == each.selection.chosen)
-        for each in results
-        if each.selection is not None
-        for number, (rule, score) in enumerate(
-            zip(each.selection.rules, each.selection.scores, strict=True)
-        )
-    ]
-    return pd.DataFrame(lines, columns=["row", "seed", "temperature", "kind", "score", "chosen"])
+    tables = []
+    for each in results:
+        selection = each.selection
+        if selection is None:
+            continue
+        columns = {
+            "row": each.row,
+            "seed": each.seed,
+            "temperature": [rule.temperature for rule in selection.rules],
+            "kind": [_kind(rule) for rule in selection.rules],
+            "score": selection.scores,
+            "error": np.nan if selection.errors is None else selection.errors,
+            "chosen": np.arange(len(selection.rules)) == selection.chosen,
+        }
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def _kind(rule: ActingRule) -> str:

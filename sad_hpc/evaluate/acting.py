@@ -1,11 +1,11 @@
 """Choice of actions from logits: greedy, sampled, and the rules of online agents.
 
 The paper samples online actions from the softmax at temperature 1.  With `evaluate.acting: auto`
-every trained model gets the best rule of a grid (see `evaluate.selection`).
+every trained model gets a rule of a grid (see `evaluate.selection`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -76,19 +76,37 @@ class Selection:
     scores: list[float]
     """Headline of each rule."""
     chosen: int
-    """Number of the best rule."""
+    """Number of the chosen rule."""
+    errors: list[float] | None = field(default=None, repr=False)
+    """Standard error over tasks of each rule's difference from the best score; None: not known."""
 
     @classmethod
-    def of_scores(
-        cls, rules: Sequence[ActingRule], scores: Sequence[float], higher_is_better: bool
+    def of_values(
+        cls, rules: Sequence[ActingRule], values: NDArray[Any], higher_is_better: bool
     ) -> "Selection":
-        """Compare rules by their scores; the first one wins a tie."""
-        best = max(scores) if higher_is_better else min(scores)
-        return cls(list(rules), list(scores), list(scores).index(best))
+        """Choose the highest temperature whose score is within one standard error of the best.
+
+        Training goals are easily found at a low temperature, since the model knows them; new goals
+        are not.  So a difference that may be chance must not lower the temperature.
+
+        Args:
+            rules: R rules.
+            values: (R, n), the headline of each rule in each task.
+            higher_is_better: false for losses.
+        """
+        gains = values.astype(np.float64) * (1 if higher_is_better else -1)
+        scores = gains.mean(axis=1)
+        best = int(scores.argmax())
+        errors = (gains - gains[best]).std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+        # If one task alone differs, both sides are equal up to rounding.
+        close = np.flatnonzero(~(scores[best] - scores > errors * (1 + 1e-6))).tolist()
+        chosen = max(close, key=lambda rule: (rules[rule].temperature, scores[rule]))
+        means = values.astype(np.float64).mean(axis=1)
+        return cls(list(rules), means.tolist(), int(chosen), errors.tolist())
 
     @property
     def rule(self) -> ActingRule:
-        """The best rule."""
+        """The chosen rule."""
         return self.rules[self.chosen]
 
 

@@ -120,6 +120,8 @@ def write_selection(group: h5py.Group, selection: Selection) -> None:
     for name in ("greedy_after_reward", "mean"):
         acting[name] = np.array([getattr(rule, name) for rule in selection.rules], np.uint8)
     acting["score"] = selection.scores
+    if selection.errors is not None:
+        acting["error"] = selection.errors
 
 
 def read_selection(group: Any) -> Selection | None:
@@ -134,7 +136,10 @@ def read_selection(group: Any) -> Selection | None:
     names = "temperature", "greedy_after_reward", "mean", "score"
     *settings, scores = (read_numbers(acting, name) for name in names)
     chosen = read_attribute(acting, "chosen", int)
-    if any(each.shape != (scores.size,) for each in (*settings, scores)):
+    errors = read_numbers(acting, "error") if "error" in list(acting) else None
+    if any(
+        each.shape != (scores.size,) for each in (*settings, scores, errors) if each is not None
+    ):
         raise ValueError("acting has arrays of different lengths")
     if not (0 <= chosen < scores.size and np.isfinite(scores).all()):
         raise ValueError("acting has no chosen rule")
@@ -142,7 +147,7 @@ def read_selection(group: Any) -> Selection | None:
         ActingRule(float(temperature), bool(after), bool(mean))
         for temperature, after, mean in zip(*settings, strict=True)
     ]
-    return Selection(rules, scores.tolist(), chosen)
+    return Selection(rules, scores.tolist(), chosen, None if errors is None else errors.tolist())
 
 
 def _digest(modes: dict[str, ModeResult], selection: Selection | None) -> str:

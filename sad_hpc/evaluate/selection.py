@@ -39,7 +39,7 @@ def selected(
     seed: int,
     folder: StageFolder,
 ) -> Selection:
-    """Return the comparison of all rules; scores that an earlier start has found are read.
+    """Return the comparison of all rules; values that an earlier start has found are read.
 
     Args:
         family: family of the tasks.
@@ -54,18 +54,18 @@ def selected(
     rules = grid(family.sparse_reward, family.components is not None)
     lower = isinstance(family, BanditFamily)  # regret, whose last number is the headline
     headline = 1 if lower else settings.headline_episodes
-    scores = typed(list[float], read_json(path)) or []
-    with Progress(folder, len(rules), "acting rules", len(scores)) as progress:
-        for rule in rules[len(scores) :]:
+    found = typed(list[list[float]], read_json(path)) or []
+    with Progress(folder, len(rules), "acting rules", len(found)) as progress:
+        for rule in rules[len(found) :]:
             generator = np.random.default_rng([settings.seed, seed, *PURPOSE])
             with UserCode(lambda: "the choice of an acting rule", watched=False):
                 values, _ = play_online(
                     family, trained, parameters, settings, rule, generator, _stop_if_asked
                 )
-            scores.append(float(values[:, -headline:].mean()))
-            write_json(path, scores)
-            progress.update(len(scores))
-    return Selection.of_scores(rules, scores, higher_is_better=not lower)
+            found.append(values[:, -headline:].mean(axis=1).tolist())
+            write_json(path, found)
+            progress.update(len(found))
+    return Selection.of_values(rules, np.array(found), higher_is_better=not lower)
 
 
 def _stop_if_asked(units: int) -> None:

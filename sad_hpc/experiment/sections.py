@@ -316,7 +316,8 @@ class EvaluateConfig(Section):
     @property
     def revision(self) -> int:
         """The revision of these settings in the signature; see `DataConfig.revision`."""
-        return 1 if self.acting == "auto" else 0  # rules are compared with their own random numbers
+        # Rules are compared with their own random numbers since 1, and by standard errors since 2.
+        return 2 if self.acting == "auto" else 0
 
     @model_validator(mode="after")
     def _check_online(self) -> "EvaluateConfig":

@@ -57,11 +57,24 @@ def test_each_rule_is_compared_once(sparse: bool, vectors: bool):
     assert any(rule.mean for rule in rules) == vectors
 
 
-def test_the_first_of_the_best_rules_is_chosen():
-    rules = grid(False, False)[:4]
-    scores = [1.0, 3.0, 3.0, 0.5]
-    assert Selection.of_scores(rules, scores, higher_is_better=True).rule == rules[1]
-    assert Selection.of_scores(rules, scores, higher_is_better=False).rule == rules[3]
+def test_the_best_rule_is_chosen_where_differences_are_certain():
+    rules, noise = grid(False, False)[:4], np.random.default_rng(0).normal(0, 0.1, 100)
+    values = np.array([1.0, 3.0, 2.0, 0.5])[:, None] + noise
+    assert Selection.of_values(rules, values, higher_is_better=True).rule == rules[1]
+    assert Selection.of_values(rules, values, higher_is_better=False).rule == rules[3]
+
+
+def test_a_difference_within_its_error_does_not_lower_the_temperature():
+    rules = grid(True, False)
+    values = np.full((len(rules), 100), 40.0)
+    values[0] = 39.0  # temperature 1: certainly worse
+    values[9, 7] = 0.0  # greedy after a reward at temperature 1: one task of a hundred
+    selection = Selection.of_values(rules, values, higher_is_better=True)
+    assert selection.rule == rules[9] == ActingRule(1.0, greedy_after_reward=True)
+    assert selection.scores[9] == pytest.approx(39.6)
+    assert selection.errors is not None and selection.errors[9] == pytest.approx(0.4)
+    losses = Selection.of_values(rules, -values, higher_is_better=False)
+    assert losses.rule == selection.rule and losses.errors == selection.errors
 
 
 @pytest.mark.parametrize("given", ["evaluate.temperature=0.5", "evaluate.greedy_after_reward=true"])
