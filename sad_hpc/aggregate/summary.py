@@ -93,7 +93,8 @@ def headline_cells(summary: pd.DataFrame) -> Table:
     for row in summary["row"].unique():
         own = [pick(summary[summary["row"] == row], *view) for view in views]
         counts = [str(int(each["n_seeds"].iloc[0])) if len(each) else NOT_COMPUTED for each in own]
-        seeds = counts[0] if len(set(counts)) == 1 else ", ".join(counts)
+        known = set(counts) - {NOT_COMPUTED}
+        seeds = known.pop() if len(known) == 1 else ", ".join(counts)
         shown = [mean_and_std(each.iloc[0]) if len(each) else NOT_COMPUTED for each in own]
         if len(exact):
             shown.append(number(metric, exact[row]) if row in exact else NOT_COMPUTED)
