@@ -179,15 +179,20 @@ def _signed(metric: str, value: float) -> str:
 def percent_cells(table: pd.DataFrame) -> list[list[str]]:
     """Return the lines of PERCENTAGES, with cells such as `149.0 % (paper 149.3 %)`.
 
-    All environments and their average come first for SAD, then for every other row of SAD.
+    All environments and their average come first for SAD, then for every other row of SAD.  A row
+    that is compared with no baseline is left out.
     """
     rows = []
     for name in contenders(table["row"].tolist()):
+        lines = []
         for environment, part in table.groupby("environment", sort=False):
             by_method = part.set_index("row", drop=False)
             if name in ("SAD", *by_method.index) or environment == AVERAGE:
                 cells = [_percent_cell(table, by_method, name, baseline) for baseline in BASELINES]
-                rows.append([_title(str(environment), name), *cells])
+                lines.append([_title(str(environment), name), *cells])
+        cells = [cell for _, *own in lines for cell in own]
+        if not all(cell.startswith(NOT_COMPUTED) for cell in cells):
+            rows += lines
     return rows
 
 
