@@ -197,22 +197,16 @@ def acting_table(results: Iterable[Result]) -> pd.DataFrame:
     (headline number on tasks of the training split), error (standard error of its difference from
     the best score; NaN: not known), and whether the rule was chosen.
     """
-    tables = []
-    for each in results:
-        selection = each.selection
-        if selection is None:
-            continue
-        columns = {
-            "row": each.row,
-            "seed": each.seed,
-            "temperature": [rule.temperature for rule in selection.rules],
-            "kind": [_kind(rule) for rule in selection.rules],
-            "score": selection.scores,
-            "error": np.nan if selection.errors is None else selection.errors,
-            "chosen": np.arange(len(selection.rules)) == selection.chosen,
-        }
-        tables.append(pd.DataFrame(columns))
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    lines = [
+        (each.row, each.seed, rule.temperature, _kind(rule), score, error, i == found.chosen)
+        for each in results
+        if (found := each.selection) is not None
+        for i, (rule, score, error) in enumerate(
+            zip(found.rules, found.scores, found.errors or [np.nan] * len(found.rules), strict=True)
+        )
+    ]
+    columns = ["row", "seed", "temperature", "kind", "score", "error", "chosen"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def _kind(rule: ActingRule) -> str:

@@ -94,15 +94,16 @@ class Selection:
             values: (R, n), the headline of each rule in each task.
             higher_is_better: false for losses.
         """
-        gains = values.astype(np.float64) * (1 if higher_is_better else -1)
-        scores = gains.mean(axis=1)
-        best = int(scores.argmax())
-        errors = (gains - gains[best]).std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+        sign = 1 if higher_is_better else -1
+        scores = values.mean(axis=1, dtype=np.float64)
+        best = int((sign * scores).argmax())
+        errors = (values - values[best]).std(axis=1, ddof=1, dtype=np.float64)
+        errors /= np.sqrt(values.shape[1])
         # If one task alone differs, both sides are equal up to rounding.
-        close = np.flatnonzero(~(scores[best] - scores > errors * (1 + 1e-6))).tolist()
-        chosen = max(close, key=lambda rule: (rules[rule].temperature, scores[rule]))
-        means = values.astype(np.float64).mean(axis=1)
-        return cls(list(rules), means.tolist(), int(chosen), errors.tolist())
+        is_worse = abs(scores[best] - scores) > errors * (1 + 1e-6)
+        close = np.flatnonzero(~is_worse).tolist()
+        chosen = max(close, key=lambda rule: (rules[rule].temperature, sign * scores[rule]))
+        return cls(list(rules), scores.tolist(), chosen, errors.tolist())
 
     @property
     def rule(self) -> ActingRule:
