@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sad_hpc.aggregate.comparison import NOTHING
+from sad_hpc.aggregate.comparison import CHANCE, NOTHING
 from sad_hpc.aggregate.results_folder import ResultsFolder
-from sad_hpc.aggregate.series import Series
+from sad_hpc.aggregate.series import Series, t_interval
 from sad_hpc.aggregate.summary import number
 from sad_hpc.aggregate.training import Training, trainings_of
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
@@ -102,7 +102,7 @@ def verdict(
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
     share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
-    if share < NOTHING or not is_better(own, chance):
+    if share < NOTHING or not (share >= CHANCE or is_better(own, chance)):
         reached = f"online {metric} {told}, not better than {random_play}"
         better = ("data.q_learning_steps", "data.imported_contexts")
         if METHODS[method].imitates and not any(map(settings.get, better)):
@@ -152,15 +152,18 @@ def _why_nothing(curve: Curve | None) -> str:
 
 
 def is_better(one: Series, other: Series) -> bool:
-    """Return whether a series is better by more than two standard errors over the test tasks.
+    """Return whether a series is better than another, at 95 %.
 
-    The tasks of all seeds count: most first trainings have one seed.
+    Over replicates if there are several; otherwise by two standard errors over the test tasks.
     """
-    gains = np.concatenate(list(_gains(one, other)))
-    gains = gains[~np.isnan(gains)]
-    if len(gains) < 2:
-        return bool(gains.sum() > 0)
-    return bool(gains.mean() > 2 * gains.std(ddof=1) / math.sqrt(len(gains)))
+    gains = list(_gains(one, other))
+    if len(gains) > 1:
+        return t_interval(np.array([np.nanmean(each) for each in gains]))[0] > 0
+    tasks = np.concatenate(gains)
+    tasks = tasks[~np.isnan(tasks)]
+    if len(tasks) < 2:
+        return bool(tasks.sum() > 0)
+    return bool(tasks.mean() > 2 * tasks.std(ddof=1) / math.sqrt(len(tasks)))
 
 
 def _gain(one: Series, other: Series) -> float:

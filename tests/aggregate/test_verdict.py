@@ -75,6 +75,15 @@ def test_better_is_two_standard_errors_over_tasks():
     assert is_better(series("SAD", 0.11), zero)
 
 
+def test_replicates_are_the_unit_of_better():
+    """Gains of 1 and 3 have a t interval of 2 ± 12.7, whatever the number of tasks."""
+    chance, own = (series(name, 0.0, seeds=(0, 1)) for name in ("random", "SAD"))
+    told = Series(**{**vars(own), "headlines": chance.headlines + np.array([[1.0], [3.0]])})
+    assert not is_better(told, chance)
+    alike = Series(**{**vars(own), "headlines": chance.headlines + np.array([[1.9], [2.1]])})
+    assert is_better(alike, chance)
+
+
 def test_curve_is_the_mean_over_seeds():
     losses = np.array([[2.0, 1.0, 1.1, 1.2, 1.3], [2.0, 1.0, 1.3, 1.4, 1.3]])
     curves = {"holdout_loss": losses, "step": np.tile(np.arange(1.0, 6) * 50, (2, 1))}
