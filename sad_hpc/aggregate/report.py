@@ -174,7 +174,7 @@ def _groups(results: Path, found: Sequence[ResultsFolder]) -> list[dict[str, Any
                 "link": _link(one.folder, results) + "/README.md",
                 "environment": one.results.title,
                 "question": one.question or "–",
-                "seeds": ", ".join(map(str, one.results.seeds)),
+                "seeds": ", ".join(map(str, sorted({each.seed for each in one.results.results}))),
             }
         )
     ordered = sorted(groups.items(), key=_paper_first)
