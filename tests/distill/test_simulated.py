@@ -1,5 +1,6 @@
 """Contexts and labels of simulated tasks, against the exact laws of the same tasks as tables."""
 
+import itertools
 from collections.abc import Callable
 from unittest.mock import Mock
 
@@ -61,6 +62,32 @@ def test_labels_of_dense_rewards_have_the_law_of_algorithm_3() -> None:
     expected = np.trapezoid(density, points)
     assert abs(right - expected) < SIGMAS * np.sqrt(0.25 / beside.sum())
     assert beside.sum() > 500
+
+
+def test_label_rollouts_of_dense_rewards_share_their_random_actions() -> None:
+    """The law of labels by enumeration: all first actions are followed by the same 25 pairs."""
+    family = Rooms()
+    family.sparse_reward = False
+    data = DataConfig(tasks=4000, trust_horizon=3, queries_per_task=8, return_threshold=None)
+    arrays = make_block(family, data, "train", 0).arrays
+    states, labels = (arrays[f"labels/sad/{name}"] for name in ("query_states", "actions"))
+    goals = np.broadcast_to(arrays["tasks/parameters"][:, None].astype(int), states.shape)
+    law = np.zeros((*labels.shape, 5))
+    for pair in itertools.product(range(5), repeat=2):
+        scores = np.zeros_like(law)
+        for first in range(5):
+            cells = states.astype(int)
+            for step, action in enumerate((first, *pair)):
+                cells, paid = family.room.step(cells, np.full(labels.shape, action), goals)
+                scores[..., first] += data.discount**step * paid
+        best = scores == scores.max(axis=2, keepdims=True)
+        law += best / best.sum(axis=2, keepdims=True) / 25
+    places = (states - goals).astype(int)
+    for place in np.unique(places.reshape(-1, 2), axis=0):
+        here = (places == place).all(axis=2)
+        expected, found = law[here].sum(axis=0), np.bincount(labels[here], minlength=5)
+        error = np.sqrt((law[here] * (1 - law[here])).sum(axis=0))
+        assert (np.abs(found - expected) <= SIGMAS * error + 1e-9).all(), place
 
 
 def test_equal_scores_of_dense_rewards_are_broken_at_random() -> None:
