@@ -46,6 +46,8 @@ class LabelRule:
     """R of Algorithm 3; Algorithm 5 requires any reward."""
     random_ties: bool
     """Break ties at random instead of by the lowest action."""
+    common_actions: bool = False
+    """The rollouts of all first actions share their random actions."""
     candidates: int = 1
     """Number of first actions that are tried if actions are continuous."""
     best_episode: bool = False
@@ -68,6 +70,7 @@ class LabelRule:
             stop_at_reward=sparse_reward,
             return_threshold=data.return_threshold,
             random_ties=data.tie_break == "random",
+            common_actions=data.common_actions,
             candidates=data.candidates,
             best_episode=data.score == "fastest",
         )

@@ -3,7 +3,6 @@
 Algorithm 1 draws states, but simulators cannot be set to a state.  Contexts are therefore
 successive episodes of the behavior policy up to T transitions.  Query states come from further
 rollouts: the simulator is copied at a step drawn uniformly among T, once for every label rollout.
-In Algorithm 3 the rollouts of different first actions share their random actions.
 """
 
 from typing import Any
@@ -218,7 +217,7 @@ class Distillation:
         shape = *candidates.shape[:2], self._rule.episodes_per_action
         first_actions = np.repeat(candidates.reshape(-1, *candidates.shape[2:]), shape[2], axis=0)
         copies = simulators.copied(np.repeat(rows, shape[1] * shape[2]), self._generator)
-        go_on = self._random_play if self._rule.stop_at_reward else self._common_play(*shape)
+        go_on = self._common_play(*shape) if self._rule.common_actions else self._random_play
         if self._following is not None:
             go_on = self._following(np.repeat(tasks, shape[1] * shape[2])).act
         returns, running = np.zeros(len(first_actions)), np.ones(len(first_actions), np.bool_)
@@ -240,8 +239,7 @@ class Distillation:
         """Return random play in which the candidates' rollouts share their actions.
 
         Of `count` query states, the i-th rollouts of all `candidates` take the same actions after
-        the first one (common random numbers).  The law of each score is that of Algorithm 3, but
-        differences between scores have less noise.
+        the first one.
         """
 
         def act(simulators: Simulators, step: int) -> NDArray[Any]:

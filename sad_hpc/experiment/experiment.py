@@ -213,8 +213,9 @@ class Experiment(Section, Generic[TaskT]):
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:
             del data["history_episodes"]
-        if not self.data.oracle_error:
-            del data["oracle_error"]
+        for key in ("oracle_error", "common_actions"):  # 0 or false in datasets from before
+            if not data[key]:
+                del data[key]
         if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
             del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}

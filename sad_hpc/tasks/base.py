@@ -85,6 +85,8 @@ class TaskFamily(ABC):
     """HDF5 groups of labels; families with unknown optimal actions omit the last one."""
     has_histories: bool = False
     """True if Q-learning histories are supported (`data.q_learning_steps`)."""
+    shares_actions: bool = False
+    """True if label rollouts can share their random actions (`data.common_actions`)."""
     draws_policies: bool = False
     """True if each context can have its own random policy (`data.context_policy`)."""
     has_validation: bool = False
@@ -162,6 +164,11 @@ class TaskFamily(ABC):
         if data.context_policy != "behavior" and not self.draws_policies:
             raise ConfigError(
                 f"data.context_policy={data.context_policy} is for bandits: set it to behavior"
+            )
+        if data.common_actions and not self.shares_actions:
+            raise ConfigError(
+                "data.common_actions is for rollouts of tabular and simulated families: set it to "
+                "false"
             )
         if data.rounds > 1 and self.no_rounds:
             raise ConfigError(f"data.rounds={data.rounds}: {self.no_rounds}; set it to 1")

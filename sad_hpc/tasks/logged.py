@@ -74,7 +74,7 @@ class Logged(SimulatedFamily):
     config_class = LoggedConfig
     config: LoggedConfig
     name = "logged"
-    has_environment = False
+    has_environment = shares_actions = False
     test_share = 0.0
     label_groups = (PLAY,)
 

@@ -60,7 +60,7 @@ class SimulatedFamily(TaskFamily):
 
     certain = False
     has_ends = True
-    takes_contexts = takes_logs = True
+    takes_contexts = takes_logs = shares_actions = True
     reward_dtype = np.float32
     context_groups = ("transitions",)
     label_groups: tuple[str, ...] = ("sad", PLAY)

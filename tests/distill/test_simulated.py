@@ -64,11 +64,11 @@ def test_labels_of_dense_rewards_have_the_law_of_algorithm_3() -> None:
     assert beside.sum() > 500
 
 
-def test_label_rollouts_of_dense_rewards_share_their_random_actions() -> None:
+def test_label_rollouts_with_common_actions_have_the_enumerated_law() -> None:
     """The law of labels by enumeration: all first actions are followed by the same 25 pairs."""
     family = Rooms()
     family.sparse_reward = False
-    data = DataConfig(tasks=4000, trust_horizon=3, queries_per_task=8, return_threshold=None)
+    data = DataConfig(tasks=4000, trust_horizon=3, queries_per_task=8, common_actions=True)
     arrays = make_block(family, data, "train", 0).arrays
     states, labels = (arrays[f"labels/sad/{name}"] for name in ("query_states", "actions"))
     goals = np.broadcast_to(arrays["tasks/parameters"][:, None].astype(int), states.shape)

@@ -89,8 +89,6 @@ class EnvironmentFamily(SimulatedFamily):
         self.frame_shape = probe.frame_shape
         if self.frame_shape is not None:  # flattened before
             self.data_revision += 1
-        if not self.sparse_reward:  # the actions of label rollouts were independent before
-            self.data_revision += 1
         self.state_center, self.state_scale = probe.center, probe.scale
         self.dense_reward_scale = probe.reward_scale
         self.spaces = probe.spaces
