@@ -116,10 +116,11 @@ def _labels(
     n_actions = POSE_ACTIONS if isinstance(world, Rooms) else world.paid.shape[2]
     labels = no_labels(len(task_of_label), n_actions)
     per_task = 1 if incumbent is None else len(labels) // len(incumbent.likeliest)
+    shared = np.empty(rule.trust_horizon, np.uint64) if rule.common_actions else None
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
         rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
-        rule.random_ties, stream, given, incumbent, per_task, queries, labels, STOP_FLAG,
+        rule.random_ties, stream, shared, given, incumbent, per_task, queries, labels, STOP_FLAG,
     )  # fmt: skip
     if raise_if_interrupted(spent) < 0:
         raise hopeless(rule, "pose" if isinstance(world, Rooms) else "state")
@@ -180,7 +181,7 @@ def _keep_query(queries, label, query):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]
     world, task_of_label, policy, digits, discounts, episodes, stop_at_reward, best_episode,
-    least_score, random_ties, stream, given, incumbent, per_task, queries, labels, stop,
+    least_score, random_ties, stream, shared, given, incumbent, per_task, queries, labels, stop,
 ):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -198,6 +199,7 @@ def _distill(  # type: ignore[no-untyped-def]
             for i in range(len(scores)):  # faster than an array assignment
                 scores[i] = 0
             for outer in range(rounds):
+                known = 0  # last step whose shared action is drawn
                 for inner in range(per_round):
                     if stop[0]:
                         return INTERRUPTED
@@ -207,12 +209,16 @@ def _distill(  # type: ignore[no-untyped-def]
                         if t > 0:
                             if incumbent is not None:
                                 action = next_action(incumbent, context, state, stream)
+                            elif shared is not None and t <= known:
+                                action = shared[t]
                             else:
                                 if left == 0:
                                     word, left = digits_word(stream, product, threshold), digits
                                 action = np.uint64(policy[high_product(word, policy_range)])
                                 word *= policy_range
                                 left -= 1
+                                if shared is not None:
+                                    shared[t], known = action, t
                         state, reward, end = take(world, task, state, action, stream)
                         transitions += 1
                         if reward != 0:

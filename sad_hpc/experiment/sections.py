@@ -53,9 +53,9 @@ class DataConfig(Section):
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy.  Discrete actions are all tried."""
     common_actions: bool = with_role(Role.ROW_SETTING, False)
-    """True if the i-th rollouts of all first actions take the same random actions afterwards (common
-    random numbers).  The law of each score is the same; scores of different actions have less
-    independent noise.  Rollouts that follow an incumbent do not use it."""
+    """True if the i-th rollouts of all first actions take the same random actions afterwards
+    (common random numbers).  The law of each score is that of independent rollouts.  Rollouts that
+    follow an incumbent do not use it."""
     tie_break: Literal["lowest", "random"] = with_role(Role.ROW_SETTING, "lowest")
     """SAD's label among equally good actions.  From the second round on, the incumbent's action has
     precedence."""

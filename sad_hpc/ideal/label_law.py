@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.ideal.common_law import can_enumerate, common_actions_law
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -23,7 +24,8 @@ def label_law(
     """Return the joint distribution of query state and label in distinct tasks, (M, S, A).
 
     Return None where it is not computed: for SAD's labels by the mean of several rollouts, of dense
-    rewards, or of a later round, whose rollouts follow a model.
+    rewards, or of a later round, whose rollouts follow a model; with common actions, by several
+    rollouts, and where `can_enumerate` is false.
 
     Args:
         family: family of the tasks.
@@ -47,6 +49,9 @@ def label_law(
     episodes = first_round(data.episodes_per_action)
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
+    if data.common_actions:
+        known = episodes == 1 and can_enumerate(mdps, steps)
+        return common_actions_law(mdps, policy, steps, ties) if known else None
     tasks = np.arange(len(parameters))
     parts = np.array_split(tasks, -(-len(tasks) // TASKS_AT_ONCE))
     return np.concatenate([_laws(mdps, policy, steps, ties, episodes, part) for part in parts])

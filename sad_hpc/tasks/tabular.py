@@ -26,6 +26,7 @@ class TabularFamily(TaskFamily):
 
     data_revision = 2
     has_histories = True
+    shares_actions = True
     has_validation = True
     takes_contexts = True
     start_state: int

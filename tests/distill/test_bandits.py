@@ -181,8 +181,11 @@ def test_own_policies_change_contexts_of_their_splits_and_nothing_else(policy: s
         )
 
 
-def test_drawn_policies_are_for_bandits():
+def test_settings_of_other_families_are_refused():
     with pytest.raises(ConfigError, match=r"data\.context_policy=drawn is for bandits"):
         load_experiment(ROOT / "configs/darkroom.yaml", ["data.context_policy=drawn"])
     with pytest.raises(ConfigError, match=r"data\.oracle_error=0\.2 is for rooms"):
         load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["data.oracle_error=0.2"])
+    for config in ("gaussian_bandit", "miniworld"):
+        with pytest.raises(ConfigError, match=r"data\.common_actions is for rollouts of tabular"):
+            load_experiment(ROOT / f"configs/{config}.yaml", ["data.common_actions=true"])

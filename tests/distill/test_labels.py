@@ -1,3 +1,4 @@
+import itertools
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.ideal.common_law import common_actions_law
 from sad_hpc.ideal.label_law import (
     algorithm_5_law,
     best_of,
@@ -59,6 +61,34 @@ def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, po
 def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, policy):
     labels = sample(rule(random_ties=random_ties), policy=policy)
     assert_law(labels, algorithm_5_law(MDP, policy, 4, random_ties))
+
+
+@pytest.mark.parametrize("random_ties", [False, True])
+@pytest.mark.parametrize("policy", [UNIFORM, np.array([0.4, 0.1, 0.3, 0.1, 0.1])])
+def test_common_actions_have_the_exact_law_of_query_states_and_labels(random_ties, policy):
+    law = common_actions_law(MDP, policy, 4, random_ties)[0]
+    labels = sample(rule(random_ties=random_ties, common_actions=True), policy=policy)
+    assert_law(labels, law)
+    independent = algorithm_5_law(MDP, policy, 4, random_ties)
+    optimal = FAMILY.optimal_actions(GOAL)[0]
+    assert (law * optimal).sum() > (independent * optimal).sum() + 0.05
+
+
+@pytest.mark.parametrize("best_episode", [False, True])
+def test_common_actions_of_several_rollouts_have_the_enumerated_law(best_episode: bool):
+    """Two rollouts of three steps: the i-th of every action has the same two later actions."""
+    first, paid, joint = MDP.next_states[0], MDP.rewards[0], np.zeros((16, 5))
+    for later in itertools.product(itertools.product(range(5), repeat=2), repeat=2):
+        found = []
+        for one, two in later:
+            rewards = np.stack([paid, paid[first, one], paid[MDP.next_states[0][first, one], two]])
+            seen = rewards.cumsum(axis=0) - rewards
+            found.append((rewards * (seen == 0) * (0.9 ** np.arange(3))[:, None, None]).sum(axis=0))
+        scores = np.max(found, axis=0) if best_episode else np.mean(found, axis=0)
+        accepted = scores.max(axis=1) > 0
+        joint[accepted, scores.argmax(axis=1)[accepted]] += 1
+    several = {"episodes_per_action": 2, "common_actions": True, "best_episode": best_episode}
+    assert_law(sample(rule(trust_horizon=3, **several)), joint / joint.sum())
 
 
 def test_algorithm_5_spends_the_expected_number_of_transitions():

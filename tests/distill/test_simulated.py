@@ -21,12 +21,17 @@ from tests.simulators import HORIZON, Rooms, RoomSimulators
 SIGMAS = 5
 
 
-@pytest.mark.parametrize("ties, best, episodes", [("lowest", "mean", 1), ("random", "fastest", 2)])
-def test_labels_have_the_law_of_algorithm_5(ties: str, best: str, episodes: int) -> None:
+@pytest.mark.parametrize(
+    "ties, best, episodes, common",
+    [("lowest", "mean", 1, False), ("random", "fastest", 2, False), ("random", "mean", 1, True)],
+)
+def test_labels_have_the_law_of_algorithm_5(
+    ties: str, best: str, episodes: int, common: bool
+) -> None:
     family = Rooms()
     data = DataConfig(
         tasks=2000, trust_horizon=4, episodes_per_action=episodes, score=best, tie_break=ties,
-        queries_per_task=8, seed=3,
+        queries_per_task=8, seed=3, common_actions=common,
     )  # fmt: skip
     block = make_block(family, data, "train", 0)
     exact = label_law(family.room, data, "labels/sad")

@@ -304,6 +304,8 @@ def stage_signatures(*overrides: str) -> tuple[str, str, str]:
         ("evaluate.tasks=10", (False, False, True)),
         ("data.schedule=static", (False, False, False)),
         ("data.rounds=2", (True, True, True)),
+        ("data.common_actions=true", (True, True, True)),
+        ("data.common_actions=false", (False, False, False)),
         ("data.round_temperature=0.5", (False, False, False)),
         ("pretrain.checkpoint_minutes=1.0", (False, False, False)),
         ("evaluate.batch_size=7", (False, False, False)),
