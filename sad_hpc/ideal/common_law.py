@@ -1,8 +1,8 @@
 """The exact distribution of labels whose rollouts share their random actions.
 
 With `data.common_actions` the rollouts of all first actions are one Markov chain: A agents that
-take the same action at each step.  Agents merge where walls stop them, so few joint places are
-reachable, and dynamic programming over them is exact.
+take the same action at each step.  They keep their distances until a wall stops some of them, so
+few joint places can be reached, and dynamic programming over them is exact.
 """
 
 import numpy as np
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from sad_hpc.tasks.mdps import FiniteMDPs
 
-MAX_WORK = 100_000
-"""Largest product of tasks, states and steps for which the distribution is computed, in seconds."""
+MAX_WORK = 10_000_000
+"""Largest product of tasks, states and steps for which the distribution is computed."""
 MAX_KEY = 2**62
 
 
 def can_enumerate(mdps: FiniteMDPs, steps: int) -> bool:
     """Return whether `common_actions_law` is feasible: not too much work, and certain outcomes."""
     n_tasks, n_states, n_actions = mdps.sizes
-    fits = (n_states + 1) ** (n_actions + 1) < MAX_KEY and n_tasks * n_states * steps <= MAX_WORK
+    fits = (n_states + 1) ** n_actions < MAX_KEY and n_tasks * n_states * steps <= MAX_WORK
     return fits and mdps.outcomes.rewards.shape[-1] == 1
 
 
@@ -56,49 +56,43 @@ def _chances(
     after = np.where(ends, n_states, next_states).astype(np.int64)
     after = np.concatenate([after, np.full((1, n_actions), n_states)])
     pays = np.concatenate([paid, np.zeros((1, n_actions), np.bool_)])
-    chances = np.zeros((n_states, n_actions))
-    # Entries: a query state, the agents' places (A,), and the probability to be there unpaid.
-    queries, weights = np.arange(n_states), np.ones(n_states)
-    going = _settle(chances, queries, pays[:-1], weights, random_ties)
-    queries, places, weights = queries[going], after[:-1][going], weights[going]
+    places, keys = _reachable(after)
+    later = [np.searchsorted(keys, _keys(after[places, u], n_states)) for u in range(n_actions)]
+    now = [_labels(pays[places, u], random_ties) for u in range(n_actions)]
+    chances = np.zeros((len(places), n_actions))  # of labels within k more steps
     for _ in range(steps - 1):
-        moved = []
-        for action, chance in enumerate(policy):
-            reached = pays[places, action]
-            going = _settle(chances, queries, reached, weights * chance, random_ties)
-            moved.append((queries[going], after[places[going], action], weights[going] * chance))
-        queries, places, weights = map(np.concatenate, zip(*moved, strict=True))
-        queries, places, weights = _merged(queries, places, weights, n_states + 1)
-    return chances
+        chances = sum(
+            chance * (label + (label.sum(axis=1, keepdims=True) == 0) * chances[then])
+            for chance, label, then in zip(policy, now, later, strict=True)
+        )
+    first = _labels(pays[:-1], random_ties)
+    then = np.searchsorted(keys, _keys(after[:-1], n_states))
+    return np.asarray(first + (first.sum(axis=1, keepdims=True) == 0) * chances[then])
 
 
-def _settle(
-    chances: NDArray[np.float64],
-    queries: NDArray[np.int64],
-    reached: NDArray[np.bool_],
-    weights: NDArray[np.float64],
-    random_ties: bool,
-) -> NDArray[np.bool_]:
-    """Add the labels of entries in which agents are paid; return which entries (n,) go on.
-
-    Args:
-        chances: (S, A), to be added to.
-        queries: (n,) query states.
-        reached: (n, A), which agents are paid.
-        weights: (n,) probabilities.
-        random_ties: see `common_actions_law`.
-    """
-    won = reached if random_ties else reached & (reached.cumsum(axis=1) == 1)
-    np.add.at(chances, queries, won * (weights / np.maximum(won.sum(axis=1), 1))[:, None])
-    return np.asarray(~reached.any(axis=1))
+def _reachable(after: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the joint places (R, A) of the agents after their first actions, with sorted keys."""
+    ended, n_actions = len(after) - 1, after.shape[1]
+    keys, first = np.unique(_keys(after[:-1], ended), return_index=True)
+    places = new = after[:-1][first]
+    while len(new):
+        moved = np.concatenate([after[new, u] for u in range(n_actions)])
+        found = np.concatenate([places, moved])
+        n_known = len(places)
+        keys, first = np.unique(_keys(found, ended), return_index=True)
+        places, new = found[first], found[first[first >= n_known]]
+    return places, keys
 
 
-def _merged(
-    queries: NDArray[np.int64], places: NDArray[np.int64], weights: NDArray[np.float64], base: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Sum the weights of entries with equal query states and places."""
-    keys = queries.copy()
+def _keys(places: NDArray[np.int64], ended: int) -> NDArray[np.int64]:
+    """Return a number for each joint place, from (n, A) agents in states 0 to `ended`."""
+    keys = np.zeros(len(places), np.int64)
     for agent in places.T:
-        keys = keys * base + agent
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return queries[first], places[first], np.bincount(group, weights).astype(np.float64)
+        keys = keys * (ended + 1) + agent
+    return keys
+
+
+def _labels(reached: NDArray[np.bool_], random_ties: bool) -> NDArray[np.float64]:
+    """Return the probabilities of labels (n, A), 0 without one, from the agents that are paid."""
+    won = reached if random_ties else reached & (reached.cumsum(axis=1) == 1)
+    return won / np.maximum(won.sum(axis=1, keepdims=True), 1)
