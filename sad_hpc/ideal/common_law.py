@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.tasks.mdps import FiniteMDPs
 
-MAX_WORK = 10_000_000
+MAX_WORK = 1_000_000
 """Largest product of tasks, states and steps for which the distribution is computed."""
 MAX_KEY = 2**62
 
