@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sad_hpc.aggregate.comparison import CHANCE, NOTHING
+from sad_hpc.aggregate.comparison import NOTHING
 from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.series import Series, t_interval
 from sad_hpc.aggregate.summary import number
@@ -102,18 +102,20 @@ def verdict(
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
     share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
-    if share < NOTHING or not (share >= CHANCE or is_better(own, chance)):
+    sure, n_seeds = is_better(own, chance), len(list(_gains(own, chance)))
+    if share < NOTHING or not (sure or (n_seeds > 1 and _gain(own, chance) > 0)):
         reached = f"online {metric} {told}, not better than {random_play}"
         better = ("data.q_learning_steps", "data.imported_contexts")
         if METHODS[method].imitates and not any(map(settings.get, better)):
             return f"{reached}, which its labels imitate"
         return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
-    if limit is not None and share >= BETTER:
+    doubt = "" if sure else f", but not significantly over {n_seeds} seeds"
+    if limit is not None and share >= BETTER and sure:
         return f"online {metric} {told}, better than the Bayes-optimal learner ({_number(limit)})"
-    if share >= AS_GOOD:
+    if share >= AS_GOOD and sure:
         return f"online {metric} {told}, as good as the Bayes-optimal learner"
-    reached = f"online {metric} {told}, better than {random_play}"
-    if limit is not None:
+    reached = f"online {metric} {told}, better than {random_play}{doubt}"
+    if limit is not None and sure:
         way = f"{100 * share:.0f} % of the way from random play to the Bayes-optimal learner"
         reached = f"online {metric} {told}, {way}"
     return "; ".join(filter(None, [reached, _advice(curve)]))
@@ -154,7 +156,8 @@ def _why_nothing(curve: Curve | None) -> str:
 def is_better(one: Series, other: Series) -> bool:
     """Return whether a series is better than another, at 95 %.
 
-    Over replicates if there are several; otherwise by two standard errors over the test tasks.
+    With several seeds the unit is the seed (a t interval), with one seed the test task (two
+    standard errors).
     """
     gains = list(_gains(one, other))
     if len(gains) > 1:

@@ -97,6 +97,8 @@ def distill_pose_labels(
         UserError: a million query poses of one task were below the threshold.
         Interrupted: STOP_FLAG was set.
     """
+    if rule.common_actions:
+        raise ValueError("rollouts of poses do not share actions")
     queries = np.empty((len(targets), 3), np.float64) if given is None else given
     return _labels(
         Rooms(GEOMETRY, BOXES), targets, policy, rule, stream, queries, given is not None
@@ -199,7 +201,7 @@ def _distill(  # type: ignore[no-untyped-def]
             for i in range(len(scores)):  # faster than an array assignment
                 scores[i] = 0
             for outer in range(rounds):
-                known = 0  # last step whose shared action is drawn
+                last_drawn = 0  # last step whose shared action is drawn
                 for inner in range(per_round):
                     if stop[0]:
                         return INTERRUPTED
@@ -209,7 +211,7 @@ def _distill(  # type: ignore[no-untyped-def]
                         if t > 0:
                             if incumbent is not None:
                                 action = next_action(incumbent, context, state, stream)
-                            elif shared is not None and t <= known:
+                            elif shared is not None and t <= last_drawn:
                                 action = shared[t]
                             else:
                                 if left == 0:
@@ -218,7 +220,7 @@ def _distill(  # type: ignore[no-untyped-def]
                                 word *= policy_range
                                 left -= 1
                                 if shared is not None:
-                                    shared[t], known = action, t
+                                    shared[t], last_drawn = action, t
                         state, reward, end = take(world, task, state, action, stream)
                         transitions += 1
                         if reward != 0:

@@ -179,7 +179,7 @@ class Distillation:
             part = slice(first, first + size)
             here = simulators.observations[rows[part]], places[0][part]
             tried, kept = self._with_incumbent(candidates[part], *here)
-            scores = self._scores(simulators, rows[part], tried, places[0][part])
+            scores = self.scores(simulators, rows[part], tried, places[0][part])
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
             self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
             labelled = tuple(each[part][accepted] for each in places)
@@ -206,7 +206,7 @@ class Distillation:
         candidates[:, 0] = likeliest
         return candidates, np.zeros(len(candidates), np.int64)
 
-    def _scores(
+    def scores(
         self,
         simulators: Simulators,
         rows: NDArray[np.int64],

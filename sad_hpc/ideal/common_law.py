@@ -1,8 +1,8 @@
 """The exact distribution of labels whose rollouts share their random actions.
 
 With `data.common_actions` the rollouts of all first actions are one Markov chain: A agents that
-take the same action at each step.  They keep their distances until a wall stops some of them, so
-few joint places can be reached, and dynamic programming over them is exact.
+take the same action at each step.  In an empty room they keep their distances until a wall stops
+some of them, so few joint places can be reached, and dynamic programming over them is exact.
 """
 
 import numpy as np
@@ -12,6 +12,8 @@ from sad_hpc.tasks.mdps import FiniteMDPs
 
 MAX_WORK = 1_000_000
 """Largest product of tasks, states and steps for which the distribution is computed."""
+MAX_PLACES = 20_000
+"""Largest number of joint places of a task; rooms with inner walls have more."""
 MAX_KEY = 2**62
 
 
@@ -24,10 +26,11 @@ def can_enumerate(mdps: FiniteMDPs, steps: int) -> bool:
 
 def common_actions_law(
     mdps: FiniteMDPs, policy: NDArray[np.float64], steps: int, random_ties: bool
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64] | None:
     """Return the joint distribution of query state and label in each task, (M, S, A).
 
-    One rollout for each action, with certain steps and sparse rewards; see `can_enumerate`.
+    One rollout for each action, with certain steps and sparse rewards; see `can_enumerate`.  None
+    if a task has more than MAX_PLACES joint places.
 
     Args:
         mdps: M MDPs.
@@ -37,7 +40,12 @@ def common_actions_law(
     """
     may = mdps.outcomes
     parts = (may.next_states[..., 0], may.rewards[..., 0] > 0, may.ends[..., 0])
-    chances = [_chances(*task, policy, steps, random_ties) for task in zip(*parts, strict=True)]
+    chances = []
+    for task in zip(*parts, strict=True):
+        found = _chances(*task, policy, steps, random_ties)
+        if found is None:
+            return None
+        chances.append(found)
     joint = np.stack(chances) * mdps.occupied[:, :, None]
     return joint / joint.sum(axis=(1, 2), keepdims=True)
 
@@ -49,14 +57,16 @@ def _chances(
     policy: NDArray[np.float64],
     steps: int,
     random_ties: bool,
-) -> NDArray[np.float64]:
-    """Return the probability that a query state is accepted with each label, (S, A)."""
+) -> NDArray[np.float64] | None:
+    """Return the probability that a query state is accepted with each label, (S, A), or None."""
     n_states, n_actions = paid.shape
     # State S: the episode has ended without a reward.
     after = np.where(ends, n_states, next_states).astype(np.int64)
     after = np.concatenate([after, np.full((1, n_actions), n_states)])
     pays = np.concatenate([paid, np.zeros((1, n_actions), np.bool_)])
-    places, keys = _reachable(after)
+    if (found := _reachable(after)) is None:
+        return None
+    places, keys = found
     later = [np.searchsorted(keys, _keys(after[places, u], n_states)) for u in range(n_actions)]
     now = [_labels(pays[places, u], random_ties) for u in range(n_actions)]
     chances = np.zeros((len(places), n_actions))  # of labels within k more steps
@@ -70,12 +80,17 @@ def _chances(
     return np.asarray(first + (first.sum(axis=1, keepdims=True) == 0) * chances[then])
 
 
-def _reachable(after: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the joint places (R, A) of the agents after their first actions, with sorted keys."""
+def _reachable(after: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the joint places (R, A) of the agents after their first actions, with sorted keys.
+
+    None above MAX_PLACES.
+    """
     ended, n_actions = len(after) - 1, after.shape[1]
     keys, first = np.unique(_keys(after[:-1], ended), return_index=True)
     places = new = after[:-1][first]
     while len(new):
+        if len(places) > MAX_PLACES:
+            return None
         moved = np.concatenate([after[new, u] for u in range(n_actions)])
         found = np.concatenate([places, moved])
         n_known = len(places)

@@ -167,8 +167,8 @@ class TaskFamily(ABC):
             )
         if data.common_actions and not self.shares_actions:
             raise ConfigError(
-                "data.common_actions is for rollouts of tabular and simulated families: set it to "
-                "false"
+                "data.common_actions is for label rollouts in tables and simulators, which "
+                f"{self.name} does not have: set it to false"
             )
         if data.rounds > 1 and self.no_rounds:
             raise ConfigError(f"data.rounds={data.rounds}: {self.no_rounds}; set it to 1")

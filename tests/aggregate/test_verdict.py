@@ -75,13 +75,20 @@ def test_better_is_two_standard_errors_over_tasks():
     assert is_better(series("SAD", 0.11), zero)
 
 
-def test_replicates_are_the_unit_of_better():
+def test_seeds_are_the_unit_of_better():
     """Gains of 1 and 3 have a t interval of 2 ± 12.7, whatever the number of tasks."""
     chance, own = (series(name, 0.0, seeds=(0, 1)) for name in ("random", "SAD"))
-    told = Series(**{**vars(own), "headlines": chance.headlines + np.array([[1.0], [3.0]])})
-    assert not is_better(told, chance)
-    alike = Series(**{**vars(own), "headlines": chance.headlines + np.array([[1.9], [2.1]])})
-    assert is_better(alike, chance)
+
+    def line(*gains: float) -> str:
+        gained = chance.headlines + np.array(gains)[:, None]
+        online = {"random": chance, "SAD": Series(**{**vars(own), "headlines": gained})}
+        return verdict(online, "SAD", "SAD", {}, FLAT)
+
+    assert line(1.0, 3.0).endswith(
+        "better than random play (0.00), but not significantly over 2 seeds"
+    )
+    assert line(1.9, 2.1).endswith("better than random play (0.00)")
+    assert "not better than random play" in line(-1.0, -3.0)
 
 
 def test_curve_is_the_mean_over_seeds():

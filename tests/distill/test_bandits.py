@@ -187,5 +187,7 @@ def test_settings_of_other_families_are_refused():
     with pytest.raises(ConfigError, match=r"data\.oracle_error=0\.2 is for rooms"):
         load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["data.oracle_error=0.2"])
     for config in ("gaussian_bandit", "miniworld"):
-        with pytest.raises(ConfigError, match=r"data\.common_actions is for rollouts of tabular"):
+        with pytest.raises(
+            ConfigError, match=r"data\.common_actions is for label rollouts in tables"
+        ):
             load_experiment(ROOT / f"configs/{config}.yaml", ["data.common_actions=true"])

@@ -11,6 +11,7 @@ from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.ideal import common_law
 from sad_hpc.ideal.common_law import common_actions_law
 from sad_hpc.ideal.label_law import (
     algorithm_5_law,
@@ -72,6 +73,14 @@ def test_common_actions_have_the_exact_law_of_query_states_and_labels(random_tie
     independent = algorithm_5_law(MDP, policy, 4, random_ties)
     optimal = FAMILY.optimal_actions(GOAL)[0]
     assert (law * optimal).sum() > (independent * optimal).sum() + 0.05
+
+
+def test_rooms_with_inner_walls_have_too_many_joint_places(monkeypatch: pytest.MonkeyPatch):
+    assert common_actions_law(MDP, UNIFORM, 4, False) is not None
+    monkeypatch.setattr(common_law, "MAX_PLACES", 20)
+    assert common_actions_law(MDP, UNIFORM, 4, False) is None
+    data = DataConfig(tasks=100, trust_horizon=4, common_actions=True)
+    assert label_law(FAMILY, data, "labels/sad") is None
 
 
 @pytest.mark.parametrize("best_episode", [False, True])

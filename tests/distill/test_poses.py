@@ -189,3 +189,8 @@ def test_a_threshold_that_nothing_reaches_is_an_error():
             rule(stop_at_reward=False, return_threshold=1e9),
             stream(0, 0, 0, "sad"),
         )
+
+
+def test_rollouts_of_poses_do_not_share_actions():
+    with pytest.raises(ValueError, match="do not share actions"):
+        distill_pose_labels(TARGETS, UNIFORM, rule(common_actions=True), stream(0, 0, 0, "sad"))

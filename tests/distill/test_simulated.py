@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,13 +13,42 @@ from scipy.stats import norm
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.incumbent import Incumbent
+from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout import Behavior, Following, Followings
+from sad_hpc.distill.simulated import Distillation
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.label_law import label_law
 from tests.simulators import HORIZON, Rooms, RoomSimulators
 
 SIGMAS = 5
+
+
+class Slopes(Rooms):
+    """Rooms in which any vector is an action, and the highest first component is paid best."""
+
+    components, sparse_reward = 2, False
+
+    def simulators(
+        self, parameters: NDArray[np.float64], generator: np.random.Generator
+    ) -> "SlopeSimulators":
+        """Agents anywhere."""
+        made = SlopeSimulators(self, parameters, np.zeros_like(parameters), generator)
+        made.start(np.arange(len(parameters)), generator)
+        return made
+
+
+class SlopeSimulators(RoomSimulators):
+    """Agents of `Slopes`."""
+
+    def step(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Implement `Simulators.step`."""
+        return np.minimum(actions[:, 0], 0.5)
+
+    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "SlopeSimulators":
+        """Implement `Simulators.copied`."""
+        cells = self.observations[rows].astype(np.float64)
+        return SlopeSimulators(self._family, self.goals[rows], cells, generator)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +123,32 @@ def test_label_rollouts_with_common_actions_have_the_enumerated_law() -> None:
         expected, found = law[here].sum(axis=0), np.bincount(labels[here], minlength=5)
         error = np.sqrt((law[here] * (1 - law[here])).sum(axis=0))
         assert (np.abs(found - expected) <= SIGMAS * error + 1e-9).all(), place
+
+
+@pytest.mark.parametrize("family", [Rooms(), Slopes()], ids=["numbers", "vectors"])
+def test_common_actions_differ_between_query_states_and_rollouts_alone(family: Rooms) -> None:
+    seen = []
+
+    def step(self: RoomSimulators, actions: NDArray[Any]) -> NDArray[np.float32]:
+        seen.append(actions.copy())
+        return np.zeros(len(actions), np.float32)
+
+    two = {"trust_horizon": 2, "episodes_per_action": 2, "candidates": 5}
+    data = DataConfig(tasks=10, common_actions=True, **two)
+    generator = np.random.default_rng(0)
+    parameters = family.draw_tasks("train", 30, generator)
+    rule = LabelRule.of(data, sparse_reward=False)
+    behavior = Behavior.of(family, np.arange(5))
+    search = Distillation(family, parameters, behavior, None, rule, 1, generator)
+    simulators = family.simulators(parameters, generator)
+    rows = np.arange(30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(simulators), "step", step)
+        search.scores(simulators, rows, behavior.candidates(30, rule, generator), rows)
+    later = seen[1].reshape(30, 5, 2, -1)
+    assert (later == later[:, :1]).all()
+    assert (later[:, 0, 0] != later[:, 0, 1]).any(axis=1).sum() > 15
+    assert (later[1:, 0, 0] != later[:-1, 0, 0]).any(axis=1).sum() > 15
 
 
 def test_equal_scores_of_dense_rewards_are_broken_at_random() -> None:
@@ -214,33 +270,6 @@ def test_an_incumbent_of_equal_scores_keeps_all_of_its_actions(ties: str) -> Non
     goals = arrays["tasks/parameters"][:, None]
     far = abs(goals - arrays["labels/sad/query_states"]).sum(axis=2) > 1
     assert far.sum() > 100 and (arrays["labels/sad/actions"][far] == LIKELIEST).all()
-
-
-class Slopes(Rooms):
-    """Rooms in which any vector is an action, and the highest first component is paid best."""
-
-    components, sparse_reward = 2, False
-
-    def simulators(
-        self, parameters: NDArray[np.float64], generator: np.random.Generator
-    ) -> "SlopeSimulators":
-        """Agents anywhere."""
-        made = SlopeSimulators(self, parameters, np.zeros_like(parameters), generator)
-        made.start(np.arange(len(parameters)), generator)
-        return made
-
-
-class SlopeSimulators(RoomSimulators):
-    """Agents of `Slopes`."""
-
-    def step(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Implement `Simulators.step`."""
-        return np.minimum(actions[:, 0], 0.5)
-
-    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "SlopeSimulators":
-        """Implement `Simulators.copied`."""
-        cells = self.observations[rows].astype(np.float64)
-        return SlopeSimulators(self._family, self.goals[rows], cells, generator)
 
 
 @pytest.mark.parametrize("height, kept", [(0.5, True), (0.7, True), (-1.0, False)])
