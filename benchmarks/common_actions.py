@@ -10,6 +10,7 @@ kinds of labels have the same number of rollouts.  Errors are those over query s
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,21 +50,20 @@ def gains(family: SimulatedFamily, rule: LabelRule) -> tuple[NDArray[np.float64]
         simulators.start(np.flatnonzero(simulators.ended), generator)
     candidates, rows = behavior.candidates(N_STATES, rule, generator), np.arange(N_STATES)
 
-    def scores(episodes: int, common: bool) -> NDArray[np.float64]:
-        changed = dataclasses.replace(rule, episodes_per_action=episodes, common_actions=common)
-        search = Distillation(family, parameters, behavior, None, changed, 1, generator)
-        return search.scores(simulators, rows, candidates, rows)
+    def search(**changes: Any) -> Distillation:
+        changed = dataclasses.replace(rule, **changes)
+        return Distillation(family, parameters, behavior, None, changed, 1, generator)
 
-    values = scores(TRUE_EPISODES, common=True)
+    asked = simulators, rows, candidates, rows
+    values = search(episodes_per_action=TRUE_EPISODES, common_actions=True).scores(*asked)
     mean = values.mean(axis=1)
     found = [values.max(axis=1) - mean]
     for common in (False, True):
         gained = []
         for _ in range(REPEATS):
-            of_labels = scores(rule.episodes_per_action, common)
-            # Equal scores are broken at random, as in labels of dense rewards.
-            ties = 1e-9 * generator.random(of_labels.shape)
-            gained.append(values[rows, (of_labels + ties).argmax(axis=1)] - mean)
+            labelling = search(common_actions=common)
+            labels = labelling.best(labelling.scores(*asked), None)
+            gained.append(values[rows, labels] - mean)
         found.append(np.mean(gained, axis=0))
     return tuple(found)
 

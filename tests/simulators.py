@@ -28,6 +28,11 @@ class Rooms(SimulatedFamily):
         self.noise, self.ends, self.sparse_reward = noise, ends, noise == 0
         self.room = Darkroom(self.config)
 
+    @property
+    def simulator(self) -> "type[RoomSimulators]":
+        """Class of the simulators."""
+        return RoomSimulators
+
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
@@ -38,7 +43,7 @@ class Rooms(SimulatedFamily):
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> "RoomSimulators":
         """Agents anywhere but on the goal."""
-        simulators = RoomSimulators(self, parameters, np.zeros_like(parameters), generator)
+        simulators = self.simulator(self, parameters, np.zeros_like(parameters), generator)
         simulators.start(np.arange(len(parameters)), generator)
         return simulators
 
@@ -77,7 +82,7 @@ class RoomSimulators(Simulators):
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "RoomSimulators":
         """See Simulators."""
         own = generator.spawn(1)[0]
-        copies = RoomSimulators(self._family, self.goals[rows], self._cells[rows], own)
+        copies = type(self)(self._family, self.goals[rows], self._cells[rows], own)
         copies.ended = self.ended[rows]
         return copies
 

@@ -101,21 +101,24 @@ def verdict(
     own, chance, limit = online[row], online[RANDOM], online.get(BAYES_OPTIMAL)
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
-    share = _gain(own, chance) / _gain(limit, chance) if limit is not None else math.nan
-    sure, n_seeds = is_better(own, chance), len(list(_gains(own, chance)))
-    if share < NOTHING or not (sure or (n_seeds > 1 and _gain(own, chance) > 0)):
+    gained, n_seeds = _gain(own, chance), len(list(_gains(own, chance)))
+    share = gained / _gain(limit, chance) if limit is not None else math.nan
+    sure = is_better(own, chance)
+    if share < NOTHING or not (sure or (n_seeds > 1 and gained > 0)):
         reached = f"online {metric} {told}, not better than {random_play}"
         better = ("data.q_learning_steps", "data.imported_contexts")
         if METHODS[method].imitates and not any(map(settings.get, better)):
             return f"{reached}, which its labels imitate"
         return f"{reached}; {_advice(curve) or _why_nothing(curve)}"
-    doubt = "" if sure else f", but not significantly over {n_seeds} seeds"
-    if limit is not None and share >= BETTER and sure:
+    reached = f"online {metric} {told}, better than {random_play}"
+    if not sure:
+        reached = f"{reached}, but not significantly over {n_seeds} seeds"
+        return "; ".join(filter(None, [reached, _advice(curve)]))
+    if limit is not None and share >= BETTER:
         return f"online {metric} {told}, better than the Bayes-optimal learner ({_number(limit)})"
-    if share >= AS_GOOD and sure:
+    if share >= AS_GOOD:
         return f"online {metric} {told}, as good as the Bayes-optimal learner"
-    reached = f"online {metric} {told}, better than {random_play}{doubt}"
-    if limit is not None and sure:
+    if limit is not None:
         way = f"{100 * share:.0f} % of the way from random play to the Bayes-optimal learner"
         reached = f"online {metric} {told}, {way}"
     return "; ".join(filter(None, [reached, _advice(curve)]))

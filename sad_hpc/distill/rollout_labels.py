@@ -118,7 +118,8 @@ def _labels(
     n_actions = POSE_ACTIONS if isinstance(world, Rooms) else world.paid.shape[2]
     labels = no_labels(len(task_of_label), n_actions)
     per_task = 1 if incumbent is None else len(labels) // len(incumbent.likeliest)
-    shared = np.empty(rule.trust_horizon, np.uint64) if rule.common_actions else None
+    shares = rule.common_actions and incumbent is None
+    shared = np.empty(rule.trust_horizon, np.uint64) if shares else None
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
         rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,

@@ -183,7 +183,7 @@ class Distillation:
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
             self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
             labelled = tuple(each[part][accepted] for each in places)
-            self._actions[labelled] = tried[accepted, self._best(scores, kept)[accepted]]
+            self._actions[labelled] = tried[accepted, self.best(scores, kept)[accepted]]
             self._states[labelled] = simulators.observations[rows[part][accepted]]
             self._missing[labelled] = False
 
@@ -249,7 +249,7 @@ class Distillation:
 
         return act
 
-    def _best(
+    def best(
         self, scores: NDArray[np.float64], kept: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """Return the candidates (m,) with the best scores (m, C).

@@ -5,6 +5,8 @@ take the same action at each step.  In an empty room they keep their distances u
 some of them, so few joint places can be reached, and dynamic programming over them is exact.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,20 +19,13 @@ MAX_PLACES = 20_000
 MAX_KEY = 2**62
 
 
-def can_enumerate(mdps: FiniteMDPs, steps: int) -> bool:
-    """Return whether `common_actions_law` is feasible: not too much work, and certain outcomes."""
-    n_tasks, n_states, n_actions = mdps.sizes
-    fits = (n_states + 1) ** n_actions < MAX_KEY and n_tasks * n_states * steps <= MAX_WORK
-    return fits and mdps.outcomes.rewards.shape[-1] == 1
-
-
-def common_actions_law(
+def common_actions_chances(
     mdps: FiniteMDPs, policy: NDArray[np.float64], steps: int, random_ties: bool
 ) -> NDArray[np.float64] | None:
-    """Return the joint distribution of query state and label in each task, (M, S, A).
+    """Return the probability that a query state is accepted with each label, (M, S, A).
 
-    One rollout for each action, with certain steps and sparse rewards; see `can_enumerate`.  None
-    if a task has more than MAX_PLACES joint places.
+    One rollout for each action, with certain steps and sparse rewards.  None if steps are random,
+    or if it would take more than MAX_WORK or MAX_PLACES.
 
     Args:
         mdps: M MDPs.
@@ -38,7 +33,11 @@ def common_actions_law(
         steps: N.
         random_ties: whether ties are broken at random instead of by the lowest action.
     """
-    may = mdps.outcomes
+    may, (n_tasks, n_states, n_actions) = mdps.outcomes, mdps.sizes
+    if may.rewards.shape[-1] > 1 or n_tasks * n_states * steps > MAX_WORK:
+        return None
+    if (n_states + 1) ** n_actions >= MAX_KEY:
+        return None
     parts = (may.next_states[..., 0], may.rewards[..., 0] > 0, may.ends[..., 0])
     chances = []
     for task in zip(*parts, strict=True):
@@ -46,8 +45,7 @@ def common_actions_law(
         if found is None:
             return None
         chances.append(found)
-    joint = np.stack(chances) * mdps.occupied[:, :, None]
-    return joint / joint.sum(axis=(1, 2), keepdims=True)
+    return np.stack(chances)
 
 
 def _chances(
@@ -58,7 +56,7 @@ def _chances(
     steps: int,
     random_ties: bool,
 ) -> NDArray[np.float64] | None:
-    """Return the probability that a query state is accepted with each label, (S, A), or None."""
+    """Return `common_actions_chances` of one task, (S, A), from its tables (S, A)."""
     n_states, n_actions = paid.shape
     # State S: the episode has ended without a reward.
     after = np.where(ends, n_states, next_states).astype(np.int64)
@@ -67,17 +65,22 @@ def _chances(
     if (found := _reachable(after)) is None:
         return None
     places, keys = found
-    later = [np.searchsorted(keys, _keys(after[places, u], n_states)) for u in range(n_actions)]
-    now = [_labels(pays[places, u], random_ties) for u in range(n_actions)]
+
+    def step(reached: NDArray[np.bool_], moved: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """Return the labels (n, A) of a joint step, whether it has none (n, 1), and its place."""
+        going = np.asarray(~reached.any(axis=1, keepdims=True))
+        place = np.searchsorted(keys, _keys(moved, n_states))
+        return _labels(reached, random_ties), going, place
+
+    further = [step(pays[places, u], after[places, u]) for u in range(n_actions)]
     chances = np.zeros((len(places), n_actions))  # of labels within k more steps
     for _ in range(steps - 1):
         chances = sum(
-            chance * (label + (label.sum(axis=1, keepdims=True) == 0) * chances[then])
-            for chance, label, then in zip(policy, now, later, strict=True)
+            chance * (labels + going * chances[place])
+            for chance, (labels, going, place) in zip(policy, further, strict=True)
         )
-    first = _labels(pays[:-1], random_ties)
-    then = np.searchsorted(keys, _keys(after[:-1], n_states))
-    return np.asarray(first + (first.sum(axis=1, keepdims=True) == 0) * chances[then])
+    labels, going, place = step(pays[:-1], after[:-1])
+    return np.asarray(labels + going * chances[place])
 
 
 def _reachable(after: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

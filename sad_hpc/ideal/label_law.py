@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.ideal.common_law import can_enumerate, common_actions_law
+from sad_hpc.ideal.common_law import common_actions_chances
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -25,7 +25,7 @@ def label_law(
 
     Return None where it is not computed: for SAD's labels by the mean of several rollouts, of dense
     rewards, or of a later round, whose rollouts follow a model; with common actions, by several
-    rollouts, and where `can_enumerate` is false.
+    rollouts, and where `common_actions_chances` is None.
 
     Args:
         family: family of the tasks.
@@ -50,8 +50,8 @@ def label_law(
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
     if data.common_actions:
-        known = episodes == 1 and can_enumerate(mdps, steps)
-        return common_actions_law(mdps, policy, steps, ties) if known else None
+        single = common_actions_chances(mdps, policy, steps, ties) if episodes == 1 else None
+        return None if single is None else _joint(single, mdps.occupied)
     tasks = np.arange(len(parameters))
     parts = np.array_split(tasks, -(-len(tasks) // TASKS_AT_ONCE))
     return np.concatenate([_laws(mdps, policy, steps, ties, episodes, part) for part in parts])
@@ -129,7 +129,17 @@ def _laws(
     if episodes > 1:
         law = best_of(law, episodes)
     chances = label_chances(law, random_ties).reshape(len(tasks), -1, len(policy))
-    joint = chances * mdps.occupied[tasks, :, None]
+    return _joint(chances, mdps.occupied[tasks])
+
+
+def _joint(chances: NDArray[np.float64], occupied: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the joint distribution (M, S, A) of query state and label.
+
+    Args:
+        chances: (M, S, A), that a query state is accepted with each label.
+        occupied: (M, S), the states that may be asked.
+    """
+    joint = chances * occupied[:, :, None]
     return joint / joint.sum(axis=(1, 2), keepdims=True)
 
 

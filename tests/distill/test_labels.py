@@ -12,7 +12,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal import common_law
-from sad_hpc.ideal.common_law import common_actions_law
+from sad_hpc.ideal.common_law import common_actions_chances
 from sad_hpc.ideal.label_law import (
     algorithm_5_law,
     best_of,
@@ -67,7 +67,8 @@ def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, p
 @pytest.mark.parametrize("random_ties", [False, True])
 @pytest.mark.parametrize("policy", [UNIFORM, np.array([0.4, 0.1, 0.3, 0.1, 0.1])])
 def test_common_actions_have_the_exact_law_of_query_states_and_labels(random_ties, policy):
-    law = common_actions_law(MDP, policy, 4, random_ties)[0]
+    chances = common_actions_chances(MDP, policy, 4, random_ties)[0]
+    law = chances / chances.sum()
     labels = sample(rule(random_ties=random_ties, common_actions=True), policy=policy)
     assert_law(labels, law)
     independent = algorithm_5_law(MDP, policy, 4, random_ties)
@@ -76,9 +77,9 @@ def test_common_actions_have_the_exact_law_of_query_states_and_labels(random_tie
 
 
 def test_rooms_with_inner_walls_have_too_many_joint_places(monkeypatch: pytest.MonkeyPatch):
-    assert common_actions_law(MDP, UNIFORM, 4, False) is not None
+    assert common_actions_chances(MDP, UNIFORM, 4, False) is not None
     monkeypatch.setattr(common_law, "MAX_PLACES", 20)
-    assert common_actions_law(MDP, UNIFORM, 4, False) is None
+    assert common_actions_chances(MDP, UNIFORM, 4, False) is None
     data = DataConfig(tasks=100, trust_horizon=4, common_actions=True)
     assert label_law(FAMILY, data, "labels/sad") is None
 

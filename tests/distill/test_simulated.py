@@ -29,13 +29,10 @@ class Slopes(Rooms):
 
     components, sparse_reward = 2, False
 
-    def simulators(
-        self, parameters: NDArray[np.float64], generator: np.random.Generator
-    ) -> "SlopeSimulators":
-        """Agents anywhere."""
-        made = SlopeSimulators(self, parameters, np.zeros_like(parameters), generator)
-        made.start(np.arange(len(parameters)), generator)
-        return made
+    @property
+    def simulator(self) -> type[RoomSimulators]:
+        """Implement `Rooms.simulator`."""
+        return SlopeSimulators
 
 
 class SlopeSimulators(RoomSimulators):
@@ -44,11 +41,6 @@ class SlopeSimulators(RoomSimulators):
     def step(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
         """Implement `Simulators.step`."""
         return np.minimum(actions[:, 0], 0.5)
-
-    def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "SlopeSimulators":
-        """Implement `Simulators.copied`."""
-        cells = self.observations[rows].astype(np.float64)
-        return SlopeSimulators(self._family, self.goals[rows], cells, generator)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +118,9 @@ def test_label_rollouts_with_common_actions_have_the_enumerated_law() -> None:
 
 
 @pytest.mark.parametrize("family", [Rooms(), Slopes()], ids=["numbers", "vectors"])
-def test_common_actions_differ_between_query_states_and_rollouts_alone(family: Rooms) -> None:
+def test_common_actions_differ_between_query_states_and_rollouts_alone(
+    family: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def step(self: RoomSimulators, actions: NDArray[Any]) -> NDArray[np.float32]:
@@ -142,9 +136,8 @@ def test_common_actions_differ_between_query_states_and_rollouts_alone(family: R
     search = Distillation(family, parameters, behavior, None, rule, 1, generator)
     simulators = family.simulators(parameters, generator)
     rows = np.arange(30)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(simulators), "step", step)
-        search.scores(simulators, rows, behavior.candidates(30, rule, generator), rows)
+    monkeypatch.setattr(family.simulator, "step", step)
+    search.scores(simulators, rows, behavior.candidates(30, rule, generator), rows)
     later = seen[1].reshape(30, 5, 2, -1)
     assert (later == later[:, :1]).all()
     assert (later[:, 0, 0] != later[:, 0, 1]).any(axis=1).sum() > 15
