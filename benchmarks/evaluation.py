@@ -15,10 +15,11 @@ from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.bandit import TransformerPolicy
 from sad_hpc.evaluate.bandit_policies import run_bandit
+from sad_hpc.evaluate.encoded import EncodedContexts
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
 from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.policy import state_logits
-from sad_hpc.evaluate.simulated import deciding
+from sad_hpc.evaluate.simulated import deciding, tokens_of
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -177,7 +178,9 @@ def choosing(components: int) -> Work:
     inputs = Inputs(11, horizon, (0.0,) * size, (1.0,) * size, components=components)
     states, actions = torch.randn(n, horizon, size), 2 * torch.rand(n, horizon, components) - 1
     context = Context(states, actions, torch.randn(n, horizon), states)
-    decide = deciding(Transformer(ModelConfig(), inputs).eval(), context, BATCH)
+    model = Transformer(ModelConfig(), inputs).eval()
+    encoded = EncodedContexts(model, tokens_of(model, context, BATCH), BATCH)
+    decide = deciding(model, encoded.ask, (np.arange(n), np.zeros(n, np.int64)))
     generator, seen = np.random.default_rng(0), states[:, 0].numpy()
 
     def run() -> None:

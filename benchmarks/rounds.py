@@ -1,4 +1,4 @@
-"""Labels of later rounds on one core: rollouts that follow a model's table, against random play."""
+"""Labels of later rounds on one core: rollouts that follow a model, against random play."""
 
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,19 @@ from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout_labels import distill_labels
 from sad_hpc.distill.tabular import block_tables
 from sad_hpc.evaluate.policy import make_ready
-from sad_hpc.evaluate.rollout_policy import tabular_incumbent
+from sad_hpc.evaluate.rollout_policy import simulated_incumbent, tabular_incumbent
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.kernels.random import stream
+from sad_hpc.model.context import Inputs
+from sad_hpc.model.transformer import Transformer
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.mdps import FiniteMDPs
+from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import TabularFamily
 
-CONFIG = Path(__file__).parent.parent / "configs/darkroom.yaml"
+ROOT = Path(__file__).parent.parent
+CONFIG = ROOT / "configs/darkroom.yaml"
+SIMULATED = ROOT / "examples/environments/pendulum.yaml"
 QUERIES = 49
 """Labels of a task, as in SAD+."""
 BATCH = 512
@@ -55,6 +60,26 @@ def bench_rounds() -> None:
         block = Work(lambda i=incumbent: void(make(incumbent=i)), draw.count)
         name = f"a block of a second round, {name}, with the forward pass"
         compare(name, "tasks", block, first_round, "a block of the first round")
+    simulated()
+
+
+def simulated() -> None:
+    """Whole blocks of an environment, whose rollouts ask the model at every step."""
+    experiment = load_experiment(SIMULATED, ["data.block_tasks=10"])
+    family, data = make_family(experiment.task), experiment.data
+    assert isinstance(family, SimulatedFamily)
+    model = Transformer(experiment.model, Inputs.of_family(family))
+    make_ready(model)
+    incumbent = simulated_incumbent(model, family, 0.0, BATCH)
+    make = partial(make_block, family, data, "train", 0)
+    first, second = (
+        Work(lambda given=given: void(make(incumbent=given)), data.block_tasks)
+        for given in (None, incumbent)
+    )
+    compare(
+        "a block of a second round in Pendulum", "tasks", second, first,
+        "a block of the first round",
+    )  # fmt: skip
 
 
 def label_rollouts(

@@ -16,9 +16,10 @@ from sad_hpc.dataset.verify import find_splits, verify
 from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Draw
 from sad_hpc.evaluate.acting import ActingRule, greedy
+from sad_hpc.evaluate.encoded import TaskContexts
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.rollout_policy import deciding_in, simulated_incumbent
-from sad_hpc.evaluate.simulated import Episodes, acting, deciding, play_simulators
+from sad_hpc.evaluate.simulated import Episodes, acting, play_simulators, tokens_of
 from sad_hpc.experiment.sections import DataConfig, EvaluateConfig, ModelConfig
 from sad_hpc.launch.check_config import check_config
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -138,7 +139,7 @@ def test_online_play_encodes_each_new_image_once(
     images = [each for each in encoded if each.numel()]
     assert sum(each[..., 0, 0, 0].numel() for each in images) == 4 * T * 3
     with torch.no_grad():
-        whole = encode(torch.cat(images[T : 2 * T], dim=1))
+        whole = encode(torch.stack(images[T : 2 * T], dim=1))
     torch.testing.assert_close(contexts[2].states, whole)
 
 
@@ -150,8 +151,12 @@ def test_one_pass_answers_for_all_simulators_of_a_task(
     tasks = np.repeat([0, 2], [9, 4])
     context = random_context(family, parameters)
     seen = family.simulators(parameters[tasks], generator).observations
-    expected = logits_of(deciding(model, context.map(lambda part: part[tasks]), 8), seen)
-    found = logits_of(deciding_in(model, context, tasks, 2), seen)
+    after = torch.full((len(tasks), 1, 1), T)
+    with torch.no_grad():
+        queries = Queries(torch.from_numpy(seen)[:, None], after)
+        expected = model(context.map(lambda part: part[tasks]), queries)[:, 0].numpy()
+    contexts = TaskContexts(model, tokens_of(model, context, 2), 2)
+    found = logits_of(deciding_in(model, contexts, tasks), seen)
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 

@@ -1,12 +1,22 @@
 """Contexts that are encoded once and then queried several times."""
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sad_hpc.model.fused.answers import Answers, HeldContexts
 from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.sequence_model import SequenceModel
+
+Ask = Callable[[Tensor], NDArray[np.float32]]
+"""Map the tokens (n, K, width) of K queries after each of n contexts to logits (n, K, A)."""
+
+FEW_QUERIES = 8
+"""Number of queries of a context below which torch is faster than the kernel."""
 
 
 class EncodedContexts:
@@ -20,15 +30,61 @@ class EncodedContexts:
 
     @torch.no_grad()
     def __init__(self, model: SequenceModel, tokens: Tensor, batch_size: int) -> None:
-        self._model, self._batch_size = model, batch_size
-        self._caches = []
+        caches = []
         for part in tokens.split(batch_size):
-            self._caches.append(KVCache(part.shape[1] + 1))
-            model.extend(self._caches[-1], part, with_answers=False)
+            caches.append(KVCache(part.shape[1] + 1))  # see `ask_at_end`
+            model.extend(caches[-1], part, with_answers=False)
+        self._hold(model, caches, batch_size)
+
+    def _hold(self, model: SequenceModel, caches: list[KVCache], batch_size: int) -> None:
+        self._model, self._caches, self._batch_size = model, caches, batch_size
+
+    def at(self, rows: NDArray[np.int64]) -> "EncodedContexts":
+        """Return copies of the contexts `rows` (m,)."""
+        every, chosen = KVCache.joined(self._caches), torch.from_numpy(rows)
+        copies = object.__new__(type(self))
+        caches = [every.at(part) for part in chosen.split(self._batch_size)]
+        copies._hold(self._model, caches, self._batch_size)
+        return copies
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
-        """Return the logits (n, A) of one query each, (n, 1, width), after the whole contexts."""
+        """Implement `Ask`, after the whole contexts."""
         parts = zip(self._caches, query.split(self._batch_size), strict=True)
-        answers = [self._model.ask_at_end(*part) for part in parts]
-        return torch.cat(answers).float().cpu().numpy()
+        return torch.cat([self._answers(*part) for part in parts]).float().cpu().numpy()
+
+    def _answers(self, cache: KVCache, query: Tensor) -> Tensor:
+        if query.shape[1] == 1:
+            return self._model.ask_at_end(cache, query)[:, None]
+        whole = torch.full(query.shape[:2], cache.length, device=query.device)
+        return self._model.ask(cache, query, whole)
+
+
+class TaskContexts:
+    """The contexts of tasks in each of which any number of simulators ask.
+
+    Args:
+        model: the trained model.
+        tokens: (n, t, width), the context of each task.
+        batch_size: number of contexts in one forward pass of torch.
+    """
+
+    def __init__(self, model: SequenceModel, tokens: Tensor, batch_size: int) -> None:
+        self._model, self._tokens, self._batch_size = model, tokens, batch_size
+
+    def ask(self, tasks: NDArray[np.int64], queries: int) -> Ask:
+        """Return the function that answers `queries` after the context of each of `tasks` (m,)."""
+        if self._held is None or queries < FEW_QUERIES:
+            return self._encoded.at(tasks).ask
+        held = self._held
+        return lambda query: held.ask(tasks, query).numpy()
+
+    @functools.cached_property
+    def _encoded(self) -> EncodedContexts:
+        return EncodedContexts(self._model, self._tokens, self._batch_size)
+
+    @functools.cached_property
+    def _held(self) -> HeldContexts | None:
+        """The contexts in the kernel; None: it does not support the model."""
+        through = self._model.through
+        return through.hold(self._tokens) if isinstance(through, Answers) else None

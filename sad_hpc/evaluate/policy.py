@@ -1,6 +1,5 @@
 """A trained model as a policy: loading, logits, and the choice of actions."""
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 from sad_hpc.errors import CheckpointError
 from sad_hpc.model.architecture import make_model
 from sad_hpc.model.context import Context, Inputs, Queries
-from sad_hpc.model.fused.kernel import Kernel, compile_kernel, obstacle
-from sad_hpc.model.sequence_model import SequenceModel, Through
+from sad_hpc.model.fused.answers import Answers
+from sad_hpc.model.fused.kernel import compile_kernel, obstacle
+from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
 from sad_hpc.storage.run import Run, trained_models
@@ -68,14 +68,7 @@ def make_ready(model: SequenceModel, kernel: bool = True) -> None:
     if kernel and obstacle(model, device, torch.float32) is None:
         assert isinstance(model, Transformer)
         compile_kernel()
-        model.through = _answers_of_kernel(model)
-
-
-def _answers_of_kernel(model: Transformer) -> Through:
-    weights = dict(model.named_parameters())
-    kernel = Kernel(model, {name: each.numel() for name, each in weights.items()})
-    flat = torch.cat([each.detach().flatten() for each in weights.values()])
-    return functools.partial(kernel.answer, flat)
+        model.through = Answers(model)
 
 
 @torch.no_grad()

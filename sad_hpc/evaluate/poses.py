@@ -181,7 +181,7 @@ class Rooms:
         poses, rewards, tokens, keys = starts, [], [], []
         for _ in range(self._horizon):
             query = self._query(poses)
-            actions = choose(encoded.ask(query)).astype(np.uint8)
+            actions = choose(encoded.ask(query)[:, 0]).astype(np.uint8)
             keys.append(self._keys(poses, actions))
             poses, paid = step_poses(poses, actions, self._targets)
             rewards.append(paid)

@@ -1,6 +1,5 @@
 """A trained model as the incumbent of the next round."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,18 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.rollout import Following, Followings
-from sad_hpc.evaluate.acting import Read, in_turn
+from sad_hpc.evaluate.encoded import TaskContexts
 from sad_hpc.evaluate.own_play import simulator_play, table_play
 from sad_hpc.evaluate.policy import load_model, state_logits
-from sad_hpc.evaluate.simulated import Decide, deciding, readings
+from sad_hpc.evaluate.simulated import Decide, deciding, readings, tokens_of
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
-from sad_hpc.model.context import Context, Queries
+from sad_hpc.model.context import Context
 from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
@@ -27,13 +25,10 @@ from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import TabularFamily
 
 SIMULATORS_A_PASS = 256
-"""Largest number of a task's simulators that share one pass over its context."""
+"""Largest number of a task's simulators that ask together."""
 
 CONTEXTS_A_PASS = 32
 """Number of contexts whose images are encoded at once."""
-
-FEW_SIMULATORS = 8
-"""Number of a task's simulators below which an encoded context is faster than a new pass."""
 
 
 def rollout_policy(run: Run) -> Incumbent:
@@ -83,13 +78,15 @@ def simulated_incumbent(
     """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
 
     def follow(context: Transitions, generator: np.random.Generator) -> Followings:
-        shown, (likeliest, sample) = _encoded(model, context), readings(family, generator)
+        tokens = tokens_of(model, _encoded(model, context), batch_size)
+        shown = TaskContexts(model, tokens, batch_size)
+        likeliest, sample = readings(family, generator)
 
         def read(logits: NDArray[np.float32]) -> NDArray[Any]:
             return sample(logits / temperature) if temperature else likeliest(logits)
 
         def followings(tasks: NDArray[np.int64]) -> Following:
-            decide = deciding_in(model, shown, tasks, batch_size)
+            decide = deciding_in(model, shown, tasks)
             return Following(
                 lambda simulators, step: decide(simulators.observations, read),
                 lambda observations: decide(observations, likeliest),
@@ -116,59 +113,20 @@ def _encoded(model: SequenceModel, context: Transitions) -> Context:
     return replace(shown, states=torch.cat(states), next_states=None)
 
 
-def deciding_in(
-    model: SequenceModel, context: Context, tasks: NDArray[np.int64], batch_size: int
-) -> Decide:
+def deciding_in(model: SequenceModel, contexts: TaskContexts, tasks: NDArray[np.int64]) -> Decide:
     """Return the choice of a model's actions in simulators of `tasks` (m,), often repeated.
 
-    The rollouts of a label use many simulators of one task.  One forward pass answers for several
-    of them and reads their context once.
+    The rollouts of a label use many simulators of one task, which read its context together.
 
     Args:
         model: the trained model.
-        context: one context for each task.
-        tasks: rows of the context.
-        batch_size: number of contexts in one forward pass.
+        contexts: one context for each task.
+        tasks: rows of the contexts.
     """
-    most = int(np.bincount(tasks).max())
-    if most < FEW_SIMULATORS:
-        return deciding(model, context.map(lambda part: part[tasks]), batch_size)
-    # A power of 2, because the kernel keeps buffers for every size.
-    size = min(SIMULATORS_A_PASS, 1 << (most - 1).bit_length())
+    fewest = int(np.unique(tasks, return_counts=True)[1].min())
+    size = min(SIMULATORS_A_PASS, fewest)
     task_of_pass, places = _passes(tasks, size)
-    pass_of, row_of = map(torch.from_numpy, places)
-    device, components = model.device, model.inputs.components
-    shown = context.map(lambda part: part[task_of_pass].to(device))
-    after = torch.full((len(shown.actions), size, 1), shown.actions.shape[1], device=device)
-
-    def of_passes(each: Tensor) -> Sequence[Tensor]:
-        """Return parts of the simulators (m, ...) by pass, (P, size, ...), in batches."""
-        every = each.new_zeros((*after.shape[:2], *each.shape[1:]))
-        every[pass_of, row_of] = each
-        return every.split(batch_size)
-
-    @torch.no_grad()
-    def decide(observations: NDArray[Any], read: Read) -> NDArray[Any]:
-        seen = model.encoded(torch.from_numpy(observations).to(device))
-        contexts, states = list(shown.split(batch_size)), of_passes(seen)
-
-        def answer(first: NDArray[np.float32] | None) -> NDArray[np.float32]:
-            held: Sequence[Tensor | None] = [None] * len(states)
-            if first is not None:
-                held = of_passes(torch.from_numpy(first).to(device))
-            parts = zip(contexts, states, after.split(batch_size), held, strict=True)
-            logits = torch.cat(
-                [
-                    model(part, Queries(asked, prefixes, actions=known))
-                    for part, asked, prefixes, known in parts
-                ]
-            )
-            answers: NDArray[np.float32] = logits.float().cpu().numpy()
-            return answers[places]
-
-        return in_turn(answer, read, components, len(observations))
-
-    return decide
+    return deciding(model, contexts.ask(task_of_pass, size), places)
 
 
 def _passes(

@@ -17,7 +17,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Behavior, rollout
 from sad_hpc.evaluate.acting import ActingRule, Read, greedy, in_turn, sampled
-from sad_hpc.evaluate.encoded import EncodedContexts
+from sad_hpc.evaluate.encoded import Ask, EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.online import online_modes
 from sad_hpc.evaluate.policy import Trained
@@ -156,40 +156,69 @@ def acting(
     batch_size: int,
     seen: list[Tensor] | None = None,
 ) -> Act:
-    """Return a model's policy under contexts (n, t); see `deciding`."""
-    decide = deciding(model, context, batch_size, seen)
-    return lambda simulators, step: decide(simulators.observations, read)
-
-
-def deciding(
-    model: SequenceModel, context: Context, batch_size: int, seen: list[Tensor] | None = None
-) -> Decide:
-    """Return the choice of a model's actions under contexts (n, t), which are encoded once.
+    """Return a model's policy under contexts (n, t), which are encoded once.
 
     Args:
         model: the trained model.
         context: n contexts.
+        read: function that chooses.
         batch_size: number of contexts in one forward pass.
-        seen: list to which each call appends its states (n, 1, ...) (see `SequenceModel.encoded`).
+        seen: list to which each step appends its states (n, 1, ...) (see `SequenceModel.encoded`).
     """
-    device = model.device
+    tokens = tokens_of(model, context, batch_size)
+    ask = EncodedContexts(model, tokens, batch_size).ask
+    places = np.arange(len(tokens)), np.zeros(len(tokens), np.int64)
+    decide = deciding(model, ask, places, seen)
+    return lambda simulators, step: decide(simulators.observations, read)
+
+
+@torch.no_grad()
+def tokens_of(model: SequenceModel, context: Context, batch_size: int) -> Tensor:
+    """Return the tokens of contexts, (n, t, width)."""
     if model.inputs.states_are_images:
         context = replace(context, next_states=None)  # tokens do not have them
-    with torch.no_grad():
-        parts = [part.map(lambda column: column.to(device)) for part in context.split(batch_size)]
-        tokens = torch.cat([model.context_tokens(part) for part in parts])
-    encoded = EncodedContexts(model, tokens, batch_size)
-    once = torch.zeros(len(tokens), 1, 1, dtype=torch.int64)
+    parts = [
+        model.context_tokens(part.map(lambda column: column.to(model.device)))
+        for part in context.split(batch_size)
+    ]
+    return torch.cat(parts)
+
+
+def deciding(
+    model: SequenceModel,
+    ask: Ask,
+    places: tuple[NDArray[np.int64], NDArray[np.int64]],
+    seen: list[Tensor] | None = None,
+) -> Decide:
+    """Return the choice of a model's actions in m simulators.
+
+    Args:
+        model: the trained model.
+        ask: answers after contexts.
+        places: the context (m,) and the query (m,) of each simulator; each context has as many
+            queries as the one with the most.
+        seen: see `acting`.
+    """
+    contexts, queries = (int(part.max()) + 1 for part in places)
+    context_of, query_of = map(torch.from_numpy, places)
+    once = torch.zeros(contexts, queries, 1, dtype=torch.int64)  # not used: contexts are whole
+
+    def by_context(each: Tensor) -> Tensor:
+        """Return parts of the simulators (m, ...) by context, (n, K, ...)."""
+        every = each.new_zeros((contexts, queries, *each.shape[1:]))
+        every[context_of, query_of] = each
+        return every
 
     @torch.no_grad()
     def decide(observations: NDArray[Any], read: Read) -> NDArray[Any]:
-        states = model.encoded(torch.from_numpy(observations)[:, None].to(device))
+        observed = torch.from_numpy(observations).to(model.device)
+        states = by_context(model.encoded(observed))
         if seen is not None:
-            seen.append(states.clone())  # `observations` changes with the next step
+            seen.append(states)
 
         def answer(first: NDArray[np.float32] | None) -> NDArray[np.float32]:
-            held = None if first is None else torch.from_numpy(first)[:, None].to(device)
-            return encoded.ask(model.query_tokens(Queries(states, once, actions=held)))
+            held = None if first is None else by_context(torch.from_numpy(first).to(model.device))
+            return ask(model.query_tokens(Queries(states, once, actions=held)))[places]
 
         return in_turn(answer, read, model.inputs.components, len(observations))
 

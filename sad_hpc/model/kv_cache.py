@@ -1,5 +1,8 @@
 """Cache of the keys and values of a context, which is encoded once for all queries."""
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 
@@ -33,3 +36,27 @@ class KVCache:
         """Return the keys and values (B, H, t, D) of a block."""
         keys, values = self._parts[block]
         return keys[:, :, : self.length], values[:, :, : self.length]
+
+    def at(self, rows: Tensor) -> "KVCache":
+        """Return a cache with copies of the contexts `rows` (m,)."""
+        return self._with({
+            block: (keys[rows.to(keys.device)], values[rows.to(values.device)])
+            for block, (keys, values) in self._parts.items()
+        })  # fmt: skip
+
+    @classmethod
+    def joined(cls, caches: Sequence["KVCache"]) -> "KVCache":
+        """Return one cache with the contexts of all, which have the same length."""
+        first, *others = caches
+        if not others:
+            return first
+        pairs = {block: zip(*(each._parts[block] for each in caches), strict=True)
+                 for block in first._parts}  # fmt: skip
+        return first._with({
+            block: (torch.cat(keys), torch.cat(values)) for block, (keys, values) in pairs.items()
+        })  # fmt: skip
+
+    def _with(self, parts: dict[int, tuple[Tensor, Tensor]]) -> "KVCache":
+        other = KVCache(self._capacity)
+        other.length, other._parts = self.length, parts
+        return other

@@ -13,7 +13,7 @@ from tests.cluster.pipeline import Pipeline, wait_until
 
 pytestmark = pytest.mark.cluster
 
-TWO = ("rows=[SAD, DPT]", "pretrain.epochs=20", "cluster.pretrain.ranks=1")
+TWO = ("rows=[SAD, DPT]", "pretrain.epochs=12", "cluster.pretrain.ranks=1")
 PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
 
 

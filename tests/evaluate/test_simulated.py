@@ -7,11 +7,17 @@ from numpy.typing import NDArray
 
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import greedy
-from sad_hpc.evaluate.encoded import EncodedContexts
+from sad_hpc.evaluate.encoded import EncodedContexts, TaskContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.policy import Trained
+from sad_hpc.evaluate.policy import Trained, make_ready
 from sad_hpc.evaluate.rollout_policy import deciding_in
-from sad_hpc.evaluate.simulated import Decide, Episodes, acting, deciding, evaluate_simulated
+from sad_hpc.evaluate.simulated import (
+    Decide,
+    Episodes,
+    acting,
+    evaluate_simulated,
+    tokens_of,
+)
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -41,7 +47,9 @@ def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
         expected = model.answer(tokens, queries, torch.full((5, 3), 7))
     encoded = EncodedContexts(model, tokens, 2)
     found = [encoded.ask(query) for query in queries.split(1, dim=1)]
-    np.testing.assert_allclose(np.stack(found, axis=1), expected, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=1e-5)
+    rows = np.array([4, 0, 4])
+    np.testing.assert_allclose(encoded.at(rows).ask(queries[rows]), expected[rows], atol=1e-5)
 
 
 def test_an_episode_counts_until_its_end_and_the_agent_goes_on() -> None:
@@ -82,17 +90,20 @@ def logits_of(decide: Decide, observations: NDArray[np.float32]) -> NDArray[np.f
 
 
 @pytest.mark.parametrize("simulators", [7, 10])
-def test_each_component_is_chosen_after_those_before_it(simulators: int) -> None:
-    """With few simulators of a task, whose contexts are encoded once, and with many."""
+@pytest.mark.parametrize("kernel", [True, False])
+def test_each_component_is_chosen_after_those_before_it(simulators: int, kernel: bool) -> None:
+    """With few simulators of a task, and with many, which the kernel answers together."""
     torch.manual_seed(0)
     inputs = Inputs(5, 6, (0.0, 0.0), (1.0, 1.0), components=3)
-    model = Transformer(ModelConfig(dropout=0.0), inputs).eval()
+    model = Transformer(ModelConfig(dropout=0.0), inputs)
     torch.nn.init.normal_(model.head.weight, std=3.0)
+    make_ready(model, kernel)
     states, actions = torch.randn(4, 6, 2), 2 * torch.rand(4, 6, 3) - 1
     context = Context(states, actions, torch.randn(4, 6), states)
     tasks = np.repeat(np.arange(4), simulators)
     asked = torch.randn(len(tasks), 1, 2)
-    chosen = deciding_in(model, context, tasks, 2)(asked[:, 0].numpy(), bins.likeliest)
+    contexts = TaskContexts(model, tokens_of(model, context, 2), 2)
+    chosen = deciding_in(model, contexts, tasks)(asked[:, 0].numpy(), bins.likeliest)
     shown, after = context.map(lambda part: part[tasks]), torch.full((len(tasks), 1, 1), 6)
     vectors = torch.from_numpy(chosen)[:, None]
     with torch.no_grad():
@@ -102,20 +113,28 @@ def test_each_component_is_chosen_after_those_before_it(simulators: int) -> None
     assert (chosen != bins.likeliest(others.numpy()))[:, 1:].any(axis=0).all()
 
 
-def test_one_pass_answers_for_all_simulators_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("each", [3, 9])
+def test_all_simulators_of_a_task_read_its_context(
+    each: int, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few simulators of each task and with many; some tasks have twice or thrice as many."""
     family, generator = Rooms(), np.random.default_rng(4)
     model, parameters = model_of(family), family.draw_tasks("test", 6, generator)
     torch.nn.init.normal_(model.head.weight, std=3.0)
+    make_ready(model, kernel)
     seen = Episodes(family, parameters, generator).rollout(
         lambda simulators, step: generator.integers(5, size=6)
     )
     context = Context.of_parts(seen.parts)
-    tasks = generator.integers(5, size=40)  # of the sixth task there is none
-    monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 4)
-    simulators = family.simulators(parameters[tasks], generator)
-    each = deciding(model, context.map(lambda part: part[tasks]), 8)
-    expected = logits_of(each, simulators.observations)
-    found = logits_of(deciding_in(model, context, tasks, 2), simulators.observations)
+    tasks = generator.permutation(np.repeat([0, 1, 1, 3, 4, 4, 4], each))  # none of two tasks
+    monkeypatch.setattr("sad_hpc.evaluate.rollout_policy.SIMULATORS_A_PASS", 8)
+    observations = family.simulators(parameters[tasks], generator).observations
+    asked, after = torch.from_numpy(observations)[:, None], torch.full((len(tasks), 1, 1), HORIZON)
+    with torch.no_grad():
+        expected = model(context.map(lambda part: part[tasks]), Queries(asked, after))[:, 0].numpy()
+    contexts = TaskContexts(model, tokens_of(model, context, 2), 2)
+    found = logits_of(deciding_in(model, contexts, tasks), observations)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (expected[tasks == 0].mean(axis=0) - expected[tasks == 1].mean(axis=0)).std() > 0.1
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sad_hpc.model.fused.plan import Plan, Shape, plan
-from sad_hpc.model.fused.step import answer_batch, train_batch
+from sad_hpc.model.fused.step import answer_batch, answer_held, hold_batch, train_batch
 from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.model.transformer import Attention, Transformer, TransformerBlock
 
@@ -129,6 +129,39 @@ class Kernel:
             return result
         return result.gather(1, prefixes.unsqueeze(2).expand(-1, -1, result.shape[2]))
 
+    def hold(self, flat: Tensor, tokens: Tensor) -> NDArray[np.float32]:
+        """Return contexts (n, t, width) as `answer_held` reads them, (n, layers, ...)."""
+        self._check(torch.zeros(1), tokens.shape[1])
+        layout, memory = self._memory(tokens.shape[1], 1)
+        sizes = layout.sizes
+        row = 3 * sizes.heads * sizes.d_pad
+        held = np.empty((len(tokens), sizes.layers, tokens.shape[1] * row), np.float32)
+        hold_batch(_array(flat), self._where, layout, _array(tokens), memory, held)
+        return held
+
+    def answer_held(
+        self,
+        flat: Tensor,
+        held: NDArray[np.float32],
+        transitions: int,
+        rows: NDArray[np.int64],
+        query_tokens: Tensor,
+    ) -> Tensor:
+        """Return the logits (B, K, A) of queries after whole contexts.
+
+        Args:
+            flat: (P,) weights.
+            held: n contexts; see `hold`.
+            transitions: t.
+            rows: (B,), the context of each sequence.
+            query_tokens: (B, K, width).
+        """
+        layout, memory = self._memory(transitions, query_tokens.shape[1])
+        logits = np.empty((*query_tokens.shape[:2], self._shape.n_actions), np.float32)
+        asked = _array(query_tokens)
+        answer_held(_array(flat), self._where, layout, held, rows, asked, memory, logits)
+        return torch.from_numpy(logits)
+
     def train(
         self,
         flat: Tensor,
@@ -237,7 +270,10 @@ def _call_once() -> None:
         flat, flat.copy(), *inputs, ones, ones.astype(np.float32), 0.0, keys, memory,
         tokens.copy(), tokens.copy(),
     )  # fmt: skip
-    answer_batch(flat, *inputs, memory, np.zeros((1, 1, 2), np.float32))
+    logits, held = np.zeros((1, 1, 2), np.float32), np.zeros((1, 1, 48), np.float32)
+    answer_batch(flat, *inputs, memory, logits)
+    hold_batch(flat, where, layout, tokens, memory, held)
+    answer_held(flat, where, layout, held, np.zeros(1, np.int64), tokens, memory, logits)
 
 
 def _zeros(size: int) -> NDArray[np.float32]:

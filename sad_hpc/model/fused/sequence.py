@@ -26,13 +26,13 @@ def _first_answer(plan, layer):  # type: ignore[no-untyped-def]
 
 
 @njit(**INNER)
-def _head(plan, layer, h):  # type: ignore[no-untyped-def]
-    """Return the sizes and offsets of head h of a layer."""
+def _head(plan, layer, h, first):  # type: ignore[no-untyped-def]
+    """Return the sizes and offsets of head h of a layer, for rows from `first` on."""
     sizes, work = plan.sizes, plan.work
     qkv, across, highs, shares, own, mixed = work.saved[layer, 2:8]
     d, lanes = sizes.d_pad, h * sizes.lanes
     return Head(
-        sizes.transitions, sizes.length, _first_answer(plan, layer), d, 3 * sizes.heads * d,
+        sizes.transitions, sizes.length, first, d, 3 * sizes.heads * d,
         sizes.lanes, qkv + h * d, mixed + h * d, across + d * lanes, work.limits,
         highs + lanes, shares + lanes, own + lanes, work.scores, plan.zero,
     )  # fmt: skip
@@ -45,13 +45,14 @@ def _clear(m, first, size):  # type: ignore[no-untyped-def]
 
 
 @njit(**INNER)
-def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]
+def forward(m, q, plan, begin, limits, keys, threshold, keep):  # type: ignore[no-untyped-def]
     """Compute the logits of rows from `_first_answer` of the last layer on.
 
     Args:
         m: address of the memory.
         q: the memory as an array.
         plan: layout of the memory.
+        begin: 0, or T if the memory holds the keys and values of the transitions.
         limits: (L,) number of transitions that each row attends to.
         keys: keys of the sequence's random numbers.
         threshold: dropout probability in units of 2^-16.
@@ -62,7 +63,7 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
     width = sizes.heads * d
     wide, x = 3 * width, work.x
     product(
-        m, t, e, sizes.token, work.tokens, sizes.token, 1, weights.embed_t, e,
+        m, t - begin, e, sizes.token, work.tokens, sizes.token, 1, weights.embed_t, e,
         weights.positions + e, e, x, e,
     )  # fmt: skip
     product(
@@ -75,12 +76,13 @@ def forward(m, q, plan, limits, keys, threshold, keep):  # type: ignore[no-untyp
         norm_1, scale_1, qkv = work.saved[layer, :3]
         mixed, norm_2, scale_2, hidden, slopes = work.saved[layer, 7:]
         qkv_t, _, qkv_b, out_t, _, out_b, up_t, _, up_b, down_t, _, down_b = weights.layers[layer]
-        first = _first_answer(plan, layer)
+        first = max(begin, _first_answer(plan, layer))
         rows, at = length - first, x + first * e
-        norm(m, q, length, e, x, norm_1, scale_1)
-        product(m, length, wide, e, norm_1, e, 1, qkv_t, wide, qkv_b, 0, qkv, wide)
+        new, at_new = length - begin, norm_1 + begin * e
+        norm(m, q, new, e, x + begin * e, at_new, scale_1 + begin)
+        product(m, new, wide, e, at_new, e, 1, qkv_t, wide, qkv_b, 0, qkv + begin * wide, wide)
         for h in range(sizes.heads):
-            attend(m, q, _head(plan, layer, h), limits)
+            attend(m, q, _head(plan, layer, h, first), limits)
         product(m, rows, e, width, mixed + first * width, width, 1, out_t, e, out_b, 0, work.d_y, e)
         dropout(
             m, first, rows, e, (1 + 2 * layer) * length, keys, threshold, work.d_y, at, _ONE, at
@@ -175,7 +177,7 @@ def backward(m, q, plan, limits, keys, threshold, keep, with_tokens):  # type: i
         _clear(m, big, length * wide)
         for h in range(sizes.heads):
             to = Slopes(d_mixed + h * d, big + h * d, work.d_across, work.deltas, work.d_scores)
-            attend_back(m, q, _head(plan, layer, h), limits, to)
+            attend_back(m, q, _head(plan, layer, h, first), limits, to)
         add_rows(m, length, wide, big, g_qkv_b)
         product(m, wide, e, length, big, 1, wide, norm_1, e, g_qkv, e, g_qkv, e)
         product(m, length, e, wide, big, wide, 1, w_qkv, e, zero, 0, d_y, e)

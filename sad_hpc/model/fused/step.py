@@ -57,9 +57,9 @@ def train_batch(  # type: ignore[no-untyped-def]
     for b in range(n_batch):
         for k in range(sizes.queries):
             limits[t + k] = prefixes[b, k]
-        _read(q, plan, tokens[b], query_tokens[b], limits)
+        _read(q, plan, tokens[b], query_tokens[b], 0, limits)
         row_keys[0], row_keys[1] = keys[0] + b * 0x9E3779B9, keys[1]
-        forward(m, q, plan, limits, row_keys, threshold, keep)
+        forward(m, q, plan, 0, limits, row_keys, threshold, keep)
         result += loss(m, q, plan, labels[b], weights[b], share)
         backward(m, q, plan, limits, row_keys, threshold, keep, with_tokens)
         if with_tokens:
@@ -76,29 +76,79 @@ def answer_batch(p, where, plan, tokens, query_tokens, prefixes, q, logits):  # 
         p, where, plan, tokens, query_tokens, prefixes, q: see `train_batch`.
         logits: the result, (B, R, A) float32.
     """
+    sizes = plan.sizes
+    m = np.int64(q.ctypes.data)
+    fold_weights(q, p, where, plan, np.float32(1))
+    limits, keys = np.arange(1, sizes.length + 1), np.zeros(2, np.int64)
+    for b in range(len(tokens)):
+        for k in range(sizes.queries):
+            limits[sizes.transitions + k] = prefixes[b, k]
+        _read(q, plan, tokens[b], query_tokens[b], 0, limits)
+        forward(m, q, plan, 0, limits, keys, 0, np.float32(1))
+        _answers(q, plan, logits[b])
+
+
+@njit(error_model="numpy", cache=True, nogil=True)
+def hold_batch(p, where, plan, tokens, q, held):  # type: ignore[no-untyped-def]
+    """Write what `answer_held` needs of each context: queries, keys and values of all layers.
+
+    Args:
+        p, where, plan, tokens, q: see `train_batch`; the plan is for one query.
+        held: the result, (B, layers, T 3 H D) float32.
+    """
     sizes, work = plan.sizes, plan.work
     m = np.int64(q.ctypes.data)
     fold_weights(q, p, where, plan, np.float32(1))
     limits, keys = np.arange(1, sizes.length + 1), np.zeros(2, np.int64)
-    t, pad = sizes.transitions, sizes.actions_pad
+    query = np.zeros((1, sizes.token), np.float32)
     for b in range(len(tokens)):
-        for k in range(sizes.queries):
-            limits[t + k] = prefixes[b, k]
-        _read(q, plan, tokens[b], query_tokens[b], limits)
-        forward(m, q, plan, limits, keys, 0, np.float32(1))
-        for j in range(logits.shape[1]):
-            row = j
-            if sizes.stateless:
-                row = j - 1 if j else t
-            for n in range(sizes.actions):
-                logits[b, j, n] = q[work.logits + row * pad + n]
+        _read(q, plan, tokens[b], query, 0, limits)
+        forward(m, q, plan, 0, limits, keys, 0, np.float32(1))
+        for layer in range(sizes.layers):
+            at = work.saved[layer, 2]
+            held[b, layer] = q[at : at + held.shape[2]]
+
+
+@njit(error_model="numpy", cache=True, nogil=True)
+def answer_held(p, where, plan, held, rows, query_tokens, q, logits):  # type: ignore[no-untyped-def]
+    """Write the answers to queries after whole contexts that `hold_batch` has computed.
+
+    Args:
+        p, where, plan, query_tokens, q: see `train_batch`.
+        held: see `hold_batch`.
+        rows: (B,), the context of each sequence.
+        logits: the result, (B, K, A) float32.
+    """
+    sizes, work = plan.sizes, plan.work
+    m, t = np.int64(q.ctypes.data), sizes.transitions
+    fold_weights(q, p, where, plan, np.float32(1))
+    limits, keys = np.full(sizes.length, t), np.zeros(2, np.int64)
+    for b in range(len(rows)):
+        for layer in range(sizes.layers):
+            at = work.saved[layer, 2]
+            q[at : at + held.shape[2]] = held[rows[b], layer]
+        _read(q, plan, query_tokens[b], query_tokens[b], t, limits)
+        forward(m, q, plan, t, limits, keys, 0, np.float32(1))
+        _answers(q, plan, logits[b])
 
 
 @njit(**INNER)
-def _read(q, plan, tokens, query_tokens, limits):  # type: ignore[no-untyped-def]
-    """Copy a sequence's tokens and limits into the memory."""
+def _answers(q, plan, logits):  # type: ignore[no-untyped-def]
+    """Copy a sequence's logits (R, A) out of the memory."""
     sizes, work = plan.sizes, plan.work
-    for i in range(sizes.length):
+    for j in range(len(logits)):
+        row = j
+        if sizes.stateless:
+            row = j - 1 if j else sizes.transitions
+        for n in range(sizes.actions):
+            logits[j, n] = q[work.logits + row * sizes.actions_pad + n]
+
+
+@njit(**INNER)
+def _read(q, plan, tokens, query_tokens, begin, limits):  # type: ignore[no-untyped-def]
+    """Copy a sequence's tokens and limits into the memory, from row `begin` on."""
+    sizes, work = plan.sizes, plan.work
+    for i in range(begin, sizes.length):
         q[work.limits + i] = limits[i]
         row = work.tokens + i * sizes.token
         for k in range(sizes.token):

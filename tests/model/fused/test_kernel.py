@@ -66,6 +66,22 @@ def test_answers_are_those_of_torch(sizes: dict):
     assert torch.allclose(case.kernel.answer(case.flat, *inputs), expected, rtol=1e-4, atol=1e-4)
 
 
+@settings(max_examples=15, deadline=None)
+@given(SIZES)
+@example(WIDE_TOKENS)
+def test_held_contexts_have_the_same_bits(sizes: dict):
+    case = Case.of(**sizes | {"stateless": False})
+    whole = torch.full_like(case.prefixes, case.tokens.shape[1])
+    rows = np.array([1, 0, 1])
+    asked = torch.randn(3, *case.queries.shape[1:])
+    expected = case.kernel.answer(case.flat, case.tokens[rows], asked, whole[rows])
+    kernel = case.kernel
+    held = kernel.hold(case.flat, case.tokens)
+    for _ in range(2):  # a call does not change them
+        found = kernel.answer_held(case.flat, held, case.tokens.shape[1], rows, asked)
+        assert torch.equal(found, expected)
+
+
 def test_no_query_sees_another_nor_what_comes_after_its_prefix():
     case = Case.of(transitions=40, queries=37)
     inputs = (case.tokens, case.queries, case.prefixes)
