@@ -237,6 +237,11 @@ def _check_training(experiment: Experiment[TaskConfig], method: str, where: str)
             f"{experiment.pretrain.holdout_tasks} do not fill one batch of "
             f"pretrain.batch_size={experiment.pretrain.batch_size}: increase data.tasks"
         )
+    if experiment.pretrain.holdout_tasks > n_train // 2:
+        raise ConfigError(
+            f"{where}: pretrain.holdout_tasks={experiment.pretrain.holdout_tasks} keeps more than "
+            f"half of {n_train} training tasks out of training: give it at most {n_train // 2}"
+        )
     if experiment.pretrain.resample_probability:
         _check_repetitions(experiment, method, where)
     elif experiment.pretrain.max_reward_weight > 1:

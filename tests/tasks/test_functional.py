@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from sad_hpc.tasks.environments.functional import Functional
 from sad_hpc.tasks.environments.functions import FunctionalConfig
 
 CARTPOLE = "gymnasium.envs.phys2d.cartpole:CartPoleFunctional"
+PENDULUM = "gymnasium.envs.phys2d.pendulum:PendulumFunctional"
 DRIFT = "tests.tasks.functional_environments:Drift"
 
 
@@ -47,6 +49,44 @@ def test_each_row_is_the_environment_of_its_task() -> None:
             if not bool(single.terminal(state, None, values[row])):
                 states[row] = np.asarray(single.transition(state, action, None, values[row]))
         np.testing.assert_allclose(simulators.observations, np.stack(states), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "functional, env, vary, make",
+    [
+        (
+            *(CARTPOLE, "CartPole-v1", {"gravity": [5.0, 20.0], "force_mag": [-10.0, 10.0]}),
+            {"polemass_length": 0.05},  # Gymnasium adds mass and length instead of multiplying them
+        ),
+        (PENDULUM, "Pendulum-v1", {"g": [5.0, 15.0], "m": [0.5, 1.5]}, {}),
+    ],
+)
+def test_gymnasiums_functional_environments_are_those_of_its_ids(
+    functional: str, env: str, vary: dict[str, Any], make: dict[str, float]
+) -> None:
+    laws = {name: {"uniform": ends} for name, ends in vary.items()}
+    family = family_of(functional, laws, make=make)
+    generator, vectors = np.random.default_rng(0), family.components is not None
+    tasks, ended = family.draw_tasks("train", 5, generator), 0
+    simulators = family.simulators(tasks, generator)
+    others: list[Any] = [gymnasium.make(env).unwrapped for _ in tasks]
+    for other, row, seen in zip(others, tasks, simulators.observations.copy(), strict=True):
+        other.reset()
+        other.state = np.array([np.arctan2(seen[1], seen[0]), seen[2]]) if vectors else seen
+        for name, value in family.config.laws.values(row).items():
+            setattr(other, name, value)
+    for _ in range(60):
+        actions = generator.uniform(-1, 1, (5, 1)) if vectors else generator.integers(2, size=5)
+        running = ~simulators.ended
+        rewards = simulators.step(actions.astype(np.float32) if vectors else actions)
+        for number in np.flatnonzero(running):
+            taken = 2 * actions[number] if vectors else actions[number]
+            seen, reward, end, *_ = others[number].step(taken)
+            np.testing.assert_allclose(simulators.observations[number], seen, atol=1e-3)
+            assert rewards[number] == pytest.approx(reward, abs=1e-3)
+            assert simulators.ended[number] == end
+            ended += end
+    assert ended >= 3 or vectors
 
 
 def test_a_copy_goes_on_from_its_state_with_its_own_random_numbers() -> None:

@@ -26,7 +26,7 @@ def experiment(name: str, *overrides: str):
     return load_experiment(CONFIGS / f"{name}.yaml", list(overrides))
 
 
-@pytest.mark.parametrize("name", ["gaussian_bandit", "bernoulli_bandit", "protocol/linear_bandit"])
+@pytest.mark.parametrize("name", ["gaussian_bandit", "bernoulli_bandit", "linear_bandit"])
 def test_the_level_is_the_mean_over_the_familys_tasks(name: str):
     family = make_family(experiment(name).task)
     means = np.sort(family.draw_means(20_000, np.random.default_rng(1)), axis=1)
@@ -36,7 +36,7 @@ def test_the_level_is_the_mean_over_the_familys_tasks(name: str):
     assert expected_trustworthiness(family, 320) == pytest.approx(np.mean(levels), abs=4 * error)
 
 
-@pytest.mark.parametrize("name", ["gaussian_bandit", "protocol/linear_bandit"])
+@pytest.mark.parametrize("name", ["gaussian_bandit", "linear_bandit"])
 def test_the_quantiles_of_the_gap_are_those_of_drawn_tasks(name: str):
     family = make_family(experiment(name).task)
     means = np.sort(family.draw_means(20_000, np.random.default_rng(1)), axis=1)
