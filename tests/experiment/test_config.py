@@ -142,6 +142,12 @@ def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
     assert load_experiment(TINY, [*many, remedy]).data.block_tasks == 65536
 
 
+def test_a_holdout_of_most_training_tasks_is_refused():
+    load_experiment(TINY, ["pretrain.holdout_tasks=300"])  # of 600
+    with pytest.raises(ConfigError, match="more than half of 600 .* at most 300"):
+        load_experiment(TINY, ["pretrain.holdout_tasks=301"])
+
+
 def test_a_block_that_no_memory_holds_is_refused():
     with pytest.raises(ConfigError, match=r"data\.block_tasks=1000000000 .*9,000,000,000 trans"):
         load_experiment(TINY, ["data.tasks=1000000000000", "data.block_tasks=1000000000"])
