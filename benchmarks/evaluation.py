@@ -179,7 +179,7 @@ def choosing(components: int) -> Work:
     states, actions = torch.randn(n, horizon, size), 2 * torch.rand(n, horizon, components) - 1
     context = Context(states, actions, torch.randn(n, horizon), states)
     model = Transformer(ModelConfig(), inputs).eval()
-    encoded = EncodedContexts(model, tokens_of(model, context, BATCH), BATCH)
+    encoded = EncodedContexts.of_tokens(model, tokens_of(model, context, BATCH), BATCH)
     decide = deciding(model, encoded.ask, (np.arange(n), np.zeros(n, np.int64)))
     generator, seen = np.random.default_rng(0), states[:, 0].numpy()
 

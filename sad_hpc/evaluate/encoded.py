@@ -24,28 +24,27 @@ class EncodedContexts:
 
     Args:
         model: the trained model.
-        tokens: (n, t, width), tokens of the transitions.
+        caches: parts of the contexts, each with at most batch_size of them.
         batch_size: number of contexts in one forward pass.
     """
 
+    def __init__(self, model: SequenceModel, caches: list[KVCache], batch_size: int) -> None:
+        self._model, self._caches, self._batch_size = model, caches, batch_size
+
+    @classmethod
     @torch.no_grad()
-    def __init__(self, model: SequenceModel, tokens: Tensor, batch_size: int) -> None:
+    def of_tokens(cls, model: SequenceModel, tokens: Tensor, batch_size: int) -> "EncodedContexts":
+        """Encode the tokens of transitions, (n, t, width)."""
         caches = []
         for part in tokens.split(batch_size):
             caches.append(KVCache(part.shape[1] + 1))  # see `ask_at_end`
             model.extend(caches[-1], part, with_answers=False)
-        self._hold(model, caches, batch_size)
-
-    def _hold(self, model: SequenceModel, caches: list[KVCache], batch_size: int) -> None:
-        self._model, self._caches, self._batch_size = model, caches, batch_size
+        return cls(model, caches, batch_size)
 
     def at(self, rows: NDArray[np.int64]) -> "EncodedContexts":
         """Return copies of the contexts `rows` (m,)."""
-        every, chosen = KVCache.joined(self._caches), torch.from_numpy(rows)
-        copies = object.__new__(type(self))
-        caches = [every.at(part) for part in chosen.split(self._batch_size)]
-        copies._hold(self._model, caches, self._batch_size)
-        return copies
+        every, parts = KVCache.joined(self._caches), torch.from_numpy(rows).split(self._batch_size)
+        return EncodedContexts(self._model, [every.at(part) for part in parts], self._batch_size)
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
@@ -81,7 +80,7 @@ class TaskContexts:
 
     @functools.cached_property
     def _encoded(self) -> EncodedContexts:
-        return EncodedContexts(self._model, self._tokens, self._batch_size)
+        return EncodedContexts.of_tokens(self._model, self._tokens, self._batch_size)
 
     @functools.cached_property
     def _held(self) -> HeldContexts | None:

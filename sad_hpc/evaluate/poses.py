@@ -177,7 +177,7 @@ class Rooms:
     def walk(self, context: Tensor, choose: Choose) -> Walk:
         """Play one episode from the middle of the room, under fixed contexts (n, t, width)."""
         starts = self._starts()
-        encoded = EncodedContexts(self._model, context, self._batch_size)
+        encoded = EncodedContexts.of_tokens(self._model, context, self._batch_size)
         poses, rewards, tokens, keys = starts, [], [], []
         for _ in range(self._horizon):
             query = self._query(poses)

@@ -166,7 +166,7 @@ def acting(
         seen: list to which each step appends its states (n, 1, ...) (see `SequenceModel.encoded`).
     """
     tokens = tokens_of(model, context, batch_size)
-    ask = EncodedContexts(model, tokens, batch_size).ask
+    ask = EncodedContexts.of_tokens(model, tokens, batch_size).ask
     places = np.arange(len(tokens)), np.zeros(len(tokens), np.int64)
     decide = deciding(model, ask, places, seen)
     return lambda simulators, step: decide(simulators.observations, read)

@@ -39,24 +39,20 @@ class KVCache:
 
     def at(self, rows: Tensor) -> "KVCache":
         """Return a cache with copies of the contexts `rows` (m,)."""
-        return self._with({
-            block: (keys[rows.to(keys.device)], values[rows.to(values.device)])
-            for block, (keys, values) in self._parts.items()
-        })  # fmt: skip
+        copies = KVCache(self._capacity)
+        copies.length = self.length
+        for block, (keys, values) in self._parts.items():
+            copies._parts[block] = keys[rows.to(keys.device)], values[rows.to(values.device)]
+        return copies
 
     @classmethod
     def joined(cls, caches: Sequence["KVCache"]) -> "KVCache":
         """Return one cache with the contexts of all, which have the same length."""
-        first, *others = caches
-        if not others:
-            return first
-        pairs = {block: zip(*(each._parts[block] for each in caches), strict=True)
-                 for block in first._parts}  # fmt: skip
-        return first._with({
-            block: (torch.cat(keys), torch.cat(values)) for block, (keys, values) in pairs.items()
-        })  # fmt: skip
-
-    def _with(self, parts: dict[int, tuple[Tensor, Tensor]]) -> "KVCache":
-        other = KVCache(self._capacity)
-        other.length, other._parts = self.length, parts
-        return other
+        if len(caches) == 1:
+            return caches[0]
+        every = KVCache(caches[0]._capacity)
+        every.length = caches[0].length
+        for block in caches[0]._parts:
+            keys, values = zip(*(each._parts[block] for each in caches), strict=True)
+            every._parts[block] = torch.cat(keys), torch.cat(values)
+        return every

@@ -45,7 +45,7 @@ def test_encoded_contexts_answer_as_a_pass_through_the_whole_does() -> None:
     tokens, queries = torch.randn(5, 7, model.inputs.width), torch.randn(5, 3, model.inputs.width)
     with torch.no_grad():
         expected = model.answer(tokens, queries, torch.full((5, 3), 7))
-    encoded = EncodedContexts(model, tokens, 2)
+    encoded = EncodedContexts.of_tokens(model, tokens, 2)
     found = [encoded.ask(query) for query in queries.split(1, dim=1)]
     np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=1e-5)
     rows = np.array([4, 0, 4])

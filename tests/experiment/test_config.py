@@ -144,7 +144,7 @@ def test_more_files_than_a_view_can_hold_are_refused_and_the_way_out_is_none():
 
 def test_a_holdout_of_most_training_tasks_is_refused():
     load_experiment(TINY, ["pretrain.holdout_tasks=300"])  # of 600
-    with pytest.raises(ConfigError, match="more than half of 600 .* at most 300"):
+    with pytest.raises(ConfigError, match=r"more than half of 600 .* at most 300"):
         load_experiment(TINY, ["pretrain.holdout_tasks=301"])
 
 
