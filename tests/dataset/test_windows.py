@@ -403,10 +403,11 @@ def test_a_holdout_that_leaves_no_task_for_training_is_refused(
     config, runs = imported(tmp_path)
     again = ["--minari", str(tmp_path / "m/rooms-v0"), "--task-key", "name", *runs]
     capsys.readouterr()
-    words = [str(tmp_path / "logs.yaml"), "pretrain.holdout_tasks=6", *again]
+    changes = ["pretrain.holdout_tasks=4", "pretrain.batch_size=6"]
+    words = [str(tmp_path / "logs.yaml"), *changes, *again]
     assert main(["import", *words]) == 1
-    assert "do not fill one batch of pretrain.batch_size=4" in capsys.readouterr().err
-    run = Run(load_experiment(config, ["pretrain.holdout_tasks=6"]), tmp_path / "runs")
+    assert "do not fill one batch of pretrain.batch_size=6" in capsys.readouterr().err
+    run = Run(load_experiment(config, changes), tmp_path / "runs")
     api.collect(run)
     with pytest.raises(UserError, match="do not fill one batch"):
         Examples.load(TrainingColumns(run, "AD"), torch.device("cpu"))
