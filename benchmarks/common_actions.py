@@ -16,15 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout import Behavior
 from sad_hpc.distill.simulated import Distillation
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.theory.table import write_table
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = (
@@ -91,9 +89,7 @@ def measure(config: str) -> dict[str, object]:
 def main() -> None:
     """Measure all environments."""
     table = pd.DataFrame([measure(config) for config in CONFIGS])
-    folder = ROOT / "results" / "theory"
-    write_csv(folder / "common_actions.csv", table)
-    write_json(folder / "common_actions.json", portable(provenance()))
+    write_table(ROOT / "results", "common_actions", table)
     print(table.to_string())
 
 

@@ -14,12 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sad_hpc.aggregate.formats import write_csv
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import write_json
-from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.environments.functional import Functional
+from sad_hpc.theory.table import write_table
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "configs/development/pendulum.yaml"
@@ -141,9 +139,7 @@ def main() -> None:
     table = groups[["return", "below_optimum"]].mean()
     table["below_optimum_error"] = groups["below_optimum"].sem()
     table = table.reset_index()
-    folder = ROOT / "results" / "theory"
-    write_csv(folder / "pendulum_rounds.csv", table)
-    write_json(folder / "pendulum_rounds.json", portable(provenance()))
+    write_table(ROOT / "results", "pendulum_rounds", table)
     print(table.to_string())
 
 

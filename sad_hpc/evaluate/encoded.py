@@ -43,8 +43,12 @@ class EncodedContexts:
 
     def at(self, rows: NDArray[np.int64]) -> "EncodedContexts":
         """Return copies of the contexts `rows` (m,)."""
-        every, parts = KVCache.joined(self._caches), torch.from_numpy(rows).split(self._batch_size)
-        return EncodedContexts(self._model, [every.at(part) for part in parts], self._batch_size)
+        parts = [self._every.at(part) for part in torch.from_numpy(rows).split(self._batch_size)]
+        return EncodedContexts(self._model, parts, self._batch_size)
+
+    @functools.cached_property
+    def _every(self) -> KVCache:
+        return KVCache.joined(self._caches)
 
     @torch.no_grad()
     def ask(self, query: Tensor) -> NDArray[np.float32]:
@@ -73,7 +77,7 @@ class TaskContexts:
 
     def ask(self, tasks: NDArray[np.int64], queries: int) -> Ask:
         """Return the function that answers `queries` after the context of each of `tasks` (m,)."""
-        if self._held is None or queries < FEW_QUERIES:
+        if queries < FEW_QUERIES or self._held is None:
             return self._encoded.at(tasks).ask
         held = self._held
         return lambda query: held.ask(tasks, query).numpy()

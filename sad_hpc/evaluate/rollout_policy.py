@@ -1,12 +1,12 @@
 """A trained model as the incumbent of the next round."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
@@ -78,8 +78,7 @@ def simulated_incumbent(
     """Return a model as the incumbent of simulated tasks; see `tabular_incumbent`."""
 
     def follow(context: Transitions, generator: np.random.Generator) -> Followings:
-        tokens = tokens_of(model, _encoded(model, context), batch_size)
-        shown = TaskContexts(model, tokens, batch_size)
+        shown = TaskContexts(model, _tokens(model, context, batch_size), batch_size)
         likeliest, sample = readings(family, generator)
 
         def read(logits: NDArray[np.float32]) -> NDArray[Any]:
@@ -98,19 +97,15 @@ def simulated_incumbent(
     return Incumbent(follow, play)
 
 
-@torch.no_grad()
-def _encoded(model: SequenceModel, context: Transitions) -> Context:
-    """Return contexts whose images are encoded, so that each use of them encodes none."""
-    shown = Context.of_parts(context.parts)
-    if not model.inputs.states_are_images:
-        return shown
-    device = model.device
-    states = []
-    for part in shown.states.split(CONTEXTS_A_PASS):
+def _tokens(model: SequenceModel, context: Transitions, batch_size: int) -> Tensor:
+    """Return the tokens of contexts (n, t, width), whose images are encoded here and only here."""
+    size = CONTEXTS_A_PASS if model.inputs.states_are_images else batch_size
+    parts = []
+    for part in Context.of_parts(context.parts).split(size):
         if STOP_FLAG[0]:
             raise Interrupted
-        states.append(model.encoded(part.to(device)).cpu())
-    return replace(shown, states=torch.cat(states), next_states=None)
+        parts.append(tokens_of(model, part, size))
+    return torch.cat(parts)
 
 
 def deciding_in(model: SequenceModel, contexts: TaskContexts, tasks: NDArray[np.int64]) -> Decide:
