@@ -3,6 +3,9 @@ PYTHON ?= python3
 CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
 PYTEST = .venv/bin/python -m pytest
+# Tests on Slurm run beside these, and have the cores first.
+PYTEST_HERE = nice $(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS ?= 2
 INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constraints.txt
 
 # pip's arguments for torch.  Without a GPU, the CPU wheels save several GB: make TORCH="torch
@@ -12,23 +15,24 @@ TORCH ?= torch
 # Hundreds of child processes of the tests import the package: Python stores its bytecode.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: pipeline test test-slow test-cluster test-all stress bench lint docs cluster-up cluster-down
+.PHONY: pipeline test test-here test-cluster test-all stress bench lint docs cluster-up cluster-down
 pipeline: .venv/installed
 	$(SAD_HPC) launch $(CONFIG) --cluster local --wait
 
-# Quick tests with two workers: at most five minutes on two cores.
+# Quick tests: at most five minutes on two cores.
 test: .venv/installed-test
-	$(PYTEST) -m "not slow and not cluster and not stress" --numprocesses 2 --dist loadfile
-	@echo "Not run: slow tests (make test-slow), tests on Slurm (make test-cluster), make stress"
+	$(PYTEST_HERE) -m "not slow and not cluster and not stress"
+	@echo "Not run: slow tests and tests on Slurm (make test-all), make stress"
 
-test-slow: .venv/installed-test
-	$(PYTEST) -m "slow and not cluster and not stress" --numprocesses 2 --dist loadfile
+# The longest file begins first.
+test-here: .venv/installed-test
+	$(PYTEST_HERE) -m "not cluster and not stress" tests/test_examples.py tests
 
 test-cluster: .venv/installed-test
 	$(PYTEST) tests/cluster
 
 # The Slurm tests wait half of their time, so `make --jobs 2 test-all` runs them beside the others.
-test-all: test-cluster test test-slow
+test-all: test-cluster test-here
 
 # Two workers, each with its own Slurm.
 stress: .venv/installed-test

@@ -46,8 +46,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("cheetah_velocity/config.yaml", ["SAD"]),
         ("dark_minigrid/config.yaml", ["SAD"]),
         ("beacon_pictures/config.yaml", ["SAD"]),
-        ("environments/cartpole.yaml", ["SAD"]),
-        ("environments/pendulum.yaml", ["DIT", "SAD"]),
+        ("environments/pendulum.yaml", ["SAD"]),
     ],
     ids=lambda value: value.split("/")[-2] if isinstance(value, str) else "",
 )

@@ -39,7 +39,7 @@ def untrained_models(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "elements, failing", [(6, 2), pytest.param(500, 10, marks=pytest.mark.stress)]
+    "elements, failing", [(4, 1), pytest.param(500, 10, marks=pytest.mark.stress)]
 )
 def test_an_array_loses_only_its_failing_elements_and_the_next_launch_makes_them(
     dev_cluster: dict[str, str],

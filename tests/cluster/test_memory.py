@@ -19,11 +19,11 @@ SETTINGS = (
 def test_a_killed_training_gets_twice_the_memory(
     dev_cluster: dict[str, str], tmp_path: Path
 ) -> None:
-    pipeline = Pipeline(dev_cluster, tmp_path, *SETTINGS, "cluster.pretrain.memory_gb=0.25")
+    pipeline = Pipeline(dev_cluster, tmp_path, *SETTINGS, "cluster.pretrain.memory_gb=0.5")
     pipeline.overrides += ["cluster.memory_retries=3"]
     log = pipeline.finish()
     record = load_records(pipeline.run)[pipeline.step("pretrain").title]
-    assert record.kills >= 1 and record.memory_gb == 0.25 * 2**record.kills
+    assert record.kills >= 1 and record.memory_gb == 0.5 * 2**record.kills
     assert f"with {record.memory_gb:g} GB a rank, because job" in log
     megabytes = round(1024 * record.memory_gb)
     shown = f"{megabytes}M" if megabytes % 1024 else f"{megabytes // 1024}G"

@@ -13,7 +13,10 @@ from tests.cluster.pipeline import Pipeline, wait_until
 
 pytestmark = pytest.mark.cluster
 
-TWO = ("rows=[SAD, DPT]", "pretrain.epochs=12", "cluster.pretrain.ranks=1")
+TWO = (
+    *("rows=[SAD, DPT]", "data.tasks=2250", "data.block_tasks=500", "pretrain.epochs=24"),
+    *("evaluate.tasks=40", "evaluate.online_episodes=3", "cluster.pretrain.ranks=1"),
+)
 PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
 
 
