@@ -8,8 +8,8 @@ import numpy as np
 from sad_hpc.distill.pose_contexts import sample_pose_transitions
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.kernels.random import stream
-from sad_hpc.tasks.miniworld.family import BOXES, COLORS, ROOM_SIZE
 from sad_hpc.tasks.miniworld.gl import graphics
+from sad_hpc.tasks.miniworld.room import BOXES, COLORS, ROOM_SIZE
 
 with graphics():
     from miniworld.entity import Box

@@ -25,8 +25,9 @@ from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.storage.run import Run
-from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig, heading_vectors
+from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig
 from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.room import heading_vectors
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 from tests.conftest import ROOT
 from tests.gl import require_gl

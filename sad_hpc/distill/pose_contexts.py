@@ -16,8 +16,8 @@ from sad_hpc.kernels.random import (
     next_double,
     rejection_threshold,
 )
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 
 
 def sample_pose_transitions(

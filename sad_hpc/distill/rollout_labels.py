@@ -35,7 +35,7 @@ from sad_hpc.kernels.random import (
     rejection_threshold,
 )
 from sad_hpc.tasks.mdps import FiniteMDPs
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 
 POSE_ACTIONS = 4
 

@@ -19,8 +19,8 @@ from sad_hpc.kernels.random import (
     rejection_threshold,
 )
 from sad_hpc.tasks.mdps import FiniteMDPs, Starts, TabularMDPs, bounds
-from sad_hpc.tasks.miniworld.family import Geometry
 from sad_hpc.tasks.miniworld.motion import moved, random_pose, rewarded
+from sad_hpc.tasks.miniworld.room import Geometry
 
 
 class Certain(NamedTuple):

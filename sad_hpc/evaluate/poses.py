@@ -30,9 +30,10 @@ from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.sequence_model import SequenceModel
-from sad_hpc.tasks.miniworld.family import ROOM_SIZE, Miniworld
+from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.motion import step_poses
 from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
+from sad_hpc.tasks.miniworld.room import ROOM_SIZE
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
 RANDOM_EPISODES = 100

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 
 
 def random_poses(count: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -14,8 +14,8 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.ideal.label_law import best_of, label_chances
 from sad_hpc.kernels.random import next_double, stream
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.shortest import optimal_pose_actions
 from tests.distill.poses import assert_labels_have_chances, pose_law, random_poses
 from tests.distill.rules import make_rule

@@ -5,19 +5,18 @@ import sys
 import numpy as np
 import pytest
 
-from sad_hpc.tasks.miniworld.family import (
+from sad_hpc.tasks.miniworld.family import Miniworld, MiniworldConfig
+from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.room import (
     BOXES,
     COLORS,
     FORWARD,
     STAY,
     TURN_LEFT,
     TURN_RIGHT,
-    Miniworld,
-    MiniworldConfig,
     check_pose,
     heading_vectors,
 )
-from sad_hpc.tasks.miniworld.motion import step_poses
 from tests.distill.poses import are_rewarded, random_poses
 
 

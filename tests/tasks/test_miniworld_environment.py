@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from sad_hpc.tasks.miniworld.family import BOX_SIZE, BOXES, COLORS, heading_vectors
 from sad_hpc.tasks.miniworld.motion import step_poses
+from sad_hpc.tasks.miniworld.room import BOX_SIZE, BOXES, COLORS, heading_vectors
 from tests.distill.poses import random_poses
 from tests.gl import require_gl
 

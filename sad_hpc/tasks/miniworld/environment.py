@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.miniworld.family import (
+from sad_hpc.tasks.miniworld.gl import graphics
+from sad_hpc.tasks.miniworld.room import (
     BOX_SIZE,
     BOXES,
     COLORS,
@@ -21,7 +22,6 @@ from sad_hpc.tasks.miniworld.family import (
     check_pose,
     heading_vectors,
 )
-from sad_hpc.tasks.miniworld.gl import graphics
 
 with graphics():
     from miniworld.entity import Box
@@ -41,7 +41,7 @@ class StillBox(Box):
 
 
 class MiniworldEnv(MiniWorldEnv):
-    """One Miniworld room as a Gymnasium environment; see `sad_hpc.tasks.miniworld.family`.
+    """One Miniworld room as a Gymnasium environment; see `sad_hpc.tasks.miniworld.room`.
 
     Observations are `image` (s, s, 3) uint8 and `heading` (2,) float32; `info["pose"]` is the pose
     (3,) float64, for tests only.  `reset(options={"pose": (x, z, heading)})` starts in that pose

@@ -1,6 +1,6 @@
 """Compiled motion and reward of Miniworld, without images.
 
-The rules are in `tasks.miniworld.family`.  The kernels do the floating-point operations of the
+The rules are in `tasks.miniworld.room`.  The kernels do the floating-point operations of the
 environment in the same order, so poses agree to the last bit.
 """
 
@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sad_hpc.kernels.random import next_double
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 
 
 def step_poses(

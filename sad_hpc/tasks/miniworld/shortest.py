@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sad_hpc.tasks.miniworld.family import BOXES, GEOMETRY
 from sad_hpc.tasks.miniworld.motion import moved, rewarded
+from sad_hpc.tasks.miniworld.room import BOXES, GEOMETRY
 
 MAX_STEPS = 64
 """Upper bound of D: half a turn takes 12 steps, and the room's diagonal 12 more."""
