@@ -24,6 +24,8 @@ class Following:
     """Its actions in rollouts."""
     likeliest: Callable[[NDArray[Any]], NDArray[Any]]
     """A function from observations (m, ...) to its likeliest actions (m,) or (m, a)."""
+    drawn: Callable[[NDArray[Any]], NDArray[Any]]
+    """A function from observations (m, ...) to draws of its actions at temperature 1."""
 
 
 Followings = Callable[[NDArray[np.int64]], Following]

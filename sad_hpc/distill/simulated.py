@@ -23,7 +23,7 @@ MAX_VAIN_TRIES = 2000
 """Number of successive rejected query states after which the search stops with an error."""
 
 FOLLOWED = 0.5
-"""Share of query-state rollouts by the incumbent, if there is one."""
+"""Share of the incumbent, if there is one, in query-state rollouts and in candidate vectors."""
 
 COPIES_AT_ONCE = 4096
 """Largest number of simulators in memory for label rollouts."""
@@ -195,8 +195,9 @@ class Distillation:
     ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
         """Return the candidates to try, and the numbers (m,) of the incumbent's actions among them.
 
-        The incumbent's vector replaces the first candidate.  Without an incumbent there are no
-        numbers.
+        The incumbent's likeliest vector replaces the first candidate, and draws of its vectors
+        others, up to a share FOLLOWED: few uniform draws are better than a good vector.  Without
+        an incumbent there are no numbers.
         """
         if self._following is None:
             return candidates, None
@@ -204,6 +205,10 @@ class Distillation:
         if self._behavior.components is None:
             return candidates, likeliest
         candidates[:, 0] = likeliest
+        if draws := int(FOLLOWED * candidates.shape[1]) - 1:
+            again = self._following(np.repeat(tasks, draws))
+            drawn = again.drawn(np.repeat(observations, draws, axis=0))
+            candidates[:, 1 : 1 + draws] = drawn.reshape(len(tasks), draws, -1)
         return candidates, np.zeros(len(candidates), np.int64)
 
     def scores(

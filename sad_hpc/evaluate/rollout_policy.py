@@ -89,6 +89,7 @@ def simulated_incumbent(
             return Following(
                 lambda simulators, step: decide(simulators.observations, read),
                 lambda observations: decide(observations, likeliest),
+                lambda observations: decide(observations, sample),
             )
 
         return followings

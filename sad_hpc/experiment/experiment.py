@@ -222,8 +222,10 @@ class Experiment(Section, Generic[TaskT]):
 
     def data_signature(self) -> str:
         """Return the signature in the name of the dataset's folder."""
-        # Revisions only increase, so every change changes their sum.
-        revision = self.family.data_revision + self.data.revision
+        # Revisions only increase, so every change changes their sum.  Candidates of later rounds
+        # have been drawn from the incumbent, too, since the 1.
+        from_incumbent = self.data.rounds > 1 and self.family.components is not None
+        revision = self.family.data_revision + self.data.revision + from_incumbent
         before = self.round_before
         upstream = (
             [before.pretrain_signature("SAD", seed) for seed in before.seeds] if before else []

@@ -223,7 +223,8 @@ def always_right(contexts: Transitions, generator: np.random.Generator) -> Follo
             np.testing.assert_array_equal(goals, simulators.goals[found])
             return np.zeros(len(tasks), np.int64)
 
-        return Following(act, lambda observations: np.full(len(tasks), LIKELIEST))
+        nothing = Mock(side_effect=AssertionError("every action is a candidate"))
+        return Following(act, lambda observations: np.full(len(tasks), LIKELIEST), nothing)
 
     return followings
 
@@ -265,19 +266,42 @@ def test_an_incumbent_of_equal_scores_keeps_all_of_its_actions(ties: str) -> Non
     assert far.sum() > 100 and (arrays["labels/sad/actions"][far] == LIKELIEST).all()
 
 
-@pytest.mark.parametrize("height, kept", [(0.5, True), (0.7, True), (-1.0, False)])
-def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: bool) -> None:
-    family = Slopes()
-    family.sparse_reward = False
-    vector = np.array([height, -0.25], np.float32)
+def heights(likeliest: float, drawn: float) -> Incumbent:
+    """An incumbent of `Slopes` with these heights of its likeliest and of drawn vectors."""
+    behavior = Behavior.of(Slopes(), np.arange(5))
+
+    def vectors(height: float) -> Callable[[np.ndarray], np.ndarray]:
+        vector = np.array([height, -0.25], np.float32)
+        return lambda observations: np.tile(vector, (len(observations), 1))
 
     def incumbent(contexts: Transitions, generator: np.random.Generator) -> Followings:
-        behavior = Behavior.of(family, np.arange(5))
-        return lambda tasks: Following(
-            behavior.act(generator), lambda observations: np.tile(vector, (len(tasks), 1))
-        )
+        act = behavior.act(generator)
+        return lambda tasks: Following(act, vectors(likeliest), vectors(drawn))
 
-    data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None, own_contexts=0)
-    block = make_block(family, data, "train", 0, incumbent=following(incumbent))
-    labels = block.arrays["labels/sad/actions"]
-    assert ((labels == vector).all(axis=2) == kept).all()
+    return following(incumbent)
+
+
+def labels_of_slopes(incumbent: Incumbent, **settings: int) -> np.ndarray:
+    """The heights of labels that are best after one step, (n,), and whether the incumbent's."""
+    family = Slopes()
+    data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None, own_contexts=0, **settings)
+    block = make_block(family, data, "train", 0, incumbent=incumbent)
+    vectors = block.arrays["labels/sad/actions"].reshape(-1, 2)
+    return np.where(vectors[:, 1] == -0.25, vectors[:, 0], np.nan)
+
+
+@pytest.mark.parametrize("height, kept", [(0.5, True), (0.7, True), (-1.0, False)])
+def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: bool) -> None:
+    labels = labels_of_slopes(heights(height, drawn=-1.0))
+    assert ((labels == np.float32(height)) == kept).all()
+
+
+@pytest.mark.parametrize("candidates, uniform", [(2, 1), (4, 2), (6, 3)])
+def test_half_of_the_candidates_are_the_incumbents(candidates: int, uniform: int) -> None:
+    """Its vector is the label if all uniform ones are lower."""
+    settings = {"candidates": candidates, "queries_per_task": 60}
+    likeliest, drawn = (0.125, -1) if candidates == 2 else (-1, 0.125)
+    labels = labels_of_slopes(heights(likeliest, drawn), **settings)
+    expected = (1.125 / 2) ** uniform
+    error = np.sqrt(expected * (1 - expected) / len(labels))
+    assert abs((labels == 0.125).mean() - expected) < SIGMAS * error
