@@ -19,6 +19,11 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
+AS_GOOD = 0.02
+"""A vector is as good as the best if it is worse by less than this share of what vectors matter:
+the mean difference of the best and those of the behavior policy.  Where they matter little, almost
+any may be the best, and a model would learn noise."""
+
 MAX_VAIN_TRIES = 2000
 """Number of successive rejected query states after which the search stops with an error."""
 
@@ -116,6 +121,8 @@ class Distillation:
         self._actions = self._actions.reshape(*shape, *self._actions.shape[1:])
         self._states = np.zeros((*shape, *family.state_shape), family.state_dtype)
         self._spent = self._vain_tries = 0
+        self._gains: list[float] = []
+        """By query state: how much the best candidate is better than those of `behavior`."""
 
     def labels(self) -> Labels:
         """Search for K labels of each task, and return them.
@@ -205,7 +212,7 @@ class Distillation:
         if self._behavior.components is None:
             return candidates, likeliest
         candidates[:, 0] = likeliest
-        if draws := int(FOLLOWED * candidates.shape[1]) - 1:
+        if draws := _n_followed(candidates.shape[1]) - 1:
             again = self._following(np.repeat(tasks, draws))
             drawn = again.drawn(np.repeat(observations, draws, axis=0))
             candidates[:, 1 : 1 + draws] = drawn.reshape(len(tasks), draws, -1)
@@ -259,15 +266,30 @@ class Distillation:
     ) -> NDArray[np.int64]:
         """Return the candidates (m,) with the best scores (m, C).
 
-        Ties go to the incumbent's actions `kept` (m,).  Without it they go to the first candidate
-        only in Algorithm 5 without `random_ties`.  In Algorithm 3 that would bias the model to the
-        first action where all scores are equal.
+        Ties, of vectors near ties, go to the incumbent's actions `kept` (m,).  Without it they go
+        to the first candidate only in Algorithm 5 without `random_ties`.  In Algorithm 3 that would
+        bias the model to the first action where all scores are equal.
         """
-        equal = scores == scores.max(axis=1, keepdims=True)
+        highest = scores.max(axis=1, keepdims=True)
+        equal = scores == highest
         if self._rule.stop_at_reward and not self._rule.random_ties:
             best = equal.argmax(axis=1)
         else:
             best = (equal * (1 + self._generator.random(scores.shape))).argmax(axis=1)
         if kept is None:
             return best
-        return np.where(equal[np.arange(len(kept)), kept], kept, best)
+        least = highest[:, 0] - self._margin(scores, highest)
+        return np.where(scores[np.arange(len(kept)), kept] >= least, kept, best)
+
+    def _margin(self, scores: NDArray[np.float64], highest: NDArray[np.float64]) -> float:
+        """Return the largest difference of scores (m, C) that counts as a tie."""
+        if self._behavior.components is None:
+            return 0.0
+        of_behavior = scores[:, _n_followed(scores.shape[1]) :].mean(axis=1, keepdims=True)
+        self._gains += (highest - of_behavior).ravel().tolist()
+        return AS_GOOD * float(np.mean(self._gains))
+
+
+def _n_followed(candidates: int) -> int:
+    """Return how many candidate vectors are the incumbent's."""
+    return int(FOLLOWED * candidates)

@@ -290,10 +290,13 @@ def labels_of_slopes(incumbent: Incumbent, **settings: int) -> np.ndarray:
     return np.where(vectors[:, 1] == -0.25, vectors[:, 0], np.nan)
 
 
-@pytest.mark.parametrize("height, kept", [(0.5, True), (0.7, True), (-1.0, False)])
+@pytest.mark.parametrize(
+    "height, kept", [(0.5, True), (0.7, True), (0.49, True), (0.48, False), (-1.0, False)]
+)
 def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: bool) -> None:
+    """The best is paid 0.5, uniform ones -0.0625 on average, and 0.011 of that is a tie."""
     labels = labels_of_slopes(heights(height, drawn=-1.0))
-    assert ((labels == np.float32(height)) == kept).all()
+    assert (labels == np.float32(height)).mean() == pytest.approx(kept, abs=0.03)
 
 
 @pytest.mark.parametrize("candidates, uniform", [(2, 1), (4, 2), (6, 3)])
