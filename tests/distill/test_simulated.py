@@ -291,9 +291,9 @@ def labels_of_slopes(incumbent: Incumbent, **settings: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "height, kept", [(0.5, True), (0.7, True), (0.49, True), (0.48, False), (-1.0, False)]
+    "height, kept", [(0.5, 1.0), (0.7, 1.0), (0.49, 1.0), (0.48, 0.0), (-1.0, 0.0)]
 )
-def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: bool) -> None:
+def test_the_incumbents_vector_is_a_candidate_and_keeps_ties(height: float, kept: float) -> None:
     """The best is paid 0.5, uniform ones -0.0625 on average, and 0.011 of that is a tie."""
     labels = labels_of_slopes(heights(height, drawn=-1.0))
     assert (labels == np.float32(height)).mean() == pytest.approx(kept, abs=0.03)
