@@ -60,7 +60,7 @@ def gains(family: SimulatedFamily, rule: LabelRule) -> tuple[NDArray[np.float64]
         gained = []
         for _ in range(REPEATS):
             labelling = search(common_actions=common)
-            labels = labelling.best(labelling.scores(*asked), None)
+            labels = labelling.candidates.best(labelling.scores(*asked), None)
             gained.append(values[rows, labels] - mean)
         found.append(np.mean(gained, axis=0))
     return tuple(found)

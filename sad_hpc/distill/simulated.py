@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.distill.block import Block, Draw, Given
+from sad_hpc.distill.candidates import Candidates
 from sad_hpc.distill.incumbent import Incumbent, with_own_play
 from sad_hpc.distill.labels import LabelRule, Labels, hopeless
 from sad_hpc.distill.logged_labels import logged_labels
@@ -19,16 +20,11 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 
-AS_GOOD = 0.02
-"""A vector is as good as the best if it is worse by less than this share of what vectors matter:
-the mean difference of the best and those of the behavior policy.  Where they matter little, almost
-any may be the best, and a model would learn noise."""
-
 MAX_VAIN_TRIES = 2000
 """Number of successive rejected query states after which the search stops with an error."""
 
 FOLLOWED = 0.5
-"""Share of the incumbent, if there is one, in query-state rollouts and in candidate vectors."""
+"""Share of query-state rollouts by the incumbent, if there is one."""
 
 COPIES_AT_ONCE = 4096
 """Largest number of simulators in memory for label rollouts."""
@@ -117,12 +113,11 @@ class Distillation:
         self._following = following
         shape = len(parameters), queries
         self._missing = np.ones(shape, np.bool_)
+        self.candidates = Candidates(behavior, rule, following, generator)
         self._actions = behavior.draw(self._missing.size, generator)
         self._actions = self._actions.reshape(*shape, *self._actions.shape[1:])
         self._states = np.zeros((*shape, *family.state_shape), family.state_dtype)
         self._spent = self._vain_tries = 0
-        self._gains: list[float] = []
-        """By query state: how much the best candidate is better than those of `behavior`."""
 
     def labels(self) -> Labels:
         """Search for K labels of each task, and return them.
@@ -180,43 +175,20 @@ class Distillation:
         places: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
         """Label the accepted states of `rows` (m,) for places (task (m,), slot (m,))."""
-        candidates = self._behavior.candidates(len(rows), self._rule, self._generator)
-        size = max(1, COPIES_AT_ONCE // (candidates.shape[1] * self._rule.episodes_per_action))
+        drawn = self._behavior.candidates(len(rows), self._rule, self._generator)
+        size = max(1, COPIES_AT_ONCE // (drawn.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
             here = simulators.observations[rows[part]], places[0][part]
-            tried, kept = self._with_incumbent(candidates[part], *here)
+            tried, kept = self.candidates.with_incumbent(drawn[part], *here)
             scores = self.scores(simulators, rows[part], tried, places[0][part])
             accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
             self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
             labelled = tuple(each[part][accepted] for each in places)
-            self._actions[labelled] = tried[accepted, self.best(scores, kept)[accepted]]
+            best = self.candidates.best(scores, kept)
+            self._actions[labelled] = tried[accepted, best[accepted]]
             self._states[labelled] = simulators.observations[rows[part][accepted]]
             self._missing[labelled] = False
-
-    def _with_incumbent(
-        self,
-        candidates: NDArray[Any],
-        observations: NDArray[Any],
-        tasks: NDArray[np.int64],
-    ) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
-        """Return the candidates to try, and the numbers (m,) of the incumbent's actions among them.
-
-        The incumbent's likeliest vector replaces the first candidate, and draws of its vectors
-        others, up to a share FOLLOWED: few uniform draws are better than a good vector.  Without
-        an incumbent there are no numbers.
-        """
-        if self._following is None:
-            return candidates, None
-        likeliest = self._following(tasks).likeliest(observations)
-        if self._behavior.components is None:
-            return candidates, likeliest
-        candidates[:, 0] = likeliest
-        if draws := _n_followed(candidates.shape[1]) - 1:
-            again = self._following(np.repeat(tasks, draws))
-            drawn = again.drawn(np.repeat(observations, draws, axis=0))
-            candidates[:, 1 : 1 + draws] = drawn.reshape(len(tasks), draws, -1)
-        return candidates, np.zeros(len(candidates), np.int64)
 
     def scores(
         self,
@@ -260,36 +232,3 @@ class Distillation:
             return np.repeat(shared, candidates, axis=1).reshape(-1, *drawn.shape[1:])
 
         return act
-
-    def best(
-        self, scores: NDArray[np.float64], kept: NDArray[np.int64] | None
-    ) -> NDArray[np.int64]:
-        """Return the candidates (m,) with the best scores (m, C).
-
-        Ties, of vectors near ties, go to the incumbent's actions `kept` (m,).  Without it they go
-        to the first candidate only in Algorithm 5 without `random_ties`.  In Algorithm 3 that would
-        bias the model to the first action where all scores are equal.
-        """
-        highest = scores.max(axis=1, keepdims=True)
-        equal = scores == highest
-        if self._rule.stop_at_reward and not self._rule.random_ties:
-            best = equal.argmax(axis=1)
-        else:
-            best = (equal * (1 + self._generator.random(scores.shape))).argmax(axis=1)
-        if kept is None:
-            return best
-        least = highest[:, 0] - self._margin(scores, highest)
-        return np.where(scores[np.arange(len(kept)), kept] >= least, kept, best)
-
-    def _margin(self, scores: NDArray[np.float64], highest: NDArray[np.float64]) -> float:
-        """Return the largest difference of scores (m, C) that counts as a tie."""
-        if self._behavior.components is None:
-            return 0.0
-        of_behavior = scores[:, _n_followed(scores.shape[1]) :].mean(axis=1, keepdims=True)
-        self._gains += (highest - of_behavior).ravel().tolist()
-        return AS_GOOD * float(np.mean(self._gains))
-
-
-def _n_followed(candidates: int) -> int:
-    """Return how many candidate vectors are the incumbent's."""
-    return int(FOLLOWED * candidates)
