@@ -1,0 +1,158 @@
+"""HalfCheetah at a target velocity: labels as a policy, and what a network learns of them.
+
+    pip install examples/cheetah_velocity
+    python benchmarks/cheetah_labels.py      # half an hour: results/theory/cheetah_labels.csv
+
+Labels as a policy: the label of the agent's state is made anew at every step.  The network is told
+the target velocity, which a model has to find out from its context, so its return tells what labels
+of this number are worth to a model without that difficulty.  Labels are those of the first round of
+configs/development/cheetah_velocity.yaml.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sad_hpc.distill import make_block
+from sad_hpc.distill.labels import LabelRule
+from sad_hpc.distill.rollout import Behavior
+from sad_hpc.distill.simulated import Distillation
+from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.sections import DataConfig
+from sad_hpc.model import bins
+from sad_hpc.tasks.base import make_family
+from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.theory.table import write_table
+
+ROOT = Path(__file__).parent.parent
+CONFIG = ROOT / "configs/development/cheetah_velocity.yaml"
+RULES = {"few candidates, four rollouts": (16, 4), "many candidates, one rollout": (64, 1)}
+"""Candidates and rollouts of each, which cost the same."""
+N_TASKS, N_LABELS = 24, (2000, 4000, 8000, 16000)
+"""Tasks that are played, and numbers of labels for the network."""
+BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
+
+Returns = NDArray[np.float64]
+
+
+class Network(nn.Module):
+    """Bins of each component of an action, by the state and the target velocity."""
+
+    def __init__(self, inputs: NDArray[np.float64], components: int) -> None:
+        super().__init__()
+        self.mean = torch.tensor(inputs.mean(0), dtype=torch.float32)
+        self.scale = torch.tensor(inputs.std(0), dtype=torch.float32)
+        hidden = [nn.Linear(inputs.shape[1], WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU()]
+        self.layers = nn.Sequential(*hidden, nn.Linear(WIDTH, components * BINS))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits (n, a, BINS)."""
+        return self.layers((inputs - self.mean) / self.scale).unflatten(1, (-1, BINS))
+
+
+def trained(inputs: NDArray[np.float64], actions: NDArray[np.float32]) -> tuple[Network, float]:
+    """Train on labels (n, d) and (n, a); return the best network and its held-out loss."""
+    torch.manual_seed(0)
+    network = Network(inputs, actions.shape[1])
+    optimizer = torch.optim.AdamW(network.parameters(), lr=5e-4, weight_decay=0.1)
+    asked, wanted = torch.tensor(inputs).float(), bins.bins_of(torch.tensor(actions), BINS)
+    cut, best, kept = int(len(asked) * (1 - HELD_OUT)), np.inf, {}
+    for _ in range(EPOCHS):
+        for batch in torch.randperm(cut).split(BATCH):
+            loss = nn.functional.cross_entropy(network(asked[batch]).mT, wanted[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            held_out = nn.functional.cross_entropy(network(asked[cut:]).mT, wanted[cut:]).item()
+        if held_out < best:
+            best, kept = held_out, {k: v.clone() for k, v in network.state_dict().items()}
+    network.load_state_dict(kept)
+    return network, best
+
+
+@torch.no_grad()
+def network_returns(family: SimulatedFamily, network: Network) -> dict[str, Returns]:
+    """Return the returns (N_TASKS,) of sampled and of likeliest actions."""
+    returns = {}
+    for name in ("sampled", "likeliest"):
+        generator = np.random.default_rng(1)
+        parameters = family.draw_tasks("test", N_TASKS, generator)
+        simulators, total = family.simulators(parameters, generator), np.zeros(N_TASKS)
+        simulators.start(np.arange(N_TASKS), generator)
+        for _ in range(family.config.horizon):
+            inputs = np.concatenate([simulators.observations, parameters], axis=1)
+            logits = network(torch.tensor(inputs).float()).numpy()
+            sampled = name == "sampled"
+            actions = bins.drawn(logits, generator) if sampled else bins.likeliest(logits)
+            total += simulators.step(actions)
+        returns[name] = total
+    return returns
+
+
+def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
+    """Return the returns (N_TASKS,) of labels that are made anew at every step."""
+    generator, rule = np.random.default_rng(1), LabelRule.of(data, family.sparse_reward)
+    behavior = Behavior.of(family, np.arange(family.n_actions))
+    parameters, rows = family.draw_tasks("test", N_TASKS, generator), np.arange(N_TASKS)
+    simulators, total = family.simulators(parameters, generator), np.zeros(N_TASKS)
+    simulators.start(rows, generator)
+    search = Distillation(family, parameters, behavior, None, rule, 1, generator)
+    for _ in range(family.config.horizon):
+        drawn = behavior.candidates(N_TASKS, rule, generator)
+        best = search.candidates.best(search.scores(simulators, rows, drawn, rows), None)
+        total += simulators.step(drawn[rows, best])
+    return total
+
+
+def labels(
+    family: SimulatedFamily, data: DataConfig
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Return states with targets (n, d) and labels (n, a) of training tasks, in random order."""
+    wanted, per_block = max(N_LABELS), data.block_tasks * data.queries_per_task
+    inputs, actions = [], []
+    for block in range(-(-wanted // per_block)):
+        arrays = make_block(family, data, "train", block).arrays
+        states, found = arrays["labels/sad/query_states"], arrays["labels/sad/actions"]
+        told = np.repeat(arrays["tasks/parameters"][:, None], states.shape[1], axis=1)
+        inputs.append(np.concatenate([states, told], axis=2).reshape(-1, states.shape[2] + 1))
+        actions.append(found.reshape(-1, found.shape[2]))
+    order = np.random.default_rng(0).permutation(len(np.concatenate(actions)))[:wanted]
+    return np.concatenate(inputs)[order], np.concatenate(actions)[order]
+
+
+def main() -> None:
+    """Measure labels and networks."""
+    torch.set_num_threads(1)
+    experiment = load_experiment(CONFIG)
+    family, lines = make_family(experiment.task), []
+    assert isinstance(family, SimulatedFamily)
+
+    def note(policy: str, count: int | None, loss: float | None, returns: Returns) -> None:
+        mean, error = returns.mean(), returns.std(ddof=1) / np.sqrt(len(returns))
+        line = {"policy": policy, "labels": count, "held_out_loss": loss}
+        lines.append({**line, "return": mean, "return_error": error})
+        print(lines[-1], flush=True)
+
+    data = experiment.data.model_copy(update={"rounds": 1, "trust_horizon": 10})
+    rules = {
+        name: data.model_copy(update={"candidates": candidates, "episodes_per_action": episodes})
+        for name, (candidates, episodes) in RULES.items()
+    }
+    for name, rule in rules.items():
+        note(f"labels: {name}", None, None, label_returns(family, rule))
+    for name, rule in rules.items():
+        inputs, actions = labels(family, rule)
+        for count in N_LABELS:
+            network, loss = trained(inputs[:count], actions[:count])
+            for reading, returns in network_returns(family, network).items():
+                note(f"network, {reading}: {name}", count, loss, returns)
+    write_table(ROOT / "results", "cheetah_labels", pd.DataFrame(lines))
+
+
+if __name__ == "__main__":
+    main()
