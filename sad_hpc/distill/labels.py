@@ -50,6 +50,8 @@ class LabelRule:
     """The rollouts of all first actions share their random actions."""
     candidates: int = 1
     """Number of first actions that are tried if actions are continuous."""
+    refinements: int = 0
+    """Number of times that they are drawn again around the best ones."""
     best_episode: bool = False
     """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
@@ -72,6 +74,7 @@ class LabelRule:
             random_ties=data.tie_break == "random",
             common_actions=data.common_actions,
             candidates=data.candidates,
+            refinements=data.refinements,
             best_episode=data.score == "fastest",
         )
 

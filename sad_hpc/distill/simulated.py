@@ -5,6 +5,7 @@ successive episodes of the behavior policy up to T transitions.  Query states co
 rollouts: the simulator is copied at a step drawn uniformly among T, once for every label rollout.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -179,14 +180,13 @@ class Distillation:
         size = max(1, COPIES_AT_ONCE // (drawn.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
+            score = partial(self.scores, simulators, rows[part], tasks=places[0][part])
             here = simulators.observations[rows[part]], places[0][part]
-            tried, kept = self.candidates.with_incumbent(drawn[part], *here)
-            scores = self.scores(simulators, rows[part], tried, places[0][part])
-            accepted = np.flatnonzero(scores.max(axis=1) >= self._rule.least_score)
-            self._vain_tries = 0 if accepted.size else self._vain_tries + len(scores)
+            best, labels = self.candidates.chosen(drawn[part], *here, score)
+            accepted = np.flatnonzero(best >= self._rule.least_score)
+            self._vain_tries = 0 if accepted.size else self._vain_tries + len(best)
             labelled = tuple(each[part][accepted] for each in places)
-            best = self.candidates.best(scores, kept)
-            self._actions[labelled] = tried[accepted, best[accepted]]
+            self._actions[labelled] = labels[accepted]
             self._states[labelled] = simulators.observations[rows[part][accepted]]
             self._missing[labelled] = False
 

@@ -159,6 +159,11 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{where}: data.score=fastest needs sparse rewards and deterministic steps, which "
             f"{experiment.task.family} does not have; use data.score=mean"
         )
+    if data.refinements and family.components is None:
+        raise ConfigError(
+            f"{where}: data.refinements is for actions that are vectors of numbers, which "
+            f"{experiment.task.family} does not have; use data.refinements=0"
+        )
     if 0 < data.q_learning_steps < experiment.task.horizon:
         raise ConfigError(
             f"{where}: data.q_learning_steps={data.q_learning_steps} is less than "

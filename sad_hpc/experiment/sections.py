@@ -52,6 +52,9 @@ class DataConfig(Section):
     candidates: int = with_role(Role.ROW_SETTING, 32, ge=2, le=100_000)
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy.  Discrete actions are all tried."""
+    refinements: int = with_role(Role.ROW_SETTING, 0, ge=0, le=100)
+    """Vector actions: the number of times that the candidates are drawn again around the best
+    quarter of them (cross-entropy method).  A label then is the mean of the last quarter."""
     common_actions: bool = with_role(Role.ROW_SETTING, False)
     """True if the i-th rollouts of all first actions take the same random actions afterwards
     (common random numbers).  The law of each score is that of independent rollouts.  Rollouts that

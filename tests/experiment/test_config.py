@@ -129,6 +129,11 @@ def test_where_every_pull_is_rewarded_there_is_no_first_reward():
         load_experiment(bandit, [greedy])
 
 
+def test_only_vectors_are_drawn_again():
+    with pytest.raises(ConfigError, match=r"data.refinements is for .* use data.refinements=0"):
+        load_experiment(TINY, ["data.refinements=1"])
+
+
 def test_an_empty_split_is_named():
     with pytest.raises(ConfigError, match=r"data\.tasks=2 leaves the train split empty"):
         load_experiment(TINY, ["data.tasks=2", "task.train_goals=1"])
