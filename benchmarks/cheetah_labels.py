@@ -9,6 +9,7 @@ of this number are worth to a model without that difficulty.  Labels are those o
 configs/development/cheetah_velocity.yaml.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,21 @@ from sad_hpc.theory.table import write_table
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "configs/development/cheetah_velocity.yaml"
-RULES = {"few candidates, four rollouts": (16, 4), "many candidates, one rollout": (64, 1)}
-"""Candidates and rollouts of each, which cost the same."""
+RULES = {
+    "16 candidates, 4 rollouts": {"candidates": 16, "episodes_per_action": 4},
+    "64 candidates, 1 rollout": {"candidates": 64, "episodes_per_action": 1},
+    "16 candidates twice, 2 rollouts": {
+        "candidates": 16,
+        "episodes_per_action": 2,
+        "refinements": 1,
+    },
+    "8 candidates four times, 2 rollouts": {
+        "candidates": 8,
+        "episodes_per_action": 2,
+        "refinements": 3,
+    },
+}
+"""Settings of labels that cost the same."""
 N_TASKS, N_LABELS = 24, (2000, 4000, 8000, 16000)
 """Tasks that are played, and numbers of labels for the network."""
 BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
@@ -104,8 +118,8 @@ def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
     search = Distillation(family, parameters, behavior, None, rule, 1, generator)
     for _ in range(family.config.horizon):
         drawn = behavior.candidates(N_TASKS, rule, generator)
-        best = search.candidates.best(search.scores(simulators, rows, drawn, rows), None)
-        total += simulators.step(drawn[rows, best])
+        score = partial(search.scores, simulators, rows, tasks=rows)
+        total += simulators.step(search.candidates.chosen(drawn, drawn, rows, score)[1])
     return total
 
 
@@ -139,10 +153,7 @@ def main() -> None:
         print(lines[-1], flush=True)
 
     data = experiment.data.model_copy(update={"rounds": 1, "trust_horizon": 10})
-    rules = {
-        name: data.model_copy(update={"candidates": candidates, "episodes_per_action": episodes})
-        for name, (candidates, episodes) in RULES.items()
-    }
+    rules = {name: data.model_copy(update=rule) for name, rule in RULES.items()}
     for name, rule in rules.items():
         note(f"labels: {name}", None, None, label_returns(family, rule))
     for name, rule in rules.items():
