@@ -119,7 +119,9 @@ def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
     for _ in range(family.config.horizon):
         drawn = behavior.candidates(N_TASKS, rule, generator)
         score = partial(search.scores, simulators, rows, tasks=rows)
-        total += simulators.step(search.candidates.chosen(drawn, drawn, rows, score)[1])
+        total += simulators.step(
+            search.candidates.chosen(drawn, simulators.observations, rows, score)[1]
+        )
     return total
 
 
