@@ -14,8 +14,9 @@ from tests.cluster.pipeline import Pipeline, wait_until
 pytestmark = pytest.mark.cluster
 
 TWO = (
-    *("rows=[SAD, DPT]", "data.tasks=2250", "data.block_tasks=500", "pretrain.epochs=80"),
-    *("evaluate.tasks=40", "evaluate.online_episodes=3", "cluster.pretrain.ranks=1"),
+    *("rows=[DPT]", "seeds=[0, 1]", "data.tasks=2250", "data.block_tasks=500"),
+    *("pretrain.epochs=40", "evaluate.tasks=40", "evaluate.online_episodes=3"),
+    "cluster.pretrain.ranks=1",
 )
 PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
 
