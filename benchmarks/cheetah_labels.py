@@ -1,7 +1,7 @@
 """HalfCheetah at a target velocity: labels as a policy, and what a network learns of them.
 
     pip install examples/cheetah_velocity
-    python benchmarks/cheetah_labels.py      # half an hour: results/theory/cheetah_labels.csv
+    python benchmarks/cheetah_labels.py      # writes results/theory/cheetah_labels.csv
 
 Labels as a policy: the label of the agent's state is made anew at every step.  The network is told
 the target velocity, which a model has to find out from its context, so its return tells what labels
@@ -22,11 +22,13 @@ from sad_hpc.distill import make_block
 from sad_hpc.distill.labels import LabelRule
 from sad_hpc.distill.rollout import Behavior
 from sad_hpc.distill.simulated import Distillation
+from sad_hpc.evaluate.episode import returns_of
+from sad_hpc.evaluate.simulated import Episodes
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.model import bins
 from sad_hpc.tasks.base import make_family
-from sad_hpc.tasks.simulated import SimulatedFamily
+from sad_hpc.tasks.simulated import SimulatedFamily, Simulators
 from sad_hpc.theory.table import write_table
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +52,7 @@ N_TASKS, N_LABELS = 24, (2000, 4000, 8000, 16000)
 """Tasks that are played, and numbers of labels for the network."""
 BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
 
-Returns = NDArray[np.float64]
+Returns = NDArray[np.float32]
 
 
 class Network(nn.Module):
@@ -90,22 +92,17 @@ def trained(inputs: NDArray[np.float64], actions: NDArray[np.float32]) -> tuple[
 
 
 @torch.no_grad()
-def network_returns(family: SimulatedFamily, network: Network) -> dict[str, Returns]:
-    """Return the returns (N_TASKS,) of sampled and of likeliest actions."""
-    returns = {}
-    for name in ("sampled", "likeliest"):
-        generator = np.random.default_rng(1)
-        parameters = family.draw_tasks("test", N_TASKS, generator)
-        simulators, total = family.simulators(parameters, generator), np.zeros(N_TASKS)
-        simulators.start(np.arange(N_TASKS), generator)
-        for _ in range(family.config.horizon):
-            inputs = np.concatenate([simulators.observations, parameters], axis=1)
-            logits = network(torch.tensor(inputs).float()).numpy()
-            sampled = name == "sampled"
-            actions = bins.drawn(logits, generator) if sampled else bins.likeliest(logits)
-            total += simulators.step(actions)
-        returns[name] = total
-    return returns
+def network_returns(family: SimulatedFamily, network: Network, reading: str) -> Returns:
+    """Return the returns (N_TASKS,) of `sampled` or `likeliest` actions."""
+    generator = np.random.default_rng(1)
+    parameters = family.draw_tasks("test", N_TASKS, generator)
+
+    def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
+        inputs = np.concatenate([simulators.observations, parameters], axis=1)
+        logits = network(torch.tensor(inputs).float()).numpy()
+        return bins.drawn(logits, generator) if reading == "sampled" else bins.likeliest(logits)
+
+    return returns_of(Episodes(family, parameters, generator).rollout(act))
 
 
 def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
@@ -113,16 +110,14 @@ def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
     generator, rule = np.random.default_rng(1), LabelRule.of(data, family.sparse_reward)
     behavior = Behavior.of(family, np.arange(family.n_actions))
     parameters, rows = family.draw_tasks("test", N_TASKS, generator), np.arange(N_TASKS)
-    simulators, total = family.simulators(parameters, generator), np.zeros(N_TASKS)
-    simulators.start(rows, generator)
     search = Distillation(family, parameters, behavior, None, rule, 1, generator)
-    for _ in range(family.config.horizon):
+
+    def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
         drawn = behavior.candidates(N_TASKS, rule, generator)
         score = partial(search.scores, simulators, rows, tasks=rows)
-        total += simulators.step(
-            search.candidates.chosen(drawn, simulators.observations, rows, score)[1]
-        )
-    return total
+        return search.candidates.chosen(drawn, simulators.observations, rows, score)[1]
+
+    return returns_of(Episodes(family, parameters, generator).rollout(act))
 
 
 def labels(
@@ -133,12 +128,13 @@ def labels(
     inputs, actions = [], []
     for block in range(-(-wanted // per_block)):
         arrays = make_block(family, data, "train", block).arrays
-        states, found = arrays["labels/sad/query_states"], arrays["labels/sad/actions"]
+        states, labelled = arrays["labels/sad/query_states"], arrays["labels/sad/actions"]
         told = np.repeat(arrays["tasks/parameters"][:, None], states.shape[1], axis=1)
         inputs.append(np.concatenate([states, told], axis=2).reshape(-1, states.shape[2] + 1))
-        actions.append(found.reshape(-1, found.shape[2]))
-    order = np.random.default_rng(0).permutation(len(np.concatenate(actions)))[:wanted]
-    return np.concatenate(inputs)[order], np.concatenate(actions)[order]
+        actions.append(labelled.reshape(-1, labelled.shape[2]))
+    asked, found = np.concatenate(inputs), np.concatenate(actions)
+    order = np.random.default_rng(0).permutation(len(asked))[:wanted]
+    return asked[order], found[order]
 
 
 def main() -> None:
@@ -162,7 +158,8 @@ def main() -> None:
         inputs, actions = labels(family, rule)
         for count in N_LABELS:
             network, loss = trained(inputs[:count], actions[:count])
-            for reading, returns in network_returns(family, network).items():
+            for reading in ("sampled", "likeliest"):
+                returns = network_returns(family, network, reading)
                 note(f"network, {reading}: {name}", count, loss, returns)
     write_table(ROOT / "results", "cheetah_labels", pd.DataFrame(lines))
 

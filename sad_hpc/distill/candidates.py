@@ -34,7 +34,7 @@ class Candidates:
         behavior: policy that draws vectors.
         rule: settings of label distillation.
         following: the incumbent; None in the first round.
-        generator: random numbers of ties.
+        generator: random numbers of ties and of refinements.
     """
 
     def __init__(
@@ -77,9 +77,8 @@ class Candidates:
         best, rows = self.best(scores, kept), np.arange(len(scores))
         labels = tried[rows, best]
         if self._rule.refinements:
-            labels = _elite(tried, scores).mean(axis=1)
-            if kept is not None:
-                labels = np.where((best == kept)[:, None], tried[rows, kept], labels)
+            mean = _elite(tried, scores).mean(axis=1)
+            labels = mean if kept is None else np.where((best == kept)[:, None], labels, mean)
         return scores.max(axis=1), labels
 
     def _with_incumbent(

@@ -213,11 +213,8 @@ class Experiment(Section, Generic[TaskT]):
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:
             del data["history_episodes"]
-        for key in (
-            "oracle_error",
-            "common_actions",
-            "refinements",
-        ):  # 0 or false in datasets from before
+        # 0 or false in datasets from before.
+        for key in ("oracle_error", "common_actions", "refinements"):
             if not data[key]:
                 del data[key]
         if self.data.oracle_tie_break == "random":  # datasets from before the setting existed

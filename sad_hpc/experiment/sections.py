@@ -51,7 +51,8 @@ class DataConfig(Section):
     state.  Bandits and families with sparse rewards (Algorithm 5) do not use it."""
     candidates: int = with_role(Role.ROW_SETTING, 32, ge=2, le=100_000)
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
-    behavior policy.  Discrete actions are all tried."""
+    behavior policy; in later rounds half of them by the incumbent.  Discrete actions are all
+    tried."""
     refinements: int = with_role(Role.ROW_SETTING, 0, ge=0, le=100)
     """Vector actions: the number of times that the candidates are drawn again around the best
     quarter of them (cross-entropy method).  A label then is the mean of the last quarter."""

@@ -282,7 +282,7 @@ def heights(likeliest: float, drawn: float) -> Incumbent:
 
 
 def labels_of_slopes(incumbent: Incumbent, **settings: int) -> np.ndarray:
-    """The heights of labels that are best after one step, (n,), and whether the incumbent's."""
+    """The heights (n,) of labels that are the incumbent's vectors, NaN for the others."""
     family = Slopes()
     family.sparse_reward = False
     data = DataConfig(tasks=100, trust_horizon=1, return_threshold=None, own_contexts=0, **settings)
