@@ -4,7 +4,7 @@ CONFIG ?= configs/quickstart.yaml
 SAD_HPC = .venv/bin/sad-hpc
 PYTEST = .venv/bin/python -m pytest
 # Tests on Slurm run beside these, and have the cores first.
-PYTEST_HERE = nice $(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST_HERE = nice $(PYTEST) --numprocesses $(WORKERS) --dist loadfile
 WORKERS ?= 2
 INSTALL = .venv/bin/pip install --disable-pip-version-check --constraint constraints.txt
 
@@ -26,7 +26,7 @@ test: .venv/installed-test
 
 # The longest file begins first.
 test-here: .venv/installed-test
-	$(PYTEST_HERE) -m "not cluster and not stress" tests/test_examples.py tests
+	$(PYTEST_HERE) -m "not cluster and not stress" --no-loadscope-reorder tests/test_examples.py tests
 
 test-cluster: .venv/installed-test
 	$(PYTEST) tests/cluster
