@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sad_hpc.distill import make_block
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.simulated import evaluate_simulated
 from sad_hpc.experiment.sections import DataConfig, EvaluateConfig, ModelConfig
@@ -71,9 +72,7 @@ def test_references_learn_from_contexts_and_pulls(family):
     columns = {name: part[:60] for name, part in arrays.items()}
     model = Transformer(ModelConfig(layers=1, dropout=0.0), Inputs.of_family(family)).eval()
     settings = EvaluateConfig(tasks=60, online_episodes=4, headline_episodes=1)
-    modes = evaluate_simulated(
-        family, Trained(model, 30), columns, settings, generator, lambda episodes: None
-    )
+    modes = evaluate_simulated(family, Evaluation(Trained(model, 30), settings, generator), columns)
     offline, online = modes["offline"].references, modes["online"].references
     assert offline.keys() == online.keys() == {"random", "optimal", "LinUCB", "Thompson"}
     mean = {name: values.mean(axis=0) for name, values in online.items()}

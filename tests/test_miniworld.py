@@ -18,6 +18,7 @@ from sad_hpc.distill.block import Block
 from sad_hpc.errors import ConfigError, RenderError, UserError
 from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import history_places
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.poses import Rooms, evaluate_poses, optimal_returns, random_returns
 from sad_hpc.experiment.load import load_experiment
@@ -279,7 +280,9 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, greedy_after_
     found = {name: column[:24] for name, column in found.items()}
     targets = found["tasks/parameters"][:, 0].astype(np.int64)
     generator = np.random.default_rng(5)
-    modes = evaluate_poses(family, Trained(model, 25), found, settings, generator, print)
+    modes = evaluate_poses(
+        family, Evaluation(Trained(model, 25), settings, generator, print), found
+    )
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 

@@ -17,6 +17,7 @@ from sad_hpc.distill import make_block
 from sad_hpc.distill.block import Draw
 from sad_hpc.evaluate.acting import ActingRule, greedy
 from sad_hpc.evaluate.encoded import TaskContexts
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.rollout_policy import deciding_in, simulated_incumbent
 from sad_hpc.evaluate.simulated import Episodes, acting, play_simulators, tokens_of
@@ -134,7 +135,9 @@ def test_online_play_encodes_each_new_image_once(
     generator = np.random.default_rng(3)
     parameters = family.draw_tasks("test", 4, generator)
     settings = EvaluateConfig(tasks=4, online_episodes=3, headline_episodes=1)
-    play_simulators(family, Trained(model, T), parameters, settings, ActingRule(), generator)
+    play_simulators(
+        family, Evaluation(Trained(model, T), settings, generator), parameters, ActingRule()
+    )
     # The first context has no transitions, whose images are none.
     images = [each for each in encoded if each.numel()]
     assert sum(each[..., 0, 0, 0].numel() for each in images) == 4 * T * 3

@@ -7,7 +7,6 @@ cached keys and values.
 """
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,9 @@ from sad_hpc.evaluate.bandit_policies import (
     reference_policies,
     run_bandit,
 )
-from sad_hpc.evaluate.online import online_modes
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained, answers
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, Measure, ModeResult
-from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.sequence_model import SequenceModel
@@ -47,29 +45,23 @@ def kept_steps(horizon: int) -> NDArray[np.int32]:
 
 def evaluate_bandit(
     family: BanditFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline suboptimality and online regret; see `families.evaluate_family`."""
-    means = columns["tasks/parameters"].astype(np.float32)
+    settings, means = evaluation.settings, columns["tasks/parameters"].astype(np.float32)
     contexts = Context.of_group(columns, settings.context)
-    offline = gaps(means, offline_arms(trained, contexts, settings.batch_size))
+    offline = gaps(means, offline_arms(evaluation.trained, contexts, settings.batch_size))
     known = _offline_references(family, means, columns)
     modes = {
         "offline": _result("suboptimality", "context length", offline, known),
         "lengths": _mean_result(offline, known),
     }
     regrets, pulls = {}, family.config.horizon
-    for mode, rule, report_mode in online_modes(settings, chosen, report, 0, pulls):
-        regrets[mode], _ = play_pulls(
-            family, trained, means, settings, rule, generator, report_mode
-        )
+    for mode, rule, each in evaluation.online_modes(0, pulls):
+        regrets[mode], _ = play_pulls(family, each, means, rule)
     # An independent stream, so that every row of a seed has the same references.
-    references = _online_references(family, means, generator.spawn(1)[0])
+    references = _online_references(family, means, evaluation.generator.spawn(1)[0])
     return modes | {
         mode: _result("regret", "pull", regret, references) for mode, regret in regrets.items()
     }
@@ -77,17 +69,14 @@ def evaluate_bandit(
 
 def play_pulls(
     family: BanditFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     parameters: NDArray[Any],
-    settings: EvaluateConfig,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None] = lambda pulls: None,
 ) -> tuple[NDArray[np.float32], None]:
     """Play online; see `families.play_online`.  Values are regrets (n, T)."""
-    means = parameters.astype(np.float32)
-    transformer = TransformerPolicy(trained.model, len(means), generator, rule)
-    pulled = run_bandit(family, means, transformer, generator, report=report)
+    means, generator = parameters.astype(np.float32), evaluation.generator
+    transformer = TransformerPolicy(evaluation.trained.model, len(means), generator, rule)
+    pulled = run_bandit(family, means, transformer, generator, report=evaluation.report)
     return gaps(means, pulled).cumsum(axis=1, dtype=np.float32), None
 
 

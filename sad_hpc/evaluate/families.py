@@ -1,7 +1,6 @@
 """Evaluation by kind of task family."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import ActingRule
 from sad_hpc.evaluate.bandit import evaluate_bandit, play_pulls
-from sad_hpc.evaluate.policy import Trained
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.simulated import evaluate_simulated, play_simulators
 from sad_hpc.evaluate.tabular import evaluate_tabular, play_tables
@@ -25,23 +24,15 @@ Modes = dict[str, ModeResult]
 @functools.singledispatch
 def evaluate_family(
     family: TaskFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-    chosen: ActingRule | None = None,
 ) -> Modes:
     """Evaluate a model on test tasks, offline and online.
 
     Args:
         family: family of the tasks.
-        trained: the model.
+        evaluation: the model, and how it is evaluated.
         columns: contexts and parameters of the tasks.
-        settings: settings of the evaluation.
-        generator: random numbers of tasks and actions.
-        report: called with the number of finished units; see `n_units`.
-        chosen: acting rule that `auto` has chosen; None: the config gives it.
     """
     raise TypeError(f"no evaluation for {type(family).__name__}")
 
@@ -61,23 +52,17 @@ def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
 @functools.singledispatch
 def play_online(
     family: TaskFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     parameters: NDArray[Any],
-    settings: EvaluateConfig,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
 ) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
     """Play online (Algorithm 6) by an acting rule.
 
     Args:
         family: family of the tasks.
-        trained: the model.
+        evaluation: the model, and how it is evaluated.  Units are episodes or pulls.
         parameters: (n, p) of the tasks.
-        settings: settings of the evaluation.
         rule: rule of the actions.
-        generator: random numbers of tasks and actions.
-        report: called with the number of finished episodes or pulls.
 
     Returns:
         values (n, K) of episodes or pulls, and the numbers of rewards in their contexts (n, K).

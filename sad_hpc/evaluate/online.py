@@ -6,16 +6,15 @@ are computed at once.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sad_hpc.evaluate.acting import PAPER, ActingRule, sampled
+from sad_hpc.evaluate.acting import sampled
 from sad_hpc.evaluate.agent_memory import AgentMemory
 from sad_hpc.evaluate.episode import play_episode, returns_of
-from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -58,33 +57,6 @@ def online_returns(
         memory.add(episode)
         report(number + 1)
     return returns, context_rewards
-
-
-def online_modes(
-    settings: EvaluateConfig,
-    chosen: ActingRule | None,
-    report: Callable[[int], None],
-    before: int,
-    units: int,
-) -> Iterator[tuple[str, ActingRule, Callable[[int], None]]]:
-    """Yield name, acting rule and report function of each online mode of a result.
-
-    Args:
-        settings: settings of the evaluation.
-        chosen: rule that `auto` has chosen; None: the config gives the rule.
-        report: called with the number of finished units of all modes.
-        before: units that are finished before the first mode.
-        units: units of a mode: episodes or pulls.
-    """
-    rules = {"online": ActingRule(settings.temperature, settings.greedy_after_reward)}
-    if chosen is not None:
-        rules = {"online": chosen, "sampled": PAPER}
-    for number, (mode, rule) in enumerate(rules.items()):
-
-        def report_all(done: int, first: int = before + number * units) -> None:
-            report(first + done)
-
-        yield mode, rule, report_all
 
 
 def _draw(

@@ -22,11 +22,9 @@ from sad_hpc.distill.pose_contexts import sample_pose_episodes
 from sad_hpc.evaluate.acting import ActingRule, greedy, sampled
 from sad_hpc.evaluate.agent_memory import history_places
 from sad_hpc.evaluate.encoded import EncodedContexts
-from sad_hpc.evaluate.online import online_modes
-from sad_hpc.evaluate.policy import Trained
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.kernels.random import stream
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.sequence_model import SequenceModel
@@ -64,53 +62,47 @@ class Walk:
 
 def evaluate_poses(
     family: Miniworld,
-    trained: Trained,
+    evaluation: Evaluation,
     columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `families.evaluate_family`."""
+    trained, settings = evaluation.trained, evaluation.settings
     targets = columns["tasks/parameters"][:, 0].astype(np.int64)
-    rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
+    rooms = Rooms(trained.model, family, targets, settings.batch_size, evaluation.generator)
     context = trained.shown(Context.of_group(columns, settings.context))
     offline = rooms.walk(rooms.read(context), greedy)
-    report(1)
+    evaluation.report(1)
     random = random_returns(family, targets, int(columns["tasks/index"][0]))
     modes = {"offline": _result(random, targets, [offline], [context.rewarded], 1)}
     count = settings.online_episodes
-    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, count):
-        walks, seen = _walks(rooms, trained.longest, settings, rule, generator, report_mode)
+    for mode, rule, each in evaluation.online_modes(1, count):
+        walks, seen = _walks(rooms, each, rule)
         modes[mode] = _result(random, targets, walks, seen, settings.headline_episodes)
     return modes
 
 
 def play_rooms(
     family: Miniworld,
-    trained: Trained,
+    evaluation: Evaluation,
     parameters: NDArray[Any],
-    settings: EvaluateConfig,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Play online; see `families.play_online`."""
     targets = parameters[:, 0].astype(np.int64)
-    rooms = Rooms(trained.model, family, targets, settings.batch_size, generator)
-    walks, seen = _walks(rooms, trained.longest, settings, rule, generator, report)
+    size = evaluation.settings.batch_size
+    rooms = Rooms(evaluation.trained.model, family, targets, size, evaluation.generator)
+    walks, seen = _walks(rooms, evaluation, rule)
     return np.stack([walk.returns for walk in walks], axis=1), np.stack(seen, axis=1)
 
 
 def _walks(
     rooms: "Rooms",
-    longest: int,
-    settings: EvaluateConfig,
+    evaluation: Evaluation,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[list[Walk], list[NDArray[np.int32]]]:
     """Play successive episodes, and return them with the numbers of rewards in their contexts."""
+    longest, settings = evaluation.trained.longest, evaluation.settings
+    generator = evaluation.generator
     walks: list[Walk] = []
     seen: list[NDArray[np.int32]] = []
 
@@ -124,7 +116,7 @@ def _walks(
             tokens, rewards = _remembered(walks, settings.memory, longest, generator)
         seen.append(rewards.sum(axis=1).astype(np.int32))
         walks.append(rooms.walk(tokens, sample))
-        report(1 + episode)
+        evaluation.report(1 + episode)
     return walks, seen
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sad_hpc.evaluate.acting import Selection, grid
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.families import play_online
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.experiment.sections import EvaluateConfig
@@ -60,7 +61,10 @@ def selected(
             generator = np.random.default_rng([settings.seed, seed, *PURPOSE])
             with UserCode(lambda: "the choice of an acting rule", watched=False):
                 values, _ = play_online(
-                    family, trained, parameters, settings, rule, generator, _stop_if_asked
+                    family,
+                    Evaluation(trained, settings, generator, _stop_if_asked),
+                    parameters,
+                    rule,
                 )
             found.append(values[:, -headline:].mean(axis=1).tolist())
             write_json(path, found)

@@ -19,11 +19,9 @@ from sad_hpc.distill.rollout import Act, Behavior, rollout
 from sad_hpc.evaluate.acting import ActingRule, Read, greedy, in_turn, sampled
 from sad_hpc.evaluate.encoded import Ask, EncodedContexts
 from sad_hpc.evaluate.episode import returns_of
-from sad_hpc.evaluate.online import online_modes
-from sad_hpc.evaluate.policy import Trained
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
-from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model import bins
 from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.sequence_model import SequenceModel
@@ -38,26 +36,21 @@ Decide = Callable[[NDArray[Any], Read], NDArray[Any]]
 
 def evaluate_simulated(
     family: SimulatedFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `families.evaluate_family`."""
+    trained, settings, generator = evaluation.trained, evaluation.settings, evaluation.generator
     parameters = columns["tasks/parameters"]
     episodes = Episodes(family, parameters, generator)
     likeliest, _ = readings(family, generator)
     given = trained.shown(Context.of_group(columns, settings.context))
     act = acting(trained.model, given, likeliest, settings.batch_size)
     offline = returns_of(episodes.rollout(act))
-    report(1)
+    evaluation.report(1)
     played, count = {}, settings.online_episodes
-    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, count):
-        played[mode] = play_simulators(
-            family, trained, parameters, settings, rule, generator, report_mode
-        )
+    for mode, rule, each in evaluation.online_modes(1, count):
+        played[mode] = play_simulators(family, each, parameters, rule)
     random = _random_returns(family, parameters, generator.spawn(1)[0])
     shown = {name: columns[f"transitions/{name}"] for name in ("states", "actions", "rewards")}
     after = family.reference_returns(parameters, shown, 1, generator.spawn(1)[0])
@@ -75,14 +68,12 @@ def evaluate_simulated(
 
 def play_simulators(
     family: SimulatedFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     parameters: NDArray[np.float64],
-    settings: EvaluateConfig,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
     """Play online; see `families.play_online`.  Context rewards are counted if they are sparse."""
+    trained, settings, generator = evaluation.trained, evaluation.settings, evaluation.generator
     episodes = Episodes(family, parameters, generator)
     _, sample = readings(family, generator)
     context = Context.of_parts(no_simulated_transitions(family, len(parameters)).parts)
@@ -102,7 +93,7 @@ def play_simulators(
         # The states as the model has encoded them: an image is read once.
         whole = replace(Context.of_parts(played.parts), states=torch.cat(seen, dim=1))
         context = trained.shown(whole)
-        report(1 + episode)
+        evaluation.report(1 + episode)
     counts = np.stack(shown, axis=1) if family.sparse_reward else None
     return np.stack(online, axis=1), counts
 

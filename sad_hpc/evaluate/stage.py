@@ -23,6 +23,7 @@ from sad_hpc.dataset.reader import (
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.errors import UserError
 from sad_hpc.evaluate.acting import Selection
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.exact import ExactReference
 from sad_hpc.evaluate.families import Modes, evaluate_family, n_units
 from sad_hpc.evaluate.policy import Trained, load_model
@@ -72,7 +73,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
     longest = METHODS[method].longest_context(experiment.source.context_length(method))
     trained = Trained(load_model(run, method, seed), longest)
     exact = ExactReference(family, experiment, method)
-    evaluation = Evaluation(
+    evaluation = ChunkedEvaluation(
         family, trained, exact, columns, experiment.evaluate, folder, attributes
     )
     with run.writing(folder, experiment.evaluate_config(method, seed)):
@@ -89,7 +90,7 @@ def evaluate(run: Run, method: str, seed: int) -> None:
         shutil.rmtree(folder.path / CHUNKS, ignore_errors=True)
 
 
-class Evaluation:
+class ChunkedEvaluation:
     """The evaluation of a model on all test tasks, in chunks.
 
     Args:
@@ -148,10 +149,9 @@ class Evaluation:
         seeds = [self._settings.seed, self._attributes["seed"], number]
         generator = np.random.default_rng(seeds)
         with UserCode(lambda: f"chunk {number} of the evaluation", watched=False):
-            modes = evaluate_family(
-                self._family, self._trained, columns, self._settings, generator, report,
-                self.selection.rule if self.selection else None,
-            )  # fmt: skip
+            chosen = self.selection.rule if self.selection else None
+            evaluation = Evaluation(self._trained, self._settings, generator, report, chosen)
+            modes = evaluate_family(self._family, evaluation, columns)
             # The same random numbers for all seeds, whose equal references are stored once.
             own = np.random.default_rng([self._settings.seed, number])
             modes = self._exact.added(modes, columns, own)

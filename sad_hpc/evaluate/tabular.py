@@ -1,7 +1,5 @@
 """Evaluation on tabular tasks: the return of an episode, offline and online."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,12 +7,12 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import ActingRule
 from sad_hpc.evaluate.agent_memory import recollection
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.ideal import ideal_returns
 from sad_hpc.evaluate.offline import offline_returns
-from sad_hpc.evaluate.online import online_modes, online_returns
-from sad_hpc.evaluate.policy import Trained, state_logits
+from sad_hpc.evaluate.online import online_returns
+from sad_hpc.evaluate.policy import state_logits
 from sad_hpc.evaluate.result import ModeResult
-from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.model.context import Context
 from sad_hpc.tasks.mdps import FiniteMDPs
 from sad_hpc.tasks.tabular import TabularFamily
@@ -22,14 +20,11 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 def evaluate_tabular(
     family: TabularFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     columns: Arrays,
-    settings: EvaluateConfig,
-    generator: np.random.Generator,
-    report: Callable[[int], None],
-    chosen: ActingRule | None = None,
 ) -> dict[str, ModeResult]:
     """Measure offline and online returns; see `families.evaluate_family`."""
+    trained, settings = evaluation.trained, evaluation.settings
     parameters, episodes = columns["tasks/parameters"], settings.online_episodes
     mdps = family.mdps(parameters)
     whole = Context.of_group(columns, settings.context)
@@ -38,18 +33,18 @@ def evaluate_tabular(
     references = _references(family, mdps)
     modes = {
         "offline": ModeResult.of_episodes(
-            offline_returns(family, mdps, logits, generator),
+            offline_returns(family, mdps, logits, evaluation.generator),
             context.rewarded[:, None],
             1,
             references,
         )
     }
-    report(1)
-    for mode, rule, report_mode in online_modes(settings, chosen, report, 1, episodes):
-        played = play_tables(family, trained, parameters, settings, rule, generator, report_mode)
+    evaluation.report(1)
+    for mode, rule, each in evaluation.online_modes(1, episodes):
+        played = play_tables(family, each, parameters, rule)
         modes[mode] = ModeResult.of_episodes(*played, settings.headline_episodes, references)
     # An independent stream, so that every row of a seed has the same Bayes-optimal reference.
-    ideal = ideal_returns(family, mdps, whole, settings, generator.spawn(1)[0])
+    ideal = ideal_returns(family, mdps, whole, settings, evaluation.generator.spawn(1)[0])
     for mode in modes:
         kind = "offline" if mode == "offline" else "online"
         if kind in ideal:
@@ -59,14 +54,12 @@ def evaluate_tabular(
 
 def play_tables(
     family: TabularFamily,
-    trained: Trained,
+    evaluation: Evaluation,
     parameters: NDArray[np.int16],
-    settings: EvaluateConfig,
     rule: ActingRule,
-    generator: np.random.Generator,
-    report: Callable[[int], None] = lambda episodes: None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Play online; see `families.play_online`."""
+    trained, settings, generator = evaluation.trained, evaluation.settings, evaluation.generator
     count, kind = len(parameters), settings.memory
     memory = recollection(family, count, trained.longest, kind, generator)
 
@@ -75,7 +68,7 @@ def play_tables(
         return rule.applied(logits, context.rewarded > 0)
 
     mdps, episodes = family.mdps(parameters), settings.online_episodes
-    return online_returns(answer, memory, family, mdps, episodes, generator, report)
+    return online_returns(answer, memory, family, mdps, episodes, generator, evaluation.report)
 
 
 def _references(family: TabularFamily, mdps: FiniteMDPs) -> dict[str, NDArray[np.float32]]:

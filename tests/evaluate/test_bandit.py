@@ -20,6 +20,7 @@ from sad_hpc.evaluate.bandit_policies import (
     reference_policies,
     run_bandit,
 )
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.experiment.sections import EvaluateConfig, ModelConfig
 from sad_hpc.model.context import Context, Inputs, Queries
@@ -99,9 +100,8 @@ def test_an_evaluation_adds_up_what_every_pull_loses(model: Transformer):
     columns = {f"transitions/{name}": part.numpy() for name, part in vars(context).items()
                if part is not None} | {"tasks/parameters": means}  # fmt: skip
     settings = EvaluateConfig(tasks=N, batch_size=4)
-    modes = evaluate_bandit(
-        family(), Trained(model, T), columns, settings, np.random.default_rng(2), lambda pulls: None
-    )
+    evaluation = Evaluation(Trained(model, T), settings, np.random.default_rng(2))
+    modes = evaluate_bandit(family(), evaluation, columns)
     offline, online = modes["offline"], modes["online"]
     generator = np.random.default_rng(2)
     arms = run_bandit(family(), means, TransformerPolicy(model, N, generator), generator)

@@ -20,6 +20,7 @@ from sad_hpc.evaluate.acting import ActingRule, Selection, greedy, grid, sampled
 from sad_hpc.evaluate.agent_memory import LastEpisode
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.episode import as_context, no_transitions, play_episode
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.families import play_online
 from sad_hpc.evaluate.offline import offline_returns
 from sad_hpc.evaluate.online import online_returns
@@ -27,7 +28,7 @@ from sad_hpc.evaluate.policy import Trained, load_model, state_logits
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS, PURPOSE
-from sad_hpc.evaluate.stage import Evaluation, evaluate
+from sad_hpc.evaluate.stage import ChunkedEvaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.load import parse_experiment
@@ -163,8 +164,8 @@ def evaluated(network: Transformer, shown: Context, longest: int = 10, **setting
     columns = {f"{given.context}/{name}": part.numpy() for name, part in vars(shown).items()
                if part is not None} | {"tasks/parameters": GOALS}  # fmt: skip
     generator, reported = np.random.default_rng(5), []
-    trained = Trained(network, longest)
-    modes = evaluate_tabular(FAMILY, trained, columns, given, generator, reported.append)
+    evaluation = Evaluation(Trained(network, longest), given, generator, reported.append)
+    modes = evaluate_tabular(FAMILY, evaluation, columns)
     assert reported == sorted(reported) and reported[-1] == 1 + 3
     return modes
 
@@ -358,8 +359,8 @@ def assert_scores_on(parameters: np.ndarray, own: Run, selection: Selection) -> 
     model = Trained(load_model(own, "SAD", 0), own.experiment.task.horizon)
     for number in (0, 5, selection.chosen):
         drawn = np.random.default_rng([settings.seed, 0, *PURPOSE])
-        rule = selection.rules[number]
-        played, _ = play_online(family, model, parameters, settings, rule, drawn, lambda _: None)
+        evaluation = Evaluation(model, settings, drawn)
+        played, _ = play_online(family, evaluation, parameters, selection.rules[number])
         headline = played[:, -settings.headline_episodes :].mean()
         assert selection.scores[number] == pytest.approx(headline)
 
@@ -489,15 +490,15 @@ def test_an_interrupted_element_plays_what_is_missing_or_damaged(
     expected = (folder / "result.h5").read_bytes()
     assert not (folder / "chunks").exists()
     shutil.rmtree(folder)
-    evaluate_chunk, played = Evaluation._evaluate_chunk, []
+    evaluate_chunk, played = ChunkedEvaluation._evaluate_chunk, []
 
-    def interrupted(self: Evaluation, number: int, *others) -> dict:
+    def interrupted(self: ChunkedEvaluation, number: int, *others) -> dict:
         played.append(number)
         if played == [0, 1, 2]:
             raise KeyboardInterrupt
         return evaluate_chunk(self, number, *others)
 
-    monkeypatch.setattr(Evaluation, "_evaluate_chunk", interrupted)
+    monkeypatch.setattr(ChunkedEvaluation, "_evaluate_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(trained, "SAD", 0)
     second = folder / "chunks/00001.h5"

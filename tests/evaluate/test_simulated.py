@@ -9,6 +9,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import greedy
 from sad_hpc.evaluate.encoded import EncodedContexts, TaskContexts
 from sad_hpc.evaluate.episode import returns_of
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.policy import Trained, make_ready
 from sad_hpc.evaluate.rollout_policy import deciding_in
 from sad_hpc.evaluate.simulated import (
@@ -147,7 +148,7 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
     settings = EvaluateConfig(online_episodes=4, headline_episodes=2)
     longest = HORIZON - 4
     modes = evaluate_simulated(
-        family, Trained(model, longest), columns, settings, generator, lambda done: None
+        family, Evaluation(Trained(model, longest), settings, generator), columns
     )
     if not sparse:
         assert all(mode.context_rewards is None for mode in modes.values())
@@ -171,14 +172,8 @@ def test_until_a_first_reward_actions_are_drawn_as_ever() -> None:
     found = []
     for way in (False, True):
         settings = EvaluateConfig(online_episodes=4, headline_episodes=2, greedy_after_reward=way)
-        modes = evaluate_simulated(
-            family,
-            Trained(model, HORIZON),
-            columns,
-            settings,
-            np.random.default_rng(7),
-            lambda done: None,
-        )
+        evaluation = Evaluation(Trained(model, HORIZON), settings, np.random.default_rng(7))
+        modes = evaluate_simulated(family, evaluation, columns)
         found.append(modes["online"])
     usual, settled = found
     same = (usual.context_rewards > 0).cumsum(axis=1) == 0

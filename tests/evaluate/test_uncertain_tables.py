@@ -9,6 +9,7 @@ from sad_hpc.distill.block import Transitions
 from sad_hpc.evaluate.agent_memory import History
 from sad_hpc.evaluate.baselines import optimal_returns, policy_returns
 from sad_hpc.evaluate.episode import as_context, as_numbers, play_episode, returns_of
+from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.ideal import tasks_left
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.evaluate.tabular import evaluate_tabular
@@ -144,11 +145,11 @@ def test_lakes_are_evaluated_beside_their_references(memory: str):
     shown = {name: part for name, part in columns.items() if name.startswith("transitions/")}
     given = EvaluateConfig(tasks=n, online_episodes=4, headline_episodes=2, memory=memory)
     columns = shown | {"tasks/parameters": columns["tasks/parameters"]}
+    trained = Trained(model, HORIZON)
     modes, again = (
-        evaluate_tabular(LAKES, Trained(model, HORIZON), columns, given,
-                         np.random.default_rng(3), lambda _: None)
+        evaluate_tabular(LAKES, Evaluation(trained, given, np.random.default_rng(3)), columns)
         for _ in range(2)
-    )  # fmt: skip
+    )
     assert (modes["online"].values == again["online"].values).all()
     best = optimal_returns(KINDS, HORIZON, KINDS.starts)[3]
     for mode, count in (("offline", 1), ("online", 4)):
