@@ -5,8 +5,8 @@
 
 Labels as a policy: the label of the agent's state is made anew at every step.  The network is told
 the target velocity, which a model has to find out from its context, so its return tells what labels
-of this number are worth to a model without that difficulty.  Labels are those of the first round of
-configs/development/cheetah_velocity.yaml.
+of this number are worth to a model without that difficulty.  The cost of a label is its number of
+simulated steps.
 """
 
 from functools import partial
@@ -34,21 +34,19 @@ from sad_hpc.theory.table import write_table
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "configs/development/cheetah_velocity.yaml"
 RULES = {
-    "16 candidates, 4 rollouts": {"candidates": 16, "episodes_per_action": 4},
-    "64 candidates, 1 rollout": {"candidates": 64, "episodes_per_action": 1},
-    "16 candidates twice, 2 rollouts": {
-        "candidates": 16,
+    "16 candidates, 10 steps, 4 rollouts": {"trust_horizon": 10, "episodes_per_action": 4},
+    "16 candidates twice, 10 steps, 2 rollouts": {
+        "trust_horizon": 10,
         "episodes_per_action": 2,
         "refinements": 1,
     },
-    "8 candidates four times, 2 rollouts": {
-        "candidates": 8,
-        "episodes_per_action": 2,
-        "refinements": 3,
-    },
+    "16 candidates, 3 steps": {"trust_horizon": 3},
+    "16 candidates five times, 3 steps": {"trust_horizon": 3, "refinements": 4},
+    "16 candidates five times, 2 steps": {"trust_horizon": 2, "refinements": 4},
 }
-"""Settings of labels that cost the same."""
-N_TASKS, N_LABELS = 24, (2000, 4000, 8000, 16000)
+"""Settings of labels, beside those of FIRST."""
+FIRST = {"rounds": 1, "candidates": 16, "episodes_per_action": 1, "refinements": 0, "tasks": 2000}
+N_TASKS, N_LABELS = 24, (4000, 16000)
 """Tasks that are played, and numbers of labels for the network."""
 BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
 
@@ -137,6 +135,12 @@ def labels(
     return asked[order], found[order]
 
 
+def _steps(rule: DataConfig) -> int:
+    """Return the number of simulated steps of a label."""
+    rollouts = rule.candidates * rule.episodes_per_action * (1 + rule.refinements)
+    return rollouts * int(np.max(rule.trust_horizon))
+
+
 def main() -> None:
     """Measure labels and networks."""
     torch.set_num_threads(1)
@@ -144,23 +148,27 @@ def main() -> None:
     family, lines = make_family(experiment.task), []
     assert isinstance(family, SimulatedFamily)
 
-    def note(policy: str, count: int | None, loss: float | None, returns: Returns) -> None:
+    def note(
+        policy: str, name: str, count: int | None, loss: float | None, returns: Returns
+    ) -> None:
         mean, error = returns.mean(), returns.std(ddof=1) / np.sqrt(len(returns))
-        line = {"policy": policy, "labels": count, "held_out_loss": loss}
+        steps = _steps(rules[name])
+        line = {"label": name, "steps": steps, "policy": policy, "labels": count}
+        line |= {"held_out_loss": loss}
         lines.append({**line, "return": mean, "return_error": error})
         print(lines[-1], flush=True)
 
-    data = experiment.data.model_copy(update={"rounds": 1, "trust_horizon": 10})
+    data = experiment.data.model_copy(update=FIRST)
     rules = {name: data.model_copy(update=rule) for name, rule in RULES.items()}
     for name, rule in rules.items():
-        note(f"labels: {name}", None, None, label_returns(family, rule))
+        note("label", name, None, None, label_returns(family, rule))
     for name, rule in rules.items():
         inputs, actions = labels(family, rule)
         for count in N_LABELS:
             network, loss = trained(inputs[:count], actions[:count])
             for reading in ("sampled", "likeliest"):
                 returns = network_returns(family, network, reading)
-                note(f"network, {reading}: {name}", count, loss, returns)
+                note(f"network, {reading}", name, count, loss, returns)
     write_table(ROOT / "results", "cheetah_labels", pd.DataFrame(lines))
 
 
