@@ -45,18 +45,30 @@ RULES = {
     "16 candidates five times, 2 steps": {"trust_horizon": 2, "refinements": 4},
 }
 """Settings of labels, beside those of FIRST."""
-FIRST = {"rounds": 1, "candidates": 16, "episodes_per_action": 1, "refinements": 0, "tasks": 2000}
+FIRST = {
+    "tasks": 2000,
+    "queries_per_task": 20,
+    "candidates": 16,
+    "episodes_per_action": 1,
+    "refinements": 0,
+}
 N_TASKS, N_LABELS = 24, (4000, 16000)
 """Tasks that are played, and numbers of labels for the network."""
 BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
 
+OWN_PLAY, RANDOM_SHARE = "16 candidates five times, 3 steps", 0.3
+"""Setting whose labels are made at the states of their own play, too, and the share of random
+actions in that play."""
+
 Returns = NDArray[np.float32]
+Inputs = NDArray[np.float64]
+Actions = NDArray[np.float32]
 
 
 class Network(nn.Module):
     """Bins of each component of an action, by the state and the target velocity."""
 
-    def __init__(self, inputs: NDArray[np.float64], components: int) -> None:
+    def __init__(self, inputs: Inputs, components: int) -> None:
         super().__init__()
         self.mean = torch.tensor(inputs.mean(0), dtype=torch.float32)
         self.scale = torch.tensor(inputs.std(0), dtype=torch.float32)
@@ -68,7 +80,7 @@ class Network(nn.Module):
         return self.layers((inputs - self.mean) / self.scale).unflatten(1, (-1, BINS))
 
 
-def trained(inputs: NDArray[np.float64], actions: NDArray[np.float32]) -> tuple[Network, float]:
+def trained(inputs: Inputs, actions: Actions) -> tuple[Network, float]:
     """Train on labels (n, d) and (n, a); return the best network and its held-out loss."""
     torch.manual_seed(0)
     network = Network(inputs, actions.shape[1])
@@ -91,37 +103,47 @@ def trained(inputs: NDArray[np.float64], actions: NDArray[np.float32]) -> tuple[
 
 @torch.no_grad()
 def network_returns(family: SimulatedFamily, network: Network, reading: str) -> Returns:
-    """Return the returns (N_TASKS,) of `sampled` or `likeliest` actions."""
+    """Return the returns (N_TASKS,) of `sampled` actions or of each answer's `mean`."""
     generator = np.random.default_rng(1)
     parameters = family.draw_tasks("test", N_TASKS, generator)
 
     def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
         inputs = np.concatenate([simulators.observations, parameters], axis=1)
         logits = network(torch.tensor(inputs).float()).numpy()
-        return bins.drawn(logits, generator) if reading == "sampled" else bins.likeliest(logits)
+        return bins.drawn(logits, generator) if reading == "sampled" else bins.mean(logits)
 
     return returns_of(Episodes(family, parameters, generator).rollout(act))
 
 
-def label_returns(family: SimulatedFamily, data: DataConfig) -> Returns:
-    """Return the returns (N_TASKS,) of labels that are made anew at every step."""
+def label_play(
+    family: SimulatedFamily, data: DataConfig, split: str, n_tasks: int, random_share: float
+) -> tuple[Returns, Inputs, Actions]:
+    """Play by labels that are made anew at every step, and with a share of random actions.
+
+    Returns:
+        returns (n,), states with targets (n T, d), and labels (n T, a).
+    """
     generator, rule = np.random.default_rng(1), LabelRule.of(data, family.sparse_reward)
     behavior = Behavior.of(family, np.arange(family.n_actions))
-    parameters, rows = family.draw_tasks("test", N_TASKS, generator), np.arange(N_TASKS)
+    parameters, rows = family.draw_tasks(split, n_tasks, generator), np.arange(n_tasks)
     search = Distillation(family, parameters, behavior, None, rule, 1, generator)
+    asked: list[Inputs] = []
+    found: list[Actions] = []
 
     def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
-        drawn = behavior.candidates(N_TASKS, rule, generator)
+        drawn = behavior.candidates(n_tasks, rule, generator)
         score = partial(search.scores, simulators, rows, tasks=rows)
-        return search.candidates.chosen(drawn, simulators.observations, rows, score)[1]
+        asked.append(np.concatenate([simulators.observations, parameters], axis=1))
+        found.append(search.candidates.chosen(drawn, simulators.observations, rows, score)[1])
+        is_random = generator.random(n_tasks) < random_share
+        return np.where(is_random[:, None], drawn[:, 0], found[-1])
 
-    return returns_of(Episodes(family, parameters, generator).rollout(act))
+    returns = returns_of(Episodes(family, parameters, generator).rollout(act))
+    return returns, np.concatenate(asked), np.concatenate(found)
 
 
-def labels(
-    family: SimulatedFamily, data: DataConfig
-) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """Return states with targets (n, d) and labels (n, a) of training tasks, in random order."""
+def labels(family: SimulatedFamily, data: DataConfig) -> tuple[Inputs, Actions]:
+    """Return states of random play with targets (n, d), and their labels (n, a)."""
     wanted, per_block = max(N_LABELS), data.block_tasks * data.queries_per_task
     inputs, actions = [], []
     for block in range(-(-wanted // per_block)):
@@ -130,9 +152,13 @@ def labels(
         told = np.repeat(arrays["tasks/parameters"][:, None], states.shape[1], axis=1)
         inputs.append(np.concatenate([states, told], axis=2).reshape(-1, states.shape[2] + 1))
         actions.append(labelled.reshape(-1, labelled.shape[2]))
-    asked, found = np.concatenate(inputs), np.concatenate(actions)
-    order = np.random.default_rng(0).permutation(len(asked))[:wanted]
-    return asked[order], found[order]
+    return np.concatenate(inputs), np.concatenate(actions)
+
+
+def shuffled(inputs: Inputs, actions: Actions) -> tuple[Inputs, Actions]:
+    """Return inputs and actions in one random order."""
+    order = np.random.default_rng(0).permutation(len(inputs))
+    return inputs[order], actions[order]
 
 
 def _steps(rule: DataConfig) -> int:
@@ -148,27 +174,30 @@ def main() -> None:
     family, lines = make_family(experiment.task), []
     assert isinstance(family, SimulatedFamily)
 
-    def note(
-        policy: str, name: str, count: int | None, loss: float | None, returns: Returns
-    ) -> None:
+    def note(policy: str, name: str, returns: Returns, **others: object) -> None:
         mean, error = returns.mean(), returns.std(ddof=1) / np.sqrt(len(returns))
-        steps = _steps(rules[name])
-        line = {"label": name, "steps": steps, "policy": policy, "labels": count}
-        line |= {"held_out_loss": loss}
+        line = {"label": name, "steps": _steps(rules[name]), "policy": policy, **others}
         lines.append({**line, "return": mean, "return_error": error})
         print(lines[-1], flush=True)
+
+    def note_networks(name: str, states: str, inputs: Inputs, actions: Actions) -> None:
+        inputs, actions = shuffled(inputs, actions)
+        for count in N_LABELS:
+            network, loss = trained(inputs[:count], actions[:count])
+            for reading in ("sampled", "mean"):
+                returns = network_returns(family, network, reading)
+                what = {"states": states, "labels": count, "held_out_loss": loss}
+                note(f"network, {reading}", name, returns, **what)
 
     data = experiment.data.model_copy(update=FIRST)
     rules = {name: data.model_copy(update=rule) for name, rule in RULES.items()}
     for name, rule in rules.items():
-        note("label", name, None, None, label_returns(family, rule))
+        note("label", name, label_play(family, rule, "test", N_TASKS, 0.0)[0])
     for name, rule in rules.items():
-        inputs, actions = labels(family, rule)
-        for count in N_LABELS:
-            network, loss = trained(inputs[:count], actions[:count])
-            for reading in ("sampled", "likeliest"):
-                returns = network_returns(family, network, reading)
-                note(f"network, {reading}", name, count, loss, returns)
+        note_networks(name, "random play", *labels(family, rule))
+    n_tasks = max(N_LABELS) // family.config.horizon
+    _, *played = label_play(family, rules[OWN_PLAY], "train", n_tasks, RANDOM_SHARE)
+    note_networks(OWN_PLAY, "play by labels", *played)
     write_table(ROOT / "results", "cheetah_labels", pd.DataFrame(lines))
 
 
