@@ -35,7 +35,7 @@ from tests.gl import require_gl
 
 require_gl()
 
-from sad_hpc.collect.image_process import RenderProcess  # noqa: E402 (only where OpenGL is)
+from sad_hpc.tasks.miniworld.render_process import RenderProcess  # noqa: E402 (only where OpenGL is)
 from sad_hpc.tasks.miniworld.renderer import shared_renderer  # noqa: E402
 
 TINY = ROOT / "tests/configs/tiny_miniworld.yaml"
@@ -76,55 +76,55 @@ def test_images_are_those_of_the_states(run: Run):
         assert (renderer.render(chosen) == shown).all()
 
 
-def test_a_renderer_that_dies_costs_one_block(
+def test_a_renderer_that_dies_renders_again(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """In the middle of the collection; the block is rendered again, and nobody notices."""
-    make, killed = RenderProcess.add_images, []
+    """In the middle of the collection; the images are rendered again, and nobody notices."""
+    render, killed = RenderProcess.render, []
 
-    def killing(self: RenderProcess, block: Block) -> Block:
+    def killing(self: RenderProcess, poses: np.ndarray) -> np.ndarray:
         if self._pool is not None and not killed:
             [killed_process] = self._pool._processes.values()
             killed.append(killed_process.pid)
             os.kill(killed_process.pid, signal.SIGKILL)
-        return make(self, block)
+        return render(self, poses)
 
-    monkeypatch.setattr(RenderProcess, "add_images", killing)
+    monkeypatch.setattr(RenderProcess, "render", killing)
     again = Run(run.experiment, tmp_path)
     collect(again)
     assert killed and again.data().done["digests"] == run.data().done["digests"]
 
 
-def dies(block: Block, image_size: int) -> None:
+def dies(poses: np.ndarray, image_size: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
 @pytest.mark.stress
 def test_a_renderer_that_dies_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sad_hpc.collect.image_process._add_images", dies)
+    monkeypatch.setattr("sad_hpc.tasks.miniworld.render_process._render", dies)
     with pytest.raises(UserError, match="has failed 3 times"):
-        RenderProcess(25).add_images(Block({}, {}))
+        RenderProcess(25).render(np.zeros((1, 3)))
 
 
-def fails_twice(block: Block, image_size: int) -> Block:
+def fails_twice(poses: np.ndarray, image_size: int) -> np.ndarray:
     with Path(os.environ["ATTEMPTS"]).open("a+") as attempts:
         attempts.write("x")
         if attempts.tell() < 3:
             raise RenderError("OpenGL reports error 0x507")
-    return block
+    return poses
 
 
 @pytest.mark.stress
 def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sad_hpc.collect.image_process._add_images", fails_twice)
+    monkeypatch.setattr("sad_hpc.tasks.miniworld.render_process._render", fails_twice)
     monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))
     process = RenderProcess(25)
-    assert process.add_images(Block({"x": np.arange(3)}, {})).arrays["x"].tolist() == [0, 1, 2]
+    assert process.render(np.ones((1, 3))).tolist() == [[1, 1, 1]]
     process.close()
-    monkeypatch.setattr("sad_hpc.collect.image_process.ATTEMPTS", 2)
+    monkeypatch.setattr("sad_hpc.tasks.miniworld.render_process.ATTEMPTS", 2)
     (tmp_path / "attempts").unlink()
     with pytest.raises(UserError, match=r"failed 2 times .*OpenGL reports error 0x507"):
-        RenderProcess(25).add_images(Block({}, {}))
+        RenderProcess(25).render(np.zeros((1, 3)))
 
 
 def test_what_opengl_reports_is_an_error(monkeypatch: pytest.MonkeyPatch):
@@ -150,7 +150,6 @@ def test_altered_contexts_are_found(column: str, run: Run, tmp_path: Path):
     from sad_hpc.dataset.reader import read_shard
     from sad_hpc.dataset.schema import Manifest
     from sad_hpc.dataset.writer import shard_content, write_shard
-    from sad_hpc.distill.block import Block
 
     copy = copy_of(run, tmp_path)
     folder = copy.data().path / "train"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.collect.image_process import shared_process
+from sad_hpc.collect.images import add_images
 from sad_hpc.collect.throughput import Throughput
 from sad_hpc.dataset.imported import ImportedContexts
 from sad_hpc.dataset.schema import Manifest, ShardEntry
@@ -16,6 +16,7 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.kernels.interruption import Interrupted, interruptible
 from sad_hpc.parallel import preemption
 from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.tasks.miniworld.render_process import shared_process
 from sad_hpc.user_code import UserCode
 
 TRIES = 3
@@ -66,7 +67,7 @@ class ShardMaker:
         spent = self.spent
         if self._family.image_size is not None:
             with spent.phase("rendering"):
-                block = shared_process(self._family.image_size).add_images(block)
+                block = add_images(block, shared_process(self._family.image_size).render)
         with spent.phase("compression"):
             content = shard_content(
                 block, self._manifest.signature, self._manifest.config, self._family.name

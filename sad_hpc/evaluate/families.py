@@ -10,13 +10,13 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.evaluate.acting import ActingRule
 from sad_hpc.evaluate.bandit import evaluate_bandit, play_pulls
 from sad_hpc.evaluate.evaluation import Evaluation
+from sad_hpc.evaluate.poses import evaluate_poses, play_rooms
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.simulated import evaluate_simulated, play_simulators
 from sad_hpc.evaluate.tabular import evaluate_tabular, play_tables
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily
-from sad_hpc.tasks.miniworld.family import Miniworld
 
 Modes = dict[str, ModeResult]
 
@@ -40,13 +40,7 @@ def evaluate_family(
 evaluate_family.register(evaluate_tabular)
 evaluate_family.register(evaluate_bandit)
 evaluate_family.register(evaluate_simulated)
-
-
-@evaluate_family.register
-def _evaluate_rooms(family: Miniworld, *rest: Any) -> Modes:
-    from sad_hpc.evaluate.poses import evaluate_poses  # needs OpenGL
-
-    return evaluate_poses(family, *rest)
+evaluate_family.register(evaluate_poses)
 
 
 @functools.singledispatch
@@ -73,13 +67,7 @@ def play_online(
 play_online.register(play_tables)
 play_online.register(play_pulls)
 play_online.register(play_simulators)
-
-
-@play_online.register
-def _play_rooms(family: Miniworld, *rest: Any) -> Any:
-    from sad_hpc.evaluate.poses import play_rooms  # needs OpenGL
-
-    return play_rooms(family, *rest)
+play_online.register(play_rooms)
 
 
 @functools.singledispatch

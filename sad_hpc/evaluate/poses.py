@@ -30,7 +30,7 @@ from sad_hpc.model.context import Context, Queries
 from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.tasks.miniworld.family import Miniworld
 from sad_hpc.tasks.miniworld.motion import step_poses
-from sad_hpc.tasks.miniworld.renderer import Renderer, shared_renderer
+from sad_hpc.tasks.miniworld.render_process import shared_process
 from sad_hpc.tasks.miniworld.room import ROOM_SIZE
 from sad_hpc.tasks.miniworld.shortest import steps_to_reward
 
@@ -149,7 +149,7 @@ class Rooms:
     ) -> None:
         self._model, self._targets, self._batch_size = model, targets, batch_size
         self._horizon, self._generator = family.config.horizon, generator
-        self._renderer: Renderer = shared_renderer(family.config.image_size)
+        self._renderer = shared_process(family.config.image_size)
         self._device = model.device
         self._numbers: dict[bytes, int] = {}
 

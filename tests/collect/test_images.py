@@ -15,7 +15,7 @@ from sad_hpc.tasks.miniworld.renderer import shared_renderer  # noqa: E402
 def test_every_query_of_a_task_has_the_image_of_its_pose():
     family, renderer = Miniworld(MiniworldConfig(horizon=4)), shared_renderer(25)
     data = DataConfig(tasks=25, trust_horizon=3, queries_per_task=3)
-    block = add_images(make_block(family, data, "train", 0), renderer)
+    block = add_images(make_block(family, data, "train", 0), renderer.render)
     for label in LABELS:
         images = block.arrays[f"labels/{label}/query_images"]
         assert images.shape == (20, 3, 25, 25, 3) and images.dtype == np.uint8

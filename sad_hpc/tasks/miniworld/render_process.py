@@ -1,8 +1,8 @@
 """Rendering in a separate process.
 
-In one process with MPI, Mesa crashed with a corrupted heap after some thousand tasks, on every
-tested network, and never without MPI.  A separate process avoids this.  After a crash of the
-renderer or a loss of OpenGL, only the current block is rendered again.
+Mesa sometimes crashes with a corrupted heap: in one process with MPI after some thousand tasks, on
+every tested network, and without MPI on a busy machine.  A crash of the renderer or a loss of
+OpenGL then costs the current images, which are rendered again.
 """
 
 import ctypes
@@ -12,7 +12,9 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from sad_hpc.distill.block import Block
+import numpy as np
+from numpy.typing import NDArray
+
 from sad_hpc.errors import RenderError, UserError
 
 ATTEMPTS = 3
@@ -20,14 +22,14 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class RenderProcess:
-    """A process that adds images to blocks; it starts with the first block."""
+    """A process with a `Renderer`; it starts with the first images."""
 
-    def __init__(self, image_size: int) -> None:
+    def __init__(self, image_size: int = 25) -> None:
         self._image_size = image_size
         self._pool: ProcessPoolExecutor | None = None
 
-    def add_images(self, block: Block) -> Block:
-        """Apply `images.add_images` in the other process.
+    def render(self, poses: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Render images (n, s, s, 3) at poses (n, 3); see `Renderer.render`.
 
         Raises:
             UserError: OpenGL is missing, or rendering fails ATTEMPTS times.
@@ -39,12 +41,12 @@ class RenderProcess:
                     1, multiprocessing.get_context("spawn"), initializer=_obey_the_parent_alone
                 )
             try:
-                return self._pool.submit(_add_images, block, self._image_size).result()
+                return self._pool.submit(_render, poses, self._image_size).result()
             except (BrokenProcessPool, RenderError) as error:
                 reason = str(error)
                 self.close()
         raise UserError(
-            f"rendering has failed {ATTEMPTS} times at the same block ({reason}): run `sad-hpc "
+            f"rendering has failed {ATTEMPTS} times at the same images ({reason}): run `sad-hpc "
             "doctor`, and set LP_NUM_THREADS=1 if it is larger"
         )
 
@@ -56,7 +58,7 @@ class RenderProcess:
 
 
 @functools.cache
-def shared_process(image_size: int) -> RenderProcess:
+def shared_process(image_size: int = 25) -> RenderProcess:
     """Return this rank's process for images of that size."""
     return RenderProcess(image_size)
 
@@ -68,8 +70,7 @@ def _obey_the_parent_alone() -> None:
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _add_images(block: Block, image_size: int) -> Block:
-    from sad_hpc.collect.images import add_images
-    from sad_hpc.tasks.miniworld.renderer import shared_renderer
+def _render(poses: NDArray[np.float64], image_size: int) -> NDArray[np.uint8]:
+    from sad_hpc.tasks.miniworld.renderer import shared_renderer  # opens OpenGL
 
-    return add_images(block, shared_renderer(image_size))
+    return shared_renderer(image_size).render(poses)
