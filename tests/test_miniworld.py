@@ -76,20 +76,25 @@ def test_images_are_those_of_the_states(run: Run):
         assert (renderer.render(chosen) == shown).all()
 
 
-def test_a_renderer_that_dies_renders_again(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """In the middle of the collection; the images are rendered again, and nobody notices."""
-    render, killed = RenderProcess.render, []
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first renderer, by number, is killed when it is asked a second time."""
+    render, numbers = RenderProcess.render, []
 
     def killing(self: RenderProcess, poses: np.ndarray) -> np.ndarray:
-        if self._pool is not None and not killed:
-            [killed_process] = self._pool._processes.values()
-            killed.append(killed_process.pid)
-            os.kill(killed_process.pid, signal.SIGKILL)
+        if self._pool is not None and not numbers:
+            [process] = self._pool._processes.values()
+            numbers.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
         return render(self, poses)
 
     monkeypatch.setattr(RenderProcess, "render", killing)
+    return numbers
+
+
+def test_a_collection_whose_renderer_dies_makes_the_same_data(
+    run: Run, tmp_path: Path, killed: list[int]
+):
     again = Run(run.experiment, tmp_path)
     collect(again)
     assert killed and again.data().done["digests"] == run.data().done["digests"]
@@ -261,9 +266,12 @@ def recalled(walks: list[Context], generator: np.random.Generator) -> Context:
     [("episode", False), ("history", False), ("episode", True)],
 )
 @torch.no_grad()
-def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, greedy_after_reward: bool):
-    """Offline: the dataset's context, greedy; online: each episode is the next one's context, or
-    what is drawn of all episodes, and actions are drawn, always or until a reward is shown."""
+def test_evaluation_is_that_of_a_plain_loop(
+    run: Run, memory: str, greedy_after_reward: bool, killed: list[int]
+):
+    """Even if its renderer dies.  Offline: the dataset's context, greedy; online: each episode is
+    the next one's context, or what is drawn of all episodes, and actions are drawn, always or until
+    a reward is shown."""
     family = Miniworld(MiniworldConfig(horizon=25))  # long enough to come to a box
     found, model = columns(run, "test"), make_model(family)
     model.head.weight *= 0.2
@@ -282,6 +290,7 @@ def test_evaluation_is_that_of_a_plain_loop(run: Run, memory: str, greedy_after_
     modes = evaluate_poses(
         family, Evaluation(Trained(model, 25), settings, generator, print), found
     )
+    assert killed
     generator, renderer = np.random.default_rng(5), shared_renderer(25)
     names = ("states", "actions", "rewards", "next_states", "images")
 
