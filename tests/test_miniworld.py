@@ -93,10 +93,11 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_collection_whose_renderer_dies_makes_the_same_data(
-    run: Run, tmp_path: Path, killed: list[int]
+    run: Run, tmp_path: Path, killed: list[int], capsys: pytest.CaptureFixture[str]
 ):
     again = Run(run.experiment, tmp_path)
     collect(again)
+    assert "rendering again in a new process: A process in the" in capsys.readouterr().out
     assert killed and again.data().done["digests"] == run.data().done["digests"]
 
 

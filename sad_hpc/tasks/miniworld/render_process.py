@@ -43,7 +43,8 @@ class RenderProcess:
             try:
                 return self._pool.submit(_render, poses, self._image_size).result()
             except (BrokenProcessPool, RenderError) as error:
-                reason = str(error)
+                reason = str(error).rstrip(".")
+                print(f"rendering again in a new process: {reason}", flush=True)
                 self.close()
         raise UserError(
             f"rendering has failed {ATTEMPTS} times at the same images ({reason}): run `sad-hpc "
