@@ -4,6 +4,7 @@ A task is a velocity from U[0, 3] m/s, which the agent does not observe.  The re
 0.05 s is -|velocity - wanted| - 0.05 |action|^2.  The body is that of Gymnasium's HalfCheetah-v5.
 """
 
+import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,11 +64,17 @@ class CheetahVelocity(SimulatedFamily):
         self, parameters: NDArray[np.float64], generator: np.random.Generator
     ) -> "Cheetahs":
         """Implement `SimulatedFamily.simulators`."""
-        model = mujoco.MjModel.from_xml_path(str(BODY))
+        model = _body()
         n_numbers = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
         cheetahs = Cheetahs(model, parameters[:, 0], np.zeros((len(parameters), n_numbers)))
         cheetahs.start(np.arange(len(parameters)), generator)
         return cheetahs
+
+
+@functools.cache
+def _body() -> Any:
+    """Load the body once a process: MuJoCo prints a warning whenever it reads the file."""
+    return mujoco.MjModel.from_xml_path(str(BODY))
 
 
 class Cheetahs(Simulators):
