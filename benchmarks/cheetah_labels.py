@@ -9,7 +9,6 @@ of this number are worth to a model without that difficulty.  The cost of a labe
 simulated steps.
 """
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +53,8 @@ FIRST = {
 }
 N_TASKS, N_LABELS = 24, (4000, 16000)
 """Tasks that are played, and numbers of labels for the network."""
+TEST, TRAIN = 1, 2
+"""Seeds of the tasks that are played for returns, and of those that are played for labels."""
 BINS, WIDTH, EPOCHS, BATCH, HELD_OUT = 11, 256, 12, 128, 0.1
 
 OWN_PLAY, RANDOM_SHARE = "16 candidates five times, 3 steps", 0.3
@@ -104,7 +105,7 @@ def trained(inputs: Inputs, actions: Actions) -> tuple[Network, float]:
 @torch.no_grad()
 def network_returns(family: SimulatedFamily, network: Network, reading: str) -> Returns:
     """Return the returns (N_TASKS,) of `sampled` actions or of each answer's `mean`."""
-    generator = np.random.default_rng(1)
+    generator = np.random.default_rng(TEST)
     parameters = family.draw_tasks("test", N_TASKS, generator)
 
     def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
@@ -116,25 +117,24 @@ def network_returns(family: SimulatedFamily, network: Network, reading: str) -> 
 
 
 def label_play(
-    family: SimulatedFamily, data: DataConfig, split: str, n_tasks: int, random_share: float
+    family: SimulatedFamily, data: DataConfig, seed: int, n_tasks: int, random_share: float
 ) -> tuple[Returns, Inputs, Actions]:
     """Play by labels that are made anew at every step, and with a share of random actions.
 
     Returns:
         returns (n,), states with targets (n T, d), and labels (n T, a).
     """
-    generator, rule = np.random.default_rng(1), LabelRule.of(data, family.sparse_reward)
+    generator, rule = np.random.default_rng(seed), LabelRule.of(data, family.sparse_reward)
     behavior = Behavior.of(family, np.arange(family.n_actions))
-    parameters, rows = family.draw_tasks(split, n_tasks, generator), np.arange(n_tasks)
+    parameters, rows = family.draw_tasks("test", n_tasks, generator), np.arange(n_tasks)
     search = Distillation(family, parameters, behavior, None, rule, 1, generator)
     asked: list[Inputs] = []
     found: list[Actions] = []
 
     def act(simulators: Simulators, step: int) -> NDArray[np.float32]:
         drawn = behavior.candidates(n_tasks, rule, generator)
-        score = partial(search.scores, simulators, rows, tasks=rows)
         asked.append(np.concatenate([simulators.observations, parameters], axis=1))
-        found.append(search.candidates.chosen(drawn, simulators.observations, rows, score)[1])
+        found.append(search.labelled(simulators, rows, drawn, rows)[1])
         is_random = generator.random(n_tasks) < random_share
         return np.where(is_random[:, None], drawn[:, 0], found[-1])
 
@@ -192,11 +192,11 @@ def main() -> None:
     data = experiment.data.model_copy(update=FIRST)
     rules = {name: data.model_copy(update=rule) for name, rule in RULES.items()}
     for name, rule in rules.items():
-        note("label", name, label_play(family, rule, "test", N_TASKS, 0.0)[0])
+        note("label", name, label_play(family, rule, TEST, N_TASKS, 0.0)[0])
     for name, rule in rules.items():
         note_networks(name, "random play", *labels(family, rule))
     n_tasks = max(N_LABELS) // family.config.horizon
-    _, *played = label_play(family, rules[OWN_PLAY], "train", n_tasks, RANDOM_SHARE)
+    _, *played = label_play(family, rules[OWN_PLAY], TRAIN, n_tasks, RANDOM_SHARE)
     note_networks(OWN_PLAY, "play by labels", *played)
     write_table(ROOT / "results", "cheetah_labels", pd.DataFrame(lines))
 

@@ -180,15 +180,31 @@ class Distillation:
         size = max(1, COPIES_AT_ONCE // (drawn.shape[1] * self._rule.episodes_per_action))
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
-            score = partial(self.scores, simulators, rows[part], tasks=places[0][part])
-            here = simulators.observations[rows[part]], places[0][part]
-            best, labels = self.candidates.chosen(drawn[part], *here, score)
+            best, labels = self.labelled(simulators, rows[part], drawn[part], places[0][part])
             accepted = np.flatnonzero(best >= self._rule.least_score)
             self._vain_tries = 0 if accepted.size else self._vain_tries + len(best)
             labelled = tuple(each[part][accepted] for each in places)
             self._actions[labelled] = labels[accepted]
             self._states[labelled] = simulators.observations[rows[part][accepted]]
             self._missing[labelled] = False
+
+    def labelled(
+        self,
+        simulators: Simulators,
+        rows: NDArray[np.int64],
+        drawn: NDArray[Any],
+        tasks: NDArray[np.int64],
+    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Return the best scores (m,) and the labels of the simulators `rows` (m,).
+
+        Args:
+            simulators: the simulators.
+            rows: (m,), the simulators to label.
+            drawn: candidates of the behavior policy, (m, C) or (m, C, a).
+            tasks: (m,), the task of each.
+        """
+        score = partial(self.scores, simulators, rows, tasks=tasks)
+        return self.candidates.chosen(drawn, simulators.observations[rows], tasks, score)
 
     def scores(
         self,

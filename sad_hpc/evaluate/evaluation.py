@@ -1,4 +1,4 @@
-"""What the evaluations of all kinds of task families share."""
+"""The model, settings and random numbers that evaluations of all task families share."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -24,7 +24,7 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 class RenderProcess:
     """A process with a `Renderer`; it starts with the first images."""
 
-    def __init__(self, image_size: int = 25) -> None:
+    def __init__(self, image_size: int) -> None:
         self._image_size = image_size
         self._pool: ProcessPoolExecutor | None = None
 
@@ -59,7 +59,7 @@ class RenderProcess:
 
 
 @functools.cache
-def shared_process(image_size: int = 25) -> RenderProcess:
+def shared_process(image_size: int) -> RenderProcess:
     """Return this rank's process for images of that size."""
     return RenderProcess(image_size)
 
