@@ -33,6 +33,9 @@ from sad_hpc.tasks.tabular import StochasticFamily
 MOST_TASKS = 2**14
 """Largest number of tasks; the tables of each are in memory while data is collected."""
 
+TABLES_KEPT = 64
+"""Number of tasks whose tables stay in memory; an environment can take long to make one."""
+
 FINGERPRINTED = 16
 """Number of tasks whose tables are compared between processes."""
 
@@ -96,14 +99,12 @@ class GymnasiumTable(StochasticFamily):
         Tasks with equal tables count as one.  Seeds of a small map often draw the same map, which
         would otherwise be in both splits.
         """
-        # Replicates with splits of their own have the same tables.
-        any_split = self.config.model_copy(update={"split_seed": 0, "test_share": 0.5})
-        unequal = _unequal(any_split.model_dump_json())
+        unequal = _unequal(_any_split(self.config))
         return self.config.laws.dealt(split, unequal).astype(np.int16)[:, None]
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
         """Implement `StochasticFamily.outcomes_of`."""
-        return _outcomes(self.config, int(parameters[0]))
+        return _outcomes(_any_split(self.config), int(parameters[0]))
 
     def _table_fingerprint(self, number: int) -> Fingerprint:
         outcomes, starts = self.outcomes_of(np.array([number]))
@@ -125,7 +126,7 @@ def _unequal(config_json: str) -> NDArray[np.int64]:
     assert total is not None
     first: dict[bytes, int] = {}
     for number in range(total):
-        first.setdefault(_digest(*_outcomes(config, number)), number)
+        first.setdefault(_digest(*_outcomes(config_json, number)), number)
     if len(first) < 2:
         raise ConfigError(
             f"task.vary changes no table of {config.name}, so all {total:,} tasks are equal: "
@@ -134,9 +135,14 @@ def _unequal(config_json: str) -> NDArray[np.int64]:
     return np.array(list(first.values()))
 
 
-def _outcomes(
-    config: GymnasiumTableConfig, number: int
-) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+def _any_split(config: GymnasiumTableConfig) -> str:
+    """Return a config as JSON, the same for all splits, whose tables are the same."""
+    return config.model_copy(update={"split_seed": 0, "test_share": 0.5}).model_dump_json()
+
+
+@functools.lru_cache(maxsize=TABLES_KEPT)
+def _outcomes(config_json: str, number: int) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+    config = GymnasiumTableConfig.model_validate_json(config_json)
     environment = _with_table(_task(config, number), config.rewards == "sparse")
     return environment.P, np.asarray(environment.initial_state_distrib)
 
