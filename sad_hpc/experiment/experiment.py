@@ -17,7 +17,7 @@ from sad_hpc.experiment.config import (
     with_role,
     with_values,
 )
-from sad_hpc.experiment.families import TaskConfig, new_family
+from sad_hpc.experiment.families import TaskConfig, family_of
 from sad_hpc.experiment.installed import BUILT_IN, installed
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import MAX_NAME, Row, RowConfig, rows_of
@@ -99,7 +99,7 @@ class Experiment(Section, Generic[TaskT]):
     @property
     def family(self) -> Any:
         """The task family, a `sad_hpc.tasks.base.TaskFamily`; see `tasks.base.make_family`."""
-        return new_family(self.task)
+        return family_of(self.task)
 
     @property
     def validation_contexts(self) -> int:

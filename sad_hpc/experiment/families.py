@@ -4,6 +4,8 @@
 family directly.
 """
 
+import functools
+from collections.abc import Hashable
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -39,3 +41,16 @@ def new_family(config: TaskConfig) -> Any:
     found = family_class(config.family)
     with UserCode(lambda: f"task.family={config.family}"):
         return found(config)
+
+
+def family_of(config: TaskConfig) -> Any:
+    """Return `new_family(config)`, the same object for equal configs.
+
+    Settings are checked against the family, which can take long to make, in hundreds of places.
+    """
+    return _family_of(family_class(config.family), type(config), config.model_dump_json())
+
+
+@functools.lru_cache(maxsize=16)
+def _family_of(_: Hashable, config_class: type[TaskConfig], config_json: str) -> Any:
+    return new_family(config_class.model_validate_json(config_json))
