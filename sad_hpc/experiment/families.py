@@ -5,7 +5,6 @@ family directly.
 """
 
 import functools
-from collections.abc import Hashable
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -48,9 +47,10 @@ def family_of(config: TaskConfig) -> Any:
 
     Settings are checked against the family, which can take long to make, in hundreds of places.
     """
-    return _family_of(family_class(config.family), type(config), config.model_dump_json())
+    found: Any = family_class(config.family)
+    return _family_of(found, type(config), config.model_dump_json())
 
 
 @functools.lru_cache(maxsize=16)
-def _family_of(_: Hashable, config_class: type[TaskConfig], config_json: str) -> Any:
+def _family_of(_: object, config_class: type[TaskConfig], config_json: str) -> Any:
     return new_family(config_class.model_validate_json(config_json))
