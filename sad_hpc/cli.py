@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sad_hpc.commands import COMMANDS, report_error
 from sad_hpc.errors import UserError
+from sad_hpc.experiment.families import families_made_once
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.process import end_before_teardown, keep_streams_open
 from sad_hpc.parallel.ranks import abort_other_ranks
@@ -62,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run() -> int:
     """Run `main` as the console script, and return the exit code."""
     keep_streams_open()
-    code = main()
+    with families_made_once():
+        code = main()
     end_before_teardown(code)
     return code
 

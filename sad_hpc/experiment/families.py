@@ -4,7 +4,8 @@
 family directly.
 """
 
-import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -43,14 +44,32 @@ def new_family(config: TaskConfig) -> Any:
 
 
 def family_of(config: TaskConfig) -> Any:
-    """Return `new_family(config)`, the same object for equal configs.
+    """Return `new_family(config)`; within `families_made_once`, the same object for equal configs.
 
-    Settings are checked against the family, which can take long to make, in hundreds of places.
+    Settings are checked against the family in hundreds of places, and it can take long to make.
     """
-    found: Any = family_class(config.family)
-    return _family_of(found, type(config), config.model_dump_json())
+    if _made is None:
+        return new_family(config)
+    key = type(config), config.model_dump_json()
+    if key not in _made:
+        _made[key] = new_family(config)
+    return _made[key]
 
 
-@functools.lru_cache(maxsize=16)
-def _family_of(_: object, config_class: type[TaskConfig], config_json: str) -> Any:
-    return new_family(config_class.model_validate_json(config_json))
+_made: dict[tuple[type[TaskConfig], str], Any] | None = None
+"""The families by config, of `families_made_once`."""
+
+
+@contextmanager
+def families_made_once() -> Iterator[None]:
+    """Let `family_of` keep families.
+
+    It is for a process that does one command.  In an interactive session the user's code may change
+    between two calls.
+    """
+    global _made
+    _made = {}
+    try:
+        yield
+    finally:
+        _made = None

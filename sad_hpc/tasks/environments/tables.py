@@ -99,12 +99,12 @@ class GymnasiumTable(StochasticFamily):
         Tasks with equal tables count as one.  Seeds of a small map often draw the same map, which
         would otherwise be in both splits.
         """
-        unequal = _unequal(_any_split(self.config))
+        unequal = _unequal(_any_split(self.config), self.code)
         return self.config.laws.dealt(split, unequal).astype(np.int16)[:, None]
 
     def outcomes_of(self, parameters: NDArray[Any]) -> tuple[ActionOutcomes, NDArray[np.float64]]:
         """Implement `StochasticFamily.outcomes_of`."""
-        return _outcomes(_any_split(self.config), int(parameters[0]))
+        return _outcomes(_any_split(self.config), self.code, int(parameters[0]))
 
     def _table_fingerprint(self, number: int) -> Fingerprint:
         outcomes, starts = self.outcomes_of(np.array([number]))
@@ -115,7 +115,7 @@ class GymnasiumTable(StochasticFamily):
 
 
 @functools.cache
-def _unequal(config_json: str) -> NDArray[np.int64]:
+def _unequal(config_json: str, code: tuple[str, ...]) -> NDArray[np.int64]:
     """Return the numbers of the tasks whose tables differ from those of all earlier tasks.
 
     Raises:
@@ -126,7 +126,7 @@ def _unequal(config_json: str) -> NDArray[np.int64]:
     assert total is not None
     first: dict[bytes, int] = {}
     for number in range(total):
-        first.setdefault(_digest(*_outcomes(config_json, number)), number)
+        first.setdefault(_digest(*_outcomes(config_json, code, number)), number)
     if len(first) < 2:
         raise ConfigError(
             f"task.vary changes no table of {config.name}, so all {total:,} tasks are equal: "
@@ -141,7 +141,10 @@ def _any_split(config: GymnasiumTableConfig) -> str:
 
 
 @functools.lru_cache(maxsize=TABLES_KEPT)
-def _outcomes(config_json: str, number: int) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+def _outcomes(
+    config_json: str, _code: tuple[str, ...], number: int
+) -> tuple[ActionOutcomes, NDArray[np.float64]]:
+    """Return a task's table and the chances of its first states; a change of `_code` changes it."""
     config = GymnasiumTableConfig.model_validate_json(config_json)
     environment = _with_table(_task(config, number), config.rewards == "sparse")
     return environment.P, np.asarray(environment.initial_state_distrib)
