@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.pipeline import LONGER, Pipeline
+from tests.cluster.pipeline import LAUNCHERS, LONGER, Pipeline
 
 DEV_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "dev_cluster.sh"
 CANNOT_RUN_HERE = 3  # dev_cluster.sh's exit status when root or a package is missing
@@ -58,6 +58,14 @@ def cluster(
     finally:
         subprocess.run([*enter, DEV_CLUSTER, "down"], env=env, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def no_launcher_left() -> Iterator[None]:
+    """Ends the launchers of a test that failed while they waited for jobs."""
+    yield
+    while LAUNCHERS:
+        LAUNCHERS.pop().kill()
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ LONGER = ("data.tasks=18000", "pretrain.epochs=12", "pretrain.checkpoint_minutes
 """A training takes a minute or more: Slurm misses a node within half of it."""
 PATIENCE = 3600
 """Seconds, on a machine that may be busy with other things."""
+LAUNCHERS: "list[subprocess.Popen[str]]" = []
+"""All launchers of the present test, which ends them."""
 
 
 def wait_until(happened: Callable[[], Any], what: str) -> Any:
@@ -65,7 +67,7 @@ class Pipeline:
         command = [*self._enter, str(SAD_HPC), "launch", str(TINY), "cluster.pretrain.ranks=2"]
         command += [*self.overrides, "--cluster", "slurm"]
         command += ["--runs", str(self.folder / "runs"), "--results", str(self.results), *options]
-        return subprocess.Popen(
+        launcher = subprocess.Popen(
             command,
             env=self.env,
             cwd=ROOT,
@@ -73,6 +75,8 @@ class Pipeline:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        LAUNCHERS.append(launcher)
+        return launcher
 
     def finish(self, process: "subprocess.Popen[str] | None" = None, code: int = 0) -> str:
         """What a launcher printed, by default one that waits for all jobs."""
