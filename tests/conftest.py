@@ -76,7 +76,7 @@ def clockless_metrics(folder: Path) -> list[dict[str, float]]:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What a test measured, to be written down."""
+    """Figures that a test measured, for the report of the session."""
     all_figures = request.config.stash.setdefault(FIGURES, {})
     return all_figures.setdefault(request.node.name, {})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LIFETIME = "1200"
-"""Seconds after which a mount that nobody has ended goes by itself."""
+"""Seconds after which a mount that was not ended is ended by its holder."""
 
 
 class Disk:
@@ -35,7 +35,7 @@ class Disk:
 
     @property
     def seen_from_outside(self) -> Path:
-        """The disk's folder, for whoever is not inside."""
+        """The disk's folder, as a path for processes outside of its mount namespace."""
         return Path(f"/proc/{self._holder.pid}/root") / self.folder.relative_to("/")
 
     def mount(self) -> None:
@@ -48,7 +48,7 @@ class Disk:
         Path(f"/sys/fs/ext4/{Path(device.strip()).name}/trigger_fs_error").write_text("1")
 
     def repair(self) -> None:
-        """What an administrator does then."""
+        """Unmount the disk, correct its errors and mount it again."""
         self.run("umount", str(self.folder))
         # 1: errors are corrected.
         done = subprocess.run(["e2fsck", "-fy", self._image], capture_output=True, text=True)
@@ -56,7 +56,7 @@ class Disk:
         self.mount()
 
     def run(self, *command: str) -> str:
-        """What a command says that sees the disk."""
+        """Run a command inside of the disk's mount namespace, and return its output."""
         command = (*self.inside, *command)
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

@@ -49,7 +49,7 @@ class MemoryShare:
         (self._folder / "memory.limit_in_bytes").write_text("-1")
 
     def end(self) -> None:
-        """Gives the memory back; nobody may be inside any more."""
+        """Give the memory back, after the last process inside has ended."""
         self._folder.rmdir()
 
 

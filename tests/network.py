@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 INTERFACE = "eth0"
-"""Of each machine, the only one beside its own loopback."""
+"""Network interface of each machine, the only one beside its loopback."""
 
 LIFETIME = "1200"
-"""Seconds after which a namespace that nobody has ended goes by itself."""
+"""Seconds after which a namespace that was not ended is ended by its holder."""
 
 
 class Network:
@@ -29,11 +29,11 @@ class Network:
 
     @staticmethod
     def address(machine: int) -> str:
-        """Of a machine."""
+        """Return a machine's address."""
         return f"10.7.{machine}.2"
 
     def file(self, machine: int) -> str:
-        """Of a machine's namespace."""
+        """Return the path of a machine's namespace."""
         return _file(self._machines[machine])
 
     def inside(self, machine: int) -> list[str]:

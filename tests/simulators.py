@@ -63,7 +63,7 @@ class RoomSimulators(Simulators):
         self.observations, self.ended = cells.astype(np.float32), np.zeros(len(goals), np.bool_)
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
-        """See Simulators."""
+        """Implement `Simulators.start`."""
         cells = self._cells.copy()
         while rows.size:
             cells[rows] = generator.integers(3, size=(len(rows), 2))
@@ -71,7 +71,7 @@ class RoomSimulators(Simulators):
         self._set(cells, (cells == self.goals).all(axis=1) & self._family.ends)
 
     def step(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """See Simulators."""
+        """Implement `Simulators.step`."""
         cells, rewards = self._family.room.step(self._cells, actions, self.goals)
         cells = np.where(self.ended[:, None], self._cells, cells)
         rewards = rewards + self._family.noise * self._generator.standard_normal(len(rewards))
@@ -80,7 +80,7 @@ class RoomSimulators(Simulators):
         return rewards.astype(np.float32)
 
     def copied(self, rows: NDArray[np.int64], generator: np.random.Generator) -> "RoomSimulators":
-        """See Simulators."""
+        """Implement `Simulators.copied`."""
         own = generator.spawn(1)[0]
         copies = type(self)(self._family, self.goals[rows], self._cells[rows], own)
         copies.ended = self.ended[rows]

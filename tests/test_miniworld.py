@@ -134,7 +134,7 @@ def test_opengl_that_fails_gets_another_process(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_opengl_reports_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    """As if the driver had gone away: glGetError has something to say."""
+    """Have glGetError return an error, as after the loss of the driver."""
     from pyglet import gl
 
     monkeypatch.setattr(gl, "glGetError", lambda: 0x0507)

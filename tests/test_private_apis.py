@@ -24,7 +24,7 @@ MODULES = {
 
 
 def changed(package: str, part: str) -> str:
-    """What a failing test says."""
+    """Message of a failing test."""
     module = MODULES[package]
     return (
         f"{package} {version(package)} has changed {part}, which {module.__name__} uses (tested "

@@ -41,7 +41,7 @@ TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
 
 
 class Shown(HTMLParser):
-    """What a page of HTML shows, with its tags."""
+    """A reader that collects the texts and tags of a page of HTML."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -23,11 +23,11 @@ from sad_hpc.evaluate.result import MODES, Result
 from .synthetic import mode_result
 
 MOST_BYTES = 3 * 2**20
-"""Of one experiment with ten rows of four seeds in git."""
+"""Largest results.h5 of an experiment with ten rows of four seeds."""
 
 
 def made(rows: list[str], seeds: range, n_tasks: int = 500, row_noise: bool = True):
-    """As many numbers as Darkroom's main table has, and as random."""
+    """Return results with as many numbers as Darkroom's main table has, as random as there."""
     found = []
     for number, row in enumerate(rows):
         for seed in seeds:

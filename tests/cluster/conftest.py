@@ -76,7 +76,7 @@ def pipeline(dev_cluster: dict[str, str], tmp_path: Path) -> Pipeline:
 
 @pytest.fixture(scope="session")
 def undisturbed(dev_cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """The same one, which nobody has disturbed."""
+    """A pipeline like `pipeline` that ran to its end without a disturbance."""
     calm = Pipeline(dev_cluster, tmp_path_factory.mktemp("undisturbed"))
     calm.finish()
     return calm

@@ -79,7 +79,7 @@ class Pipeline:
         return launcher
 
     def finish(self, process: "subprocess.Popen[str] | None" = None, code: int = 0) -> str:
-        """What a launcher printed, by default one that waits for all jobs."""
+        """Wait for a launcher, by default a new one with --wait, and return its output."""
         process = process or self.launch("--wait")
         try:
             log, _ = process.communicate(timeout=PATIENCE)
@@ -102,7 +102,7 @@ class Pipeline:
         return load_records(self.run)[self.step(stage).title].id
 
     def shown(self, stage: str) -> str:
-        """What Slurm says of a stage's job."""
+        """Return `scontrol show job` of a stage's job."""
         return self._slurm("scontrol", "show", "job", self.job(stage))
 
     def node_state(self, node: str) -> str:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 
 
 def untrained_models(run: Run) -> None:
-    """A model of every seed as it is before training: what an evaluation needs, at once."""
+    """Save a model without training for every seed, so that evaluations can begin at once."""
     experiment = run.experiment
     for method, seed in experiment.elements:
         folder = run.checkpoint(method, seed)

@@ -32,7 +32,7 @@ def submit(env: Env, folder: Path, script: str, *options: str) -> str:
 
 
 def state(env: Env, job: str) -> str:
-    """What accounting says, e.g. COMPLETED or "CANCELLED by 0"; empty while it knows nothing."""
+    """Return the state by sacct, e.g. COMPLETED or "CANCELLED by 0"; empty before a record."""
     columns = ("--noheader", "--allocations", "--parsable2", "--format=State")
     return run(env, "sacct", "-j", job, *columns)
 

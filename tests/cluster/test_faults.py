@@ -74,7 +74,7 @@ def lost(node: str, env: dict[str, str], with_its_jobs: bool) -> Iterator[None]:
 
 
 def processes_of(node: str, env: dict[str, str]) -> set[psutil.Process]:
-    """What jobs run on a node, and the daemons of their steps."""
+    """Return the processes of all jobs on a node, and the daemons of their steps."""
     found = set()
     for process, _, variables in processes_of_jobs(env["SLURM_CONF"]):
         if variables["SLURMD_NODENAME"] == node:
@@ -130,7 +130,7 @@ class Strikes:
 
     @property
     def kills(self) -> int:
-        """How many of the faults were SIGKILLs."""
+        """Number of faults that were SIGKILLs."""
         return sum(self.survived[kind] for kind in KILLS)
 
     def strike(self) -> None:

@@ -27,7 +27,7 @@ class FarCluster:
 
     network: Network
     env: dict[str, str]
-    """Of a client."""
+    """Environment of a client."""
     enter: list[str]
     """Put before a command, has it run where the cluster is."""
 
@@ -43,8 +43,8 @@ def far_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarCluster
 
 @contextmanager
 def with_own_names(network: Network, folder: Path) -> Iterator[list[str]]:
-    """What has a command run on machine 0, with an /etc/hosts of its own: other clusters of this
-    machine have nodes of the same names."""
+    """Yield the prefix that runs a command on machine 0, with an /etc/hosts of its own: other
+    clusters of this machine have nodes of the same names."""
     hosts = folder / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
     script = f"mount --bind {hosts} /etc/hosts && echo ready && exec sleep {LIFETIME}"
@@ -68,7 +68,7 @@ def test_a_job_whose_node_is_cut_off_starts_again_elsewhere(
     figures: dict[str, float],
     stage: str,
 ) -> None:
-    """What runs there goes on for a while, or to its end, on the same files."""
+    """Jobs on the cut nodes continue for a while, or to their end, on the same files."""
     network = far_cluster.network
     pipeline = Pipeline(far_cluster.env, tmp_path, *LONGER, enter=far_cluster.enter)
     launcher = pipeline.launch("--wait")

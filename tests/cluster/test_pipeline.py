@@ -40,7 +40,7 @@ def sbatch(env: Env, log: Path, *arguments: str) -> tuple[int, str]:
 
 
 def job_states(env: Env, ids: set[str]) -> dict[str, str]:
-    """State of each job and array element, once none of them is on its way out."""
+    """Return the state of each job and array element, after all of them have ended."""
     command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
     for _ in range(60):
         text = subprocess.check_output([*command, f"--jobs={','.join(ids)}"], env=env, text=True)

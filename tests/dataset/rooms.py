@@ -49,7 +49,7 @@ def play(goal: Any, steps: int, seed: int) -> dict[str, Any]:
 
 
 def rooms(run: Run) -> list[Episode]:
-    """Of training goals, in an order of their own, an episode of 5 steps, and later another one."""
+    """Return episodes of 5 steps of training goals in a mixed order, and then a second round."""
     goals = make_family(run.experiment.task).distinct["train"][[5, 3, 2, 2, 1, 0]]
     return [
         (10 * task, goal, play(goal, 5, seed=10 * again + task))

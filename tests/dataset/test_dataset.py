@@ -43,7 +43,7 @@ def run_of_three(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def list_again(dataset: Path, block: int) -> None:
-    """The manifest takes the shard as it is now for what was written."""
+    """Write the shard's present size and checksum into the manifest."""
     content = (dataset / f"shard-{block:05d}.h5").read_bytes()
     manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
     manifest["shards"][block] |= {"bytes": len(content), "checksum": checksum(content)}

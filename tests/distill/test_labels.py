@@ -116,7 +116,7 @@ def test_a_policy_of_one_action_needs_no_draws():
 
 
 def test_the_tables_of_a_block_alone_give_the_same_laws(monkeypatch):
-    """Where those of a whole split would take too much memory."""
+    """A split's tables are made block by block if together they need too much memory."""
     monkeypatch.setattr(tabular, "TABLE_ENTRIES", 0)
     data = DataConfig(tasks=6000, trust_horizon=4, block_tasks=4000)
     arrays = make_block(FAMILY, data, "train", 0).arrays
@@ -171,7 +171,7 @@ def test_the_fastest_of_many_episodes_is_any_action_of_a_shortest_way():
 
 
 def test_a_rollout_that_is_slower_than_the_fastest_is_given_up():
-    """Of N_ep = 1,000 all but the first few last no longer than the shortest way."""
+    """With N_ep = 1,000 all rollouts but the first few last no longer than the shortest way."""
     law = hitting_step_law(MDP.outcomes.at(0), UNIFORM, 20)
     shortest = 1 + (law > 0).argmax(axis=-1).min(axis=-1)
     chosen = rule(trust_horizon=20, episodes_per_action=1000, best_episode=True)

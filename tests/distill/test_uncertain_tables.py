@@ -71,7 +71,7 @@ def test_episodes_begin_again_after_an_end_and_have_the_law_of_the_chain():
 
 
 class Draws:
-    """As much of a family as the contexts of the random tables need."""
+    """The part of a family that contexts of the random tables need."""
 
     n_states, has_ends, reward_dtype = 6, True, np.float32
     action_dtype = np.dtype(np.uint8)
@@ -156,7 +156,7 @@ def test_algorithm_3_has_the_exact_law_with_costs_and_ends(task: int):
 
 
 def test_a_label_counts_the_steps_that_were_taken():
-    """Of one step each where every first step ends the episode."""
+    """If every first step ends the episode, each rollout counts one step."""
     mdps = random_tables()
     mdps.may.ends[:] = True
     chosen = rule(trust_horizon=50, stop_at_reward=False, return_threshold=-9.0)

@@ -431,7 +431,7 @@ def test_a_choice_of_an_earlier_start_is_kept_and_the_papers_rule_stays_beside_i
 
 
 def modes_beside(trained: Run, changes: dict[str, Any]) -> list[dict[str, ModeResult]]:
-    """What SAD's weights come to in an evaluation as it is, and in one with changes."""
+    """Return the results of SAD's weights by the unchanged evaluation, and by one with changes."""
     rows = ["SAD", {"name": "SAD, changed", "method": "SAD", "set": changes}]
     values = trained.experiment.model_dump(mode="json") | {"rows": rows}
     run = Run(parse_experiment(values, "test"), trained.runs)

@@ -32,7 +32,7 @@ def model_of(family: Rooms) -> Transformer:
 
 
 def make_columns(family: Rooms, count: int, generator: np.random.Generator) -> Arrays:
-    """Of so many test tasks, with contexts of random play."""
+    """Return columns of `count` test tasks, with contexts of random play."""
     parameters = family.draw_tasks("test", count, generator)
     seen = Episodes(family, parameters, generator).rollout(
         lambda simulators, step: generator.integers(5, size=count)
@@ -158,7 +158,7 @@ def test_rewards_in_the_contexts_are_counted_where_they_are_sparse(sparse: bool)
     np.testing.assert_array_equal(
         offline[:, 0], (columns["transitions/rewards"][:, 4:] > 0).sum(axis=1)
     )
-    # Nobody has seen anything at first, and later the last steps of the episode before.
+    # The first context is empty, a later one shows the last steps of the episode before.
     assert (online[:, 0] == 0).all()
     missed = modes["online"].values[:, :-1] - online[:, 1:]
     assert ((missed >= 0) & (missed <= 4)).all()

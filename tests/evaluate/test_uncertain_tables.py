@@ -29,7 +29,7 @@ NAMES = ("states", "actions", "rewards", "next_states", "ends")
 
 
 def assert_mean(returns: np.ndarray, expected: np.ndarray) -> None:
-    """Of the episodes of each kind of lake, within 5 standard errors."""
+    """Assert the mean return of each kind of lake, within 5 standard errors."""
     for mine, mean in zip(returns.reshape(4, -1), expected, strict=True):
         assert abs(mine.mean() - mean) < 5 * max(mine.std(), 0.02) / np.sqrt(mine.size)
 

@@ -203,7 +203,7 @@ def test_rows_that_differ_in_what_a_model_is_shown_share_one_training(tmp_path: 
 
 
 def test_other_tasks_weights_are_shown_what_the_rows_say(tmp_path: Path):
-    """Where the models are another experiment's, the rest of `evaluate` is this one's own."""
+    """With the models of another experiment, the other settings of `evaluate` stay this one's."""
     (tmp_path / "others.yaml").write_text(
         f"base: {TINY}\npretrained: {TINY}\nname: others\ndata: {{seed: 7}}\n"
     )

@@ -85,7 +85,7 @@ def test_told_contexts_leave_one_task_and_right_actions_are_optimal():
     rows = np.arange(len(actions))
     assert ideal.right[rows, actions].all()
     assert not ideal.told[:, 0].any() and (np.diff(ideal.told.astype(int), axis=1) >= 0).all()
-    # Whoever has seen the reward knows the goal of a room: all answers are optimal actions.
+    # A context that shows the reward tells a room's goal: all answers are optimal actions.
     seen = columns["rewards"].any(axis=1)
     assert ideal.told[seen, -1].all() and seen.any()
     wrong = ideal.probabilities[:, -1] * ~ideal.right

@@ -52,7 +52,7 @@ def test_a_cache_folder_that_another_may_have_prepared_is_not_used(
     if foreign:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     folder, another = compilation.cache_folder(), compilation.cache_folder()
-    assert folder != another, "nobody can tell the name beforehand"
+    assert folder != another, "the name must not be known beforehand"
     for each in (folder, another):
         assert prepared not in (each, *each.parents) and real not in (each, *each.parents)
         assert each.stat().st_mode & 0o777 == 0o700

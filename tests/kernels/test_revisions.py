@@ -15,7 +15,7 @@ from sad_hpc.tasks.permuted_darkroom import PermutedDarkroomConfig
 SIZES = {"tasks": 400, "trust_horizon": 5, "block_tasks": 100}
 DATA, HISTORIES = DataConfig(**SIZES), DataConfig(**SIZES, q_learning_steps=300)
 MANY = DataConfig(**SIZES, episodes_per_action=5)
-"""Where N_ep > 1, labels depend on the order of rollouts, too."""
+"""Settings with N_ep > 1, whose labels depend on the order of rollouts, too."""
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ MANY = DataConfig(**SIZES, episodes_per_action=5)
 def test_other_bytes_need_another_data_revision(
     config, data: DataConfig, revision: int, checksum: str
 ):
-    """Of whole numbers alone: another processor may round other numbers differently."""
+    """Whole numbers alone are checked: another processor may round other numbers differently."""
     family = make_family(config)
     arrays = make_block(family, data, "train", 1).arrays
     digest = hashlib.blake2b(digest_size=6)

@@ -64,7 +64,7 @@ class FakeSlurm:
         path.chmod(0o755)
 
     def queue(self, comment: str = "(null)", **states: str) -> None:
-        """What squeue prints: states by job id, written `j12_3="RUNNING"`."""
+        """Set the output of squeue: states by job id, written `j12_3="RUNNING"`."""
         lines = [f"{job[1:]}|{state}|N/A|N/A|{comment}|None" for job, state in states.items()]
         (self.folder / "queue").write_text("".join(f"{line}\n" for line in lines))
 

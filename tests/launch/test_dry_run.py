@@ -162,7 +162,7 @@ def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:
 
 
 def test_local_scripts_ask_no_slurm(run: Run, slurm: FakeSlurm) -> None:
-    """Its programs may be installed, and nobody there to answer."""
+    """Slurm's programs may be installed without a controller that answers."""
     slurm._program("squeue", "echo dead >&2; exit 1")
     assert "collect" in scripts(run, "local", [])
 

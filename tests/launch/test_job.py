@@ -21,7 +21,7 @@ from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
 class QueuedAgain(SystemExit):
-    """What submitit's handler ends with."""
+    """Exit of submitit's handler."""
 
 
 def queue_again(number: int, frame: object) -> None:
@@ -50,7 +50,7 @@ def stopped_job(run: Run, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch):
 
 
 def say(slurm: FakeSlurm, state: str) -> None:
-    """What Slurm says of job 7, the first of an array: the other element runs."""
+    """Set the answer of scontrol to job 7, the first of an array, whose other element runs."""
     lines = f"JobId=7 ArrayJobId=7 {state} X=1\nJobId=8 ArrayJobId=7 JobState=RUNNING X=1"
     body = f'test "$*" = "show job --oneliner 7" || exit 1; echo "{lines}"'
     slurm._program("scontrol", body)

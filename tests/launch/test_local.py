@@ -153,7 +153,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the kernel does it where memory is short; rank 0 would wait for an hour."""
+    """A rank is killed as by the kernel when memory is short; rank 0 would wait for an hour."""
     complete(*steps_of(run, "collect"), *steps_of(run, "pretrain")[1:])
     monkeypatch.setenv("STUB_KILLED", str(ranks - 1))
     started = time.monotonic()

@@ -185,7 +185,7 @@ def test_a_folder_that_sbatch_would_misread_is_refused(
 def test_a_folder_that_another_user_could_change_is_left_alone(
     run: Run, slurm: FakeSlurm, mode: int
 ) -> None:
-    """Whoever may write there may put another pickle in the place of a job's."""
+    """A user who may write there could replace a job's pickle."""
     run.path.mkdir(parents=True)
     run.path.chmod(mode)
     with pytest.raises(UserError, match=r"made-up is writable by everyone .*--runs"):

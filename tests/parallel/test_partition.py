@@ -88,7 +88,7 @@ def prepared(tiny_run: Run, runs: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def undisturbed(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same training, of two ranks on this machine."""
+    """A run with the training of two ranks on this machine, without a disturbance."""
     run = prepared(tiny_run, tmp_path_factory.mktemp("undisturbed"))
     command = [BIN / "mpiexec", "-n", "2", BIN / "sad-hpc", "pretrain", TINY, *OVERRIDES]
     command += ["--runs", run.runs]
@@ -104,7 +104,7 @@ def wait_until_it_trains(run: Run, ranks: Ranks) -> None:
 
 
 def end_of(ranks: Ranks, code: int, seconds: float = SOON) -> list[str]:
-    """What the ranks have said, in errors."""
+    """Wait until the ranks have ended, and return what each wrote to stderr."""
     said = [rank.communicate(timeout=seconds)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [code] * len(ranks), said
     return said
@@ -145,7 +145,7 @@ def test_ranks_that_are_cut_off_end_and_the_next_launch_goes_on(
     figures: dict[str, Any],
     in_flight: bool,
 ) -> None:
-    """Where nothing is in flight to a silent node, no kernel misses an answer."""
+    """If nothing is in flight to a silent node, no kernel misses an answer."""
     ranks = start(run)
     wait_until_it_trains(run, ranks)
     if not in_flight:

@@ -41,7 +41,7 @@ for rank in ranks:
 sys.modules |= {"held": groups, "freed at the end": FreedAtTheEnd()}
 
 def last_collective_call():
-    sys.setswitchinterval(1000)  # nobody else gets Python's lock
+    sys.setswitchinterval(1000)  # no other thread gets Python's lock
     for group in groups:
         group.allreduce([torch.ones(10_000_000)])
     end = time.monotonic() + 1

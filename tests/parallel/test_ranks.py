@@ -72,7 +72,7 @@ def test_ofi_is_chosen_only_where_mpich_has_it(library: str, expected: dict[str,
 
 @pytest.fixture
 def environment() -> Iterator[None]:
-    """What a process exports for its ranks must not reach other tests."""
+    """Variables that a process exports for its ranks must not reach other tests."""
     with mock.patch.dict(os.environ):
         yield
 

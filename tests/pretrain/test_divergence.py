@@ -128,7 +128,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(
 def test_models_and_metrics_that_are_not_finite_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of older versions, which called such a training complete."""
+    """Older versions called such a training complete."""
     monkeypatch.setattr(trainer_module, "take_step", poisoned(16, "weights"))
     monkeypatch.setattr(trainer_module, "all_finite", lambda tensors: True)
     measured = {"holdout_loss": math.nan, "holdout_accuracy": 0.0}

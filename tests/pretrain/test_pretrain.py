@@ -191,7 +191,7 @@ def test_sharded_optimizer_states_train_the_same_model(make_run, undisturbed: Ru
 
 
 def forget_the_end(folder: Path) -> None:
-    """As if the training had been killed after the checkpoint before the last one."""
+    """Restore the state of a training that was killed after its last checkpoint but one."""
     (folder / "done.json").unlink()
     index = folder / "state/checkpoints.json"
     newest, older = json.loads(index.read_text())
@@ -326,7 +326,7 @@ def test_dits_lambda_is_no_more_than_a_factor_of_the_loss(make_run):
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     # In nats: the weights are divided out.  A prefix that shows an action gives it away.
     assert 1 < losses[0] < math.log(5)
-    # Adam divides by the gradient's size.  What is left is its epsilon, which shows where there is
+    # Adam divides by the gradient's size.  Only its epsilon acts then, which shows where there is
     # next to no gradient: an entry or two of a matrix, and a bias of all keys, which changes no
     # attention.  134 steps may move a weight by 0.1.
     for name, weight in ends[0].items():

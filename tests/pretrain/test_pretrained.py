@@ -121,6 +121,6 @@ def test_from_trained_models_to_the_table(tmp_path: Path):
     assert load_experiment(stored, ["pretrained.pretrain.epochs=3"]).pretrain.epochs == 3
     again = Run(load_experiment(BERNOULLI), tmp_path / "runs")
     assert all(step.complete for step in graph(again))
-    # Whoever only wants the tables again needs no models.
+    # New tables alone need no models.
     shutil.rmtree(tmp_path / "runs/tiny_gaussian/checkpoints")
     assert sad_hpc(tmp_path, "launch", BERNOULLI) == 0

@@ -16,7 +16,7 @@ from tests.pretrain.made_up import A, N, T, make_batch, make_columns, make_examp
 
 
 def assert_uniform(values: torch.Tensor, n: int) -> None:
-    """All of 0..n-1 equally often: within five standard deviations."""
+    """Assert that 0..n-1 are equally frequent, within five standard deviations."""
     share = 1 / n
     deviation = (len(values) * share * (1 - share)) ** 0.5
     counts = torch.bincount(values, minlength=n)

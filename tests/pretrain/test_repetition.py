@@ -42,7 +42,7 @@ def test_two_places_hold_the_same_transition_as_often_as_gamma_weights_say():
 
 
 def test_rewarded_transitions_are_favoured_by_a_log_uniform_factor():
-    """Of two transitions whose weights are gamma(a) and f gamma(a), the second is drawn with the
+    """If two transitions have the weights gamma(a) and f gamma(a), the second is drawn with the
     mean of f w / (f w + 1 - w) over w ~ Beta(a, a)."""
     rewarded = np.tile([False, True], (40_000, 1))
     places = repetitions(5, 2, rewarded, 1.0, favour=100.0)

@@ -125,7 +125,7 @@ HOSTILE = st.lists(
 
 
 def shell_lines(cluster: ClusterConfig, stage: str) -> list[str]:
-    """What bash would run of a stage's script: all lines but comments."""
+    """Return the lines of a stage's script without comments."""
     run = Run(load_experiment(TINY), Path("runs"))
     script = StageExecutor(run, cluster, stage, stage, None).script()
     return [line for line in script.splitlines() if not line.startswith("#")]
@@ -155,7 +155,7 @@ LISTS = ["rows", "seeds", "pretrain.trackers", "setup"]
 
 @given(st.sampled_from(LISTS), st.from_regex(r"[A-Za-z0-9*]{1,8}", fullmatch=True))
 def test_a_value_without_brackets_is_shown_with_them(key: str, text: str) -> None:
-    """What the message says to write is a list for that key."""
+    """The text that the message proposes is a list for that key."""
     load: Any = load_experiment if key != "setup" else load_cluster
     source = TINY if key != "setup" else "slurm"
     prefix = "cluster." if key == "setup" else ""

@@ -118,7 +118,7 @@ def spoiled(content: bytes, data: st.DataObject) -> bytes:
 
 
 def sources(run: Run) -> int:
-    """What `aggregate` reads of JSON, without drawing it."""
+    """Read the JSON files that `aggregate` reads, without drawing anything."""
     try:
         origin(run, [("SAD", 0)])
         read_finite_epochs(run.checkpoint("SAD", 0).path)
@@ -129,7 +129,7 @@ def sources(run: Run) -> int:
 
 
 def commands(run: Run, folder: Path) -> dict[str, Callable[[], int]]:
-    """Those that read a run, by name."""
+    """Return the commands that read a run, by name."""
     weights = ["--row", "SAD", "--seed", "0", "--weights", str(folder / "policy")]
     return {
         "status": lambda: main(["status", str(run.path)]),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 
 class Mail:
-    """What `deal` uses of a communicator, between threads."""
+    """The part of a communicator that `deal` uses, between threads."""
 
     def __init__(self, rank: int, boxes: "list[Queue[Any]]") -> None:
         self._rank, self._boxes = rank, boxes
@@ -74,7 +74,7 @@ def test_each_number_is_worked_on_once_and_its_result_reaches_rank_0(
     assert all(box.empty() for box in boxes), "a message was left"
     for number, (share, stop) in enumerate(zip(shares, stops, strict=True)):
         assert stop is None or len(share) <= stop
-        # Nobody waits for rank 0 to begin.
+        # No rank waits for rank 0 to begin.
         assert stop == 0 or share[:1] == numbers[number : number + 1]
     if stops[0] is None and (schedule == "dynamic" or set(stops) == {None}):
         # Numbers that a stopped rank was given, but has not begun, are lost until the next start.

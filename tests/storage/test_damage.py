@@ -46,7 +46,7 @@ def dataset(run: Run) -> list[Any]:
 
 
 def checkpoint(run: Run) -> list[Any]:
-    """What training goes on from: the newest checkpoint that is whole, if there is one."""
+    """Return the state that training continues from: the newest whole checkpoint, if any."""
     folder = run.checkpoint("SAD", 0).path
     signature = run.experiment.pretrain_signature("SAD", 0)
     tag = Checkpoints(folder, signature, 1).newest(zero_stage=0, precision="fp32")

@@ -83,7 +83,7 @@ def test_a_holder_that_was_killed_holds_nothing(
     other.wait()
     with held(tmp_path):
         pass
-    with held(tmp_path):  # and whoever is done holds nothing either
+    with held(tmp_path):  # the end of a holder frees the lock
         pass
 
 

@@ -50,7 +50,7 @@ def begin(disk: Disk, stage: str, overrides: list[str]) -> "subprocess.Popen[str
 
 
 def saved(folder: StageFolder) -> int:
-    """How many shards, or steps of a training, the disk has."""
+    """Return the number of shards, or of a training's steps, on the disk."""
     if folder.stage == "collect":
         return len(list(folder.path.glob("train/shard-*.h5")))
     index = read_json(folder.path / "state/checkpoints.json") or [{"tag": "step-0"}]
@@ -58,7 +58,7 @@ def saved(folder: StageFolder) -> int:
 
 
 def wait_for_more(process: "subprocess.Popen[str]", folder: StageFolder, than: int) -> int:
-    """How much is saved, as soon as that is more."""
+    """Wait until more is saved than before, and return the amount."""
     while (now := saved(folder)) <= than:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
@@ -70,7 +70,7 @@ def strike(disk: Disk, folder: StageFolder, overrides: list[str], enough: int) -
     process = begin(disk, folder.stage, overrides)
     try:
         kept = wait_for_more(process, folder, enough)
-        # Whoever has written another one has given those before it to the disk.
+        # A writer of a further one has given those before it to the disk.
         wait_for_more(process, folder, kept)
         disk.fail()
         _, said = process.communicate(timeout=HUNG)

@@ -40,7 +40,7 @@ def calm(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     "fault", ["late", *(pytest.param(each, marks=pytest.mark.stress) for each in ("stale", "slow"))]
 )
 def test_the_pipeline_comes_to_the_same_tables(fault: str, tmp_path: Path, calm: Run) -> None:
-    """How each fault comes about is in shared_disk.c."""
+    """The library shared_disk.c makes each of these faults."""
     library = compiled(SOURCE.read_text(), tmp_path)
     env = os.environ | {"LD_PRELOAD": str(library), "DISK_FAULT": fault}
     env["DISK_FOLDER"] = str(tmp_path / "shared")

@@ -13,7 +13,7 @@ from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.environments.family import GymnasiumConfig
 
 CLOCK = itertools.count()
-"""What a hidden global counter counts."""
+"""Global counter outside of any environment's state."""
 
 
 class Walk(gymnasium.Env):
@@ -164,7 +164,7 @@ class NotANumber(Walk):
 
 
 class Wide(Walk):
-    """As wide as it is told to be."""
+    """Its width is an argument of the environment."""
 
     def __init__(self, width: int = 1) -> None:
         self.observation_space = spaces.Box(-200, 200, (width,), np.float32)

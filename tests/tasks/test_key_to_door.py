@@ -23,7 +23,7 @@ def test_every_pair_of_cells_is_in_one_split():
 
 
 def test_the_key_comes_before_the_door_and_each_pays_once():
-    """Against the rules as one would play them by hand."""
+    """The family agrees with the rules, state by state."""
     family = room()
     tasks = family.distinct_tasks("test")
     mdps = family.mdps(tasks)

@@ -84,7 +84,7 @@ def test_theorem_2_holds_in_simulation():
 
 
 def test_horizons_at_a_power_of_gamma_are_above_it_nevertheless():
-    """Where rounding could put the least N on the other side, and G_1 divides by nothing."""
+    """Rounding must not move the least N, and G_1 must not divide by 0."""
     for power in range(1, 40):
         for gamma in (0.5, 0.9, 0.95):
             mdp = MDPBound(bound=1.0, kappa=2 * gamma**power / (1 - gamma), discount=gamma)

@@ -81,7 +81,7 @@ class Case:
         return loss.item(), [*flat.grad.split(sizes), tokens.grad, queries.grad]
 
     def by_torch(self, keys: np.ndarray | None = None) -> tuple[float, list[Tensor]]:
-        """The same in float64."""
+        """Return loss and gradients by torch in float64."""
         network = Transformer(self.config, self.inputs)
         network.load_state_dict(self.model.state_dict())
         network.double()
