@@ -156,17 +156,29 @@ def reference_order(names: Iterable[str]) -> list[str]:
 
 
 def check_alike(results: Sequence[Result]) -> None:
-    """Check that all results have the same task family, metric and shape.
+    """Check that all results have the same family, metric and shape, and a seed's the same tasks.
 
     Raises:
         UserError: two results differ, so a mean over them is meaningless.
     """
+    first: dict[int, Result] = {}
+    for result in results:
+        other = first.setdefault(result.seed, result)
+        if not _equal(result.tasks, other.tasks):
+            raise UserError(
+                f"{result.path} and {other.path} have different test tasks: remove the folder of "
+                "the older one and run `sad-hpc evaluate` again"
+            )
     for result in results[1:]:
         if _kind(result) != _kind(results[0]):
             raise UserError(
                 f"{result.path} and {results[0].path} differ in task family, metric or shape; "
                 "remove the folder of the wrong one and run `sad-hpc evaluate` again"
             )
+
+
+def _equal(tasks: dict[str, NDArray[Any]], others: dict[str, NDArray[Any]]) -> bool:
+    return all(np.array_equal(tasks[name], others[name]) for name in tasks.keys() & others.keys())
 
 
 def _kind(result: Result) -> tuple[Any, ...]:

@@ -82,23 +82,28 @@ class Selection:
 
     @classmethod
     def of_values(
-        cls, rules: Sequence[ActingRule], values: NDArray[Any], higher_is_better: bool
+        cls,
+        rules: Sequence[ActingRule],
+        values: NDArray[Any],
+        parameters: NDArray[Any],
+        higher_is_better: bool,
     ) -> "Selection":
         """Choose the highest temperature whose score is within one standard error of the best.
 
         Training goals are easily found at a low temperature, since the model knows them; new goals
-        are not.  So a difference that may be chance must not lower the temperature.
+        are not.  So a difference that may be chance must not lower the temperature.  A task that is
+        played several times counts once in a standard error.
 
         Args:
             rules: R rules.
             values: (R, n), the headline of each rule in each task.
+            parameters: (n, p) of the tasks, which may repeat; p = 0: all tasks differ.
             higher_is_better: false for losses.
         """
         sign = 1 if higher_is_better else -1
         scores = values.mean(axis=1, dtype=np.float64)
         best = int((sign * scores).argmax())
-        errors = (values - values[best]).std(axis=1, ddof=1, dtype=np.float64)
-        errors /= np.sqrt(values.shape[1])
+        errors = _errors_of_means(values - values[best], parameters)
         # If one task alone differs, both sides are equal up to rounding.
         is_worse = abs(scores[best] - scores) > errors * (1 + 1e-6)
         close = np.flatnonzero(~is_worse).tolist()
@@ -109,6 +114,23 @@ class Selection:
     def rule(self) -> ActingRule:
         """The chosen rule."""
         return self.rules[self.chosen]
+
+
+def _errors_of_means(differences: NDArray[Any], parameters: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the standard errors (R,) of the means of (R, n), whose tasks (n, p) may repeat.
+
+    They are those of the weighted mean of the tasks' own means.  A task that is the only one is
+    taken for n tasks.
+    """
+    n_rules, n_plays = differences.shape
+    task = np.unique(parameters, axis=0, return_inverse=True)[1].reshape(-1)
+    if not parameters.shape[1] or not task.any():
+        task = np.arange(n_plays)
+    n_tasks = task.max() + 1
+    off = differences.astype(np.float64) - differences.mean(axis=1, keepdims=True)
+    sums = np.zeros((n_rules, n_tasks))
+    np.add.at(sums.T, task, off.T)
+    return np.sqrt((sums**2).sum(axis=1) * n_tasks / max(n_tasks - 1, 1)) / n_plays
 
 
 def in_turn(answer: Answer, read: Read, components: int | None, count: int) -> NDArray[Any]:

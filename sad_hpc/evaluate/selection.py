@@ -69,7 +69,7 @@ def selected(
             found.append(values[:, -headline:].mean(axis=1).tolist())
             write_json(path, found)
             progress.update(len(found))
-    return Selection.of_values(rules, np.array(found), higher_is_better=not lower)
+    return Selection.of_values(rules, np.array(found), parameters, higher_is_better=not lower)
 
 
 def _stop_if_asked(units: int) -> None:

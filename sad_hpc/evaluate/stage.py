@@ -42,6 +42,9 @@ from sad_hpc.tasks.base import TaskFamily, make_family
 from sad_hpc.tasks.tabular import TabularFamily
 from sad_hpc.user_code import UserCode
 
+OF_EXACT = (0, 2)
+"""The last words of the exact learners' seed, see `selection.PURPOSE`."""
+
 
 def evaluate(run: Run, method: str, seed: int) -> None:
     """Evaluate the trained model of one (method, seed) on test tasks, and write `result.h5`.
@@ -153,7 +156,7 @@ class ChunkedEvaluation:
             evaluation = Evaluation(self._trained, self._settings, generator, report, chosen)
             modes = evaluate_family(self._family, evaluation, columns)
             # The same random numbers for all seeds, whose equal references are stored once.
-            own = np.random.default_rng([self._settings.seed, number])
+            own = np.random.default_rng([self._settings.seed, number, *OF_EXACT])
             modes = self._exact.added(modes, columns, own)
         self.write(self._chunk(number), columns, modes)
         return modes

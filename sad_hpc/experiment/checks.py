@@ -164,6 +164,11 @@ def _check_data(experiment: Experiment[TaskConfig], where: str) -> None:
             f"{where}: data.refinements is for actions that are vectors of numbers, which "
             f"{experiment.task.family} does not have; use data.refinements=0"
         )
+    if data.refinements and family.sparse_reward:
+        raise ConfigError(
+            f"{where}: data.refinements needs dense rewards, since the best of candidates without "
+            "a reward are arbitrary; use data.refinements=0"
+        )
     if 0 < data.q_learning_steps < experiment.task.horizon:
         raise ConfigError(
             f"{where}: data.q_learning_steps={data.q_learning_steps} is less than "

@@ -224,8 +224,8 @@ class Experiment(Section, Generic[TaskT]):
     def data_signature(self) -> str:
         """Return the signature in the name of the dataset's folder."""
         # Revisions only increase, so every change changes their sum.  Candidates of later rounds
-        # have been drawn from the incumbent, too, since the 1.
-        from_incumbent = self.data.rounds > 1 and self.family.components is not None
+        # have been drawn from the incumbent, too, since 1, and near ties keep its vector since 2.
+        from_incumbent = 2 * (self.data.rounds > 1 and self.family.components is not None)
         revision = self.family.data_revision + self.data.revision + from_incumbent
         before = self.round_before
         upstream = (

@@ -324,8 +324,9 @@ class EvaluateConfig(Section):
     @property
     def revision(self) -> int:
         """The revision of these settings in the signature; see `DataConfig.revision`."""
-        # Rules are compared with their own random numbers since 1, and by standard errors since 2.
-        return 2 if self.acting == "auto" else 0
+        # Rules are compared with their own random numbers since 1, by standard errors since 2, and
+        # by those over distinct tasks since 3.
+        return 3 if self.acting == "auto" else 0
 
     @model_validator(mode="after")
     def _check_online(self) -> "EvaluateConfig":

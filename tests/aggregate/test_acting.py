@@ -17,7 +17,8 @@ RULES = grid(sparse_reward=True, vectors=True)
 def result(row: str, seed: int, values: NDArray[np.float64] | None) -> Result:
     selection = None
     if values is not None:
-        selection = Selection.of_values(RULES, values, higher_is_better=True)
+        tasks = np.arange(values.shape[1])[:, None]
+        selection = Selection.of_values(RULES, values, tasks, higher_is_better=True)
     return Result(Path(), row, seed, "darkroom", "", {}, selection)
 
 

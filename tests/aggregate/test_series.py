@@ -1,5 +1,7 @@
 """Series and their statistics: means, intervals, ratios, subsets and the summary."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -192,6 +194,14 @@ def test_the_bayes_optimal_learner_is_that_of_the_rows_own_files_and_entries(tmp
 
 ONE = {"values": np.ones((4, 1))}
 MANY = {"values": np.ones((4, 6)), "headline": 2}
+
+
+def test_rows_of_a_seed_are_compared_on_the_same_tasks_alone(tmp_path):
+    first = read_result(write_result(make_run(tmp_path), "SAD", 0, offline=ONE, online=MANY))
+    other = {"parameters": first.tasks["parameters"] + 1}
+    check_alike([first, replace(first, row="DPT"), replace(first, seed=1, tasks=other)])
+    with pytest.raises(UserError, match="different test tasks"):
+        check_alike([first, replace(first, row="DPT", tasks=other)])
 
 
 @pytest.mark.parametrize(

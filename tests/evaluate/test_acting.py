@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from sad_hpc.errors import ConfigError
 from sad_hpc.evaluate.acting import PAPER, ActingRule, Selection, grid, sampled
 from sad_hpc.experiment.load import load_experiment
 from tests.conftest import TINY
+
+TASKS = np.arange(100)[:, None]
+"""100 tasks, all different."""
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -60,8 +64,8 @@ def test_each_rule_is_compared_once(sparse: bool, vectors: bool):
 def test_the_best_rule_is_chosen_where_differences_are_certain():
     rules, noise = grid(False, False)[:4], np.random.default_rng(0).normal(0, 0.1, 100)
     values = np.array([1.0, 3.0, 2.0, 0.5])[:, None] + noise
-    assert Selection.of_values(rules, values, higher_is_better=True).rule == rules[1]
-    assert Selection.of_values(rules, values, higher_is_better=False).rule == rules[3]
+    assert Selection.of_values(rules, values, TASKS, higher_is_better=True).rule == rules[1]
+    assert Selection.of_values(rules, values, TASKS, higher_is_better=False).rule == rules[3]
 
 
 def test_a_difference_within_its_error_does_not_lower_the_temperature():
@@ -69,12 +73,38 @@ def test_a_difference_within_its_error_does_not_lower_the_temperature():
     values = np.full((len(rules), 100), 40.0)
     values[0] = 39.0  # temperature 1: certainly worse
     values[9, 7] = 0.0  # greedy after a reward at temperature 1: one task of a hundred
-    selection = Selection.of_values(rules, values, higher_is_better=True)
+    selection = Selection.of_values(rules, values, TASKS, higher_is_better=True)
     assert selection.rule == rules[9] == ActingRule(1.0, greedy_after_reward=True)
     assert selection.scores[9] == pytest.approx(39.6)
     assert selection.errors is not None and selection.errors[9] == pytest.approx(0.4)
-    losses = Selection.of_values(rules, -values, higher_is_better=False)
+    losses = Selection.of_values(rules, -values, TASKS, higher_is_better=False)
     assert losses.rule == selection.rule and losses.errors == selection.errors
+
+
+@pytest.mark.parametrize("distinct", [2, 4, 39, 100])
+def test_equal_rules_rarely_lower_the_temperature_however_often_tasks_repeat(distinct: int):
+    """The difference exceeds its standard error with the probability of Student's t."""
+    generator, rules = np.random.default_rng(distinct), grid(False, False)[:2]
+    task, chosen = np.arange(100) % distinct, []
+    for _ in range(2000):
+        values = generator.normal(0, 0.2, (2, 100))
+        values[1] += generator.normal(0, 2, distinct)[task]
+        chosen.append(Selection.of_values(rules, values, task[:, None], True).chosen)
+    expected = stats.t.sf(1, distinct - 1)
+    assert np.mean(chosen) == pytest.approx(expected, abs=4 * (expected / 2000) ** 0.5)
+
+
+def test_errors_count_each_distinct_task_once():
+    rules, means = grid(False, False)[:2], np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 6.0]])
+    for repeats in (1, 5):
+        tasks = np.repeat(np.arange(3), repeats)[:, None]
+        selection = Selection.of_values(rules, means.repeat(repeats, axis=1), tasks, True)
+        assert selection.errors is not None
+        assert selection.errors[0] == pytest.approx(means[1].std(ddof=1) / 3**0.5)
+    for parameters in (np.zeros((3, 0)), np.zeros((3, 1))):  # unknown tasks, and only one
+        selection = Selection.of_values(rules, means, parameters, True)
+        assert selection.errors is not None
+        assert selection.errors[0] == pytest.approx(means[1].std(ddof=1) / 3**0.5)
 
 
 @pytest.mark.parametrize("given", ["evaluate.temperature=0.5", "evaluate.greedy_after_reward=true"])

@@ -28,7 +28,7 @@ from sad_hpc.evaluate.policy import Trained, load_model, state_logits
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.evaluate.result_file import read_result
 from sad_hpc.evaluate.selection import CHUNKS, COMPARED_TASKS, PURPOSE
-from sad_hpc.evaluate.stage import ChunkedEvaluation, evaluate
+from sad_hpc.evaluate.stage import OF_EXACT, ChunkedEvaluation, evaluate
 from sad_hpc.evaluate.tabular import evaluate_tabular
 from sad_hpc.experiment.behavior_policy import policy_table
 from sad_hpc.experiment.load import parse_experiment
@@ -365,9 +365,11 @@ def assert_scores_on(parameters: np.ndarray, own: Run, selection: Selection) -> 
         assert selection.scores[number] == pytest.approx(headline)
 
 
-def test_rules_are_compared_with_other_random_numbers_than_test_tasks_get():
-    words = [PURPOSE, *((chunk,) for chunk in range(5))]
-    first = {np.random.default_rng([0, 3, *last]).random() for last in words}
+def test_models_rules_and_exact_learners_have_random_numbers_of_their_own():
+    seeds, chunks = range(5), range(5)
+    words = [[0, seed, chunk] for seed in seeds for chunk in chunks]
+    words += [[0, seed, *PURPOSE] for seed in seeds] + [[0, chunk, *OF_EXACT] for chunk in chunks]
+    first = {np.random.default_rng(each).random() for each in words}
     assert len(first) == len(words)
 
 

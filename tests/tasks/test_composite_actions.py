@@ -1,5 +1,7 @@
 """Actions of several parts: right labels, and a run through all stages."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -7,6 +9,8 @@ from gymnasium import spaces
 from sad_hpc import api
 from sad_hpc.dataset.reader import read_columns
 from sad_hpc.dataset.schema import Manifest
+from sad_hpc.errors import ConfigError
+from sad_hpc.experiment.load import load_experiment
 from sad_hpc.tasks.environments.actions import actions_of
 from tests.tasks.own_environments import Lock
 
@@ -70,6 +74,12 @@ def refused(given, space):
     with pytest.raises((ValueError, TypeError, LookupError)) as raised:
         given(np.full(getattr(space, "shape", None) or (2,), 99))
     return raised.value
+
+
+def test_candidates_without_a_reward_are_not_drawn_again(tmp_path: Path):
+    (tmp_path / "lock.yaml").write_text(CONFIG)
+    with pytest.raises(ConfigError, match=r"refinements needs dense .* use data.refinements=0"):
+        load_experiment(tmp_path / "lock.yaml", ["data.refinements=1"])
 
 
 @pytest.mark.slow

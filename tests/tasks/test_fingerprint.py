@@ -146,3 +146,32 @@ def test_a_class_without_a_source_file_has_no_digest():
     exec("class Typed: pass", namespace)
     namespace["Typed"].__module__ = "typed_in_a_console"
     assert code_digests([namespace["Typed"]]) == ()
+
+
+PAID = """
+import gymnasium
+from tests.tasks.own_environments import Walk
+
+class Paid(Walk):
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        return seen, FACTOR * reward, *rest
+
+gymnasium.register("Paid-v0", Paid)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*Overriding environment.*")
+def test_a_family_follows_code_that_an_interactive_session_edits(tmp_path, monkeypatch):
+    source = tmp_path / "paid.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    config = CONFIG | {"task": CONFIG["task"] | {"env": "paid:Paid-v0"}}
+    made = []
+    for factor in ("1", "10"):
+        source.write_text(PAID.replace("FACTOR", factor))
+        importlib.invalidate_caches()
+        if made:
+            importlib.reload(sys.modules["paid"])
+        made.append(parse_experiment(config, "test").family)
+    assert made[0].code != made[1].code
+    assert made[0].dense_reward_scale > 5 * made[1].dense_reward_scale

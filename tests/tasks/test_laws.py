@@ -47,6 +47,20 @@ def test_of_very_many_tasks_each_belongs_to_one_split() -> None:
         assert abs(salts._belong(found, split).mean() - share) < 0.06
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a": {"uniform": [2, 5]}, "b": {"choice": ["x", "y"]}, "c": {"normal": [1, 3]}},
+        {"seed": {"integers": [0, 2**30]}, "b": {"integers": [0, 3]}},
+        {"a": {"integers": [3, 6]}, "b": {"choice": ["x", "y", "z"]}},
+    ],
+)
+def test_the_first_tasks_do_not_depend_on_the_number_of_tasks(given: dict[str, Any]) -> None:
+    made = laws(0.3, **given)
+    few, many = rows(made, "test", 30), rows(made, "test", 300)
+    assert (few == many[:30]).all()
+
+
 def test_values_are_what_the_environment_is_given() -> None:
     made = laws(
         a={"integers": [3, 6]}, b={"choice": ["x", None], "test": {"choice": [[1]]}},

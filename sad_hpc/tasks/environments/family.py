@@ -24,8 +24,9 @@ from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.tasks.environments.config import EnvironmentConfig
 from sad_hpc.tasks.environments.replayed import Replayed
 from sad_hpc.tasks.environments.scales import reward_scale, state_scales
-from sad_hpc.tasks.environments.simulator import Simulator
+from sad_hpc.tasks.environments.simulator import Simulator, environment_code
 from sad_hpc.tasks.environments.simulators import EnvironmentSimulators
+from sad_hpc.tasks.environments.task import make_environment
 from sad_hpc.tasks.environments.trials import choose_adapter
 from sad_hpc.tasks.fingerprint import Fingerprint, fingerprint
 from sad_hpc.tasks.simulated import SimulatedFamily, Spaces
@@ -78,6 +79,7 @@ class EnvironmentFamily(SimulatedFamily):
     """
 
     config: SimulatorConfig
+    data_revision = SimulatedFamily.data_revision + 1  # parameters have streams of their own
     copies: str
     """The way in which states are copied, as `description` names it."""
 
@@ -136,7 +138,10 @@ class Gymnasium(EnvironmentFamily):
     config: GymnasiumConfig
 
     def __init__(self, config: GymnasiumConfig) -> None:
-        self._adapter, probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
+        task = config.task(config.laws.draw("train", 1, np.random.default_rng(0))[0])
+        code = environment_code(make_environment(task))
+        words = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+        self._adapter, probe = _probe(words, code)
         super().__init__(config, probe)
         self.copies = self._adapter.adapter
         if self._adapter is Replayed:
@@ -151,8 +156,8 @@ class Gymnasium(EnvironmentFamily):
 
 
 @functools.cache
-def _probe(config_json: str) -> tuple[type[Simulator], Probe]:
-    """Choose an adapter, and play some training tasks at random.
+def _probe(config_json: str, _code: tuple[str, ...]) -> tuple[type[Simulator], Probe]:
+    """Choose an adapter, and play some training tasks at random; a change of `_code` repeats it.
 
     Raises:
         ConfigError: the environment cannot be made, seeded or copied, or a space is unsupported.

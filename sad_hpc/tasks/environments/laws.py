@@ -6,7 +6,7 @@ belongs to one split, and continuous parameters never repeat.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,15 +183,18 @@ class Laws:
         return permutation[:test] if split == "test" else permutation[test:]
 
     def draw(self, split: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Draw parameters of tasks, (count, p): numbers, or indices of choices."""
-        if self.total is None:
-            return self._independent(split, count, generator)
-        if self.total <= DEALT:
+        """Draw parameters of tasks, (count, p): numbers, or indices of choices.
+
+        With another count the first tasks stay the same.
+        """
+        if self.total is not None and self.total <= DEALT:
             return self.rows(generator.choice(self.dealt(split), size=count))
-        rows = self._independent(split, count, generator)
-        while (wrong := np.flatnonzero(~self._belong(rows, split))).size:
-            rows[wrong] = self._independent(split, len(wrong), generator)
-        return rows
+        seeds = generator.integers(2**63, size=len(self._laws))
+        streams = [np.random.default_rng(seed) for seed in seeds]
+        rows = self._independent(split, count, streams)
+        while self.total is not None and len(rows := rows[self._belong(rows, split)]) < count:
+            rows = np.concatenate([rows, self._independent(split, count, streams)])
+        return rows[:count]
 
     def allow(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return whether tasks (n, p) can be training tasks, (n,)."""
@@ -211,10 +214,11 @@ class Laws:
         return np.stack([law.at(place) for law, place in zip(laws, places, strict=True)], axis=1)
 
     def _independent(
-        self, split: str, count: int, generator: np.random.Generator
+        self, split: str, count: int, streams: Sequence[np.random.Generator]
     ) -> NDArray[np.float64]:
-        columns = [law.draw_of(split, count, generator) for law in self._laws.values()]
-        return np.stack(columns, axis=1)
+        """Draw tasks (count, p), each parameter from a random stream of its own."""
+        drawn = zip(self._laws.values(), streams, strict=True)
+        return np.stack([law.draw_of(split, count, stream) for law, stream in drawn], axis=1)
 
     def _belong(self, rows: NDArray[np.float64], split: str) -> NDArray[np.bool_]:
         """Return whether tasks (n, p) belong to a split, (n,), by a hash of their parameters."""
