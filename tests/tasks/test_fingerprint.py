@@ -159,19 +159,36 @@ class Paid(Walk):
 
 gymnasium.register("Paid-v0", Paid)
 """
+PAID_DRIFT = """
+from tests.tasks.functional_environments import Drift
+
+class Paid(Drift):
+    def reward(self, *arguments, **named):
+        return FACTOR * super().reward(*arguments, **named)
+"""
+BY_FUNCTIONS = {"family": "functional", "env": "paid:Paid", "horizon": 5}
 
 
 @pytest.mark.filterwarnings("ignore:.*Overriding environment.*")
-def test_a_family_follows_code_that_an_interactive_session_edits(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "task"),
+    [
+        (PAID, CONFIG["task"] | {"env": "paid:Paid-v0"}),
+        (PAID_DRIFT, BY_FUNCTIONS | {"vary": {"wind": {"uniform": [-1, 1]}}}),
+    ],
+)
+def test_a_family_follows_code_that_an_interactive_session_edits(
+    tmp_path, monkeypatch, module, task
+):
     source = tmp_path / "paid.py"
     monkeypatch.syspath_prepend(tmp_path)
-    config = CONFIG | {"task": CONFIG["task"] | {"env": "paid:Paid-v0"}}
+    monkeypatch.delitem(sys.modules, "paid", raising=False)
     made = []
     for factor in ("1", "10"):
-        source.write_text(PAID.replace("FACTOR", factor))
+        source.write_text(module.replace("FACTOR", factor))
         importlib.invalidate_caches()
         if made:
             importlib.reload(sys.modules["paid"])
-        made.append(parse_experiment(config, "test").family)
+        made.append(parse_experiment(CONFIG | {"task": task}, "test").family)
     assert made[0].code != made[1].code
     assert made[0].dense_reward_scale > 5 * made[1].dense_reward_scale

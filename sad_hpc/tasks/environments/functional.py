@@ -23,7 +23,6 @@ from sad_hpc.experiment.numbers import NOT_IN_RANGE, in_range, reward_fault
 from sad_hpc.tasks.environments.family import LOOKED_AT, EnvironmentFamily, Probe, probed
 from sad_hpc.tasks.environments.functions import FunctionalConfig, Functions
 from sad_hpc.tasks.simulated import Simulators
-from sad_hpc.user_code import code_digests
 
 
 class FunctionalSimulators(Simulators):
@@ -46,17 +45,12 @@ class FunctionalSimulators(Simulators):
         sparse: bool,
     ) -> None:
         self._functions, self._values, self._sparse = functions, values, sparse
-        self.spaces, self.actions = functions.spaces, functions.actions
+        self.spaces, self.actions, self.code = functions.spaces, functions.actions, functions.code
         n = len(next(iter(values.values())))
         self._keys = _keys(n, generator)
         self._states, seen = functions.first(self._keys, values)
         self.observations = self._numbers(seen)
         self.ended = np.zeros(n, np.bool_)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """Digests of the user's code of the environment (see `code_digests`)."""
-        return code_digests([type(self._functions.environment)])
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
         """Implement `Simulators.start`."""
@@ -90,7 +84,7 @@ class FunctionalSimulators(Simulators):
         """Implement `Simulators.copied`."""
         twin = object.__new__(type(self))
         twin._functions, twin._sparse = self._functions, self._sparse
-        twin.spaces, twin.actions = self.spaces, self.actions
+        twin.spaces, twin.actions, twin.code = self.spaces, self.actions, self.code
         twin._values, twin._keys = self._of(rows), _keys(len(rows), generator)
         twin._states = self._functions.map(lambda part: part[rows], self._states)
         twin.observations, twin.ended = self.observations[rows], self.ended[rows]
@@ -116,7 +110,8 @@ class Functional(EnvironmentFamily):
     copies = "value"
 
     def __init__(self, config: FunctionalConfig) -> None:
-        self._functions, probe = _probe(json.dumps(config.model_dump(mode="json"), sort_keys=True))
+        words = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+        self._functions, probe = _probe(words, Functions(config).code)
         super().__init__(config, probe)
 
     def simulators(
@@ -128,8 +123,8 @@ class Functional(EnvironmentFamily):
 
 
 @functools.cache
-def _probe(config_json: str) -> tuple[Functions, Probe]:
-    """Compile the functions, and play some training tasks at random."""
+def _probe(config_json: str, _code: tuple[str, ...]) -> tuple[Functions, Probe]:
+    """Compile the functions, and play some training tasks; a change of `_code` repeats it."""
     config = FunctionalConfig.model_validate_json(config_json)
     functions, generator = Functions(config), np.random.default_rng(0)
     values = functions.values(config.laws, config.laws.draw("train", LOOKED_AT, generator))

@@ -15,7 +15,7 @@ from sad_hpc.tasks.environments.actions import actions_of
 from sad_hpc.tasks.environments.family import SimulatorConfig
 from sad_hpc.tasks.environments.laws import Laws
 from sad_hpc.tasks.environments.observations import Observations
-from sad_hpc.user_code import FAILURES, UserCode, import_user_module
+from sad_hpc.user_code import FAILURES, UserCode, code_digests, import_user_module
 
 
 class FunctionalConfig(SimulatorConfig):
@@ -42,6 +42,8 @@ class Functions:
             raise ConfigError("task.attributes is for task.family=gymnasium: use task.vary")
         self._jax, self._name = _jax(), config.env
         self.environment = _made(config.env)
+        self.code = code_digests([type(self.environment)])
+        """Digests of the user's code of the environment (see `code_digests`)."""
         self._parameters = _with_fields(self.environment, config)
         seen, acts = self.environment.observation_space, self.environment.action_space
         if not isinstance(seen, spaces.Box) or Observations(seen).frame_shape is not None:
