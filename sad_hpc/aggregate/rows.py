@@ -75,7 +75,7 @@ def _draw_panel(axes: Axes, summary: pd.DataFrame, names: list[str]) -> None:
         look = reference_style(name) | {"label": f"{name}, online"}
         axes.axvline(online.loc[name, "mean"], zorder=1, **look)
     axes.set_yticks(places, [verbatim(name) for name in names])
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first row is at the top
     axes.set_xlabel(metric)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="#E6E6E6", lw=0.8)
