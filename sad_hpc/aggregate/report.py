@@ -117,22 +117,29 @@ def find_results(results: Path) -> list[ResultsFolder]:
     """Return all experiments below a folder, those of the paper's task families first.
 
     Raises:
+        UserError: see `find_folders`.
+    """
+    found, order = list(map(ResultsFolder, find_folders(results))), list(FAMILY_NAMES)
+    return sorted(found, key=lambda one: (*order, one.family).index(one.family))
+
+
+def find_folders(results: Path) -> list[Path]:
+    """Return the sorted folders of all experiments below a folder, without reading their results.
+
+    Raises:
         UserError: there is no experiment, or one is a link to a folder elsewhere.
     """
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEEPEST + 1)]
-    paths = [path for pattern in patterns for path in results.glob(f"{pattern}/{RESULTS}")]
-    found = []
-    for path in sorted(paths):
-        if not lies_in(path.parent, results):
+    files = [file for pattern in patterns for file in results.glob(f"{pattern}/{RESULTS}")]
+    for folder in (folders := sorted(file.parent for file in files)):
+        if not lies_in(folder, results):
             raise UserError(
-                f"{path.parent} is a link to a folder outside of {results}, which pages must not "
+                f"{folder} is a link to a folder outside of {results}, which pages must not "
                 "show: copy that folder, or remove the link"
             )
-        found.append(ResultsFolder(path.parent))
-    if not found:
+    if not folders:
         raise UserError(f"{results} has no finished experiment; make one with `sad-hpc launch`")
-    order = list(FAMILY_NAMES)
-    return sorted(found, key=lambda one: (*order, one.family).index(one.family))
+    return folders
 
 
 def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[ResultsFolder]:

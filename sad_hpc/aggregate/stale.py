@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sad_hpc.aggregate.canvas import keeping_pictures
 from sad_hpc.aggregate.documents import filled
-from sad_hpc.aggregate.report import INDEX, PAGE, find_results, overview
+from sad_hpc.aggregate.report import INDEX, PAGE, find_folders, overview
 from sad_hpc.aggregate.results_folder import README, SUMMARY
 from sad_hpc.storage.files import read_whole
 
@@ -33,7 +33,7 @@ def stale_pages(results: Path, documents: Sequence[Path]) -> list[Path]:
 
 
 def _stale_in(results: Path) -> Iterator[Path]:
-    folders = [one.folder.relative_to(results) for one in find_results(results)]
+    folders = [folder.relative_to(results) for folder in find_folders(results)]
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / results.resolve().name
         for folder in folders:
