@@ -129,12 +129,6 @@ class Experiment(Section, Generic[TaskT]):
         """The rows of the tables by name, in their order."""
         return rows_of(self.rows, self.recipes)
 
-    def __copy__(self) -> "Experiment[TaskT]":
-        """Copy without the cached `by_row`, which replaced sections of the copy may change."""
-        copy = super().__copy__()
-        copy.__dict__.pop("by_row", None)
-        return copy
-
     @property
     def elements(self) -> list[Element]:
         """Every (row, seed), in the order of the evaluation array."""

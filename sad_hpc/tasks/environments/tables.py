@@ -54,7 +54,8 @@ class GymnasiumTable(StochasticFamily):
 
     config_class = GymnasiumTableConfig
     config: GymnasiumTableConfig
-    data_revision = StochasticFamily.data_revision + 1  # tasks with equal tables became one
+    # Tasks with equal tables became one at 1; replicates got the split of their own seed at 2.
+    data_revision = StochasticFamily.data_revision + 2
 
     def __init__(self, config: GymnasiumTableConfig) -> None:
         super().__init__(config)
