@@ -45,12 +45,17 @@ class FunctionalSimulators(Simulators):
         sparse: bool,
     ) -> None:
         self._functions, self._values, self._sparse = functions, values, sparse
-        self.spaces, self.actions, self.code = functions.spaces, functions.actions, functions.code
+        self.spaces, self.actions = functions.spaces, functions.actions
         n = len(next(iter(values.values())))
         self._keys = _keys(n, generator)
         self._states, seen = functions.first(self._keys, values)
         self.observations = self._numbers(seen)
         self.ended = np.zeros(n, np.bool_)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Digests of the user's code of the environment (see `code_digests`)."""
+        return self._functions.code
 
     def start(self, rows: NDArray[np.int64], generator: np.random.Generator) -> None:
         """Implement `Simulators.start`."""
@@ -84,7 +89,7 @@ class FunctionalSimulators(Simulators):
         """Implement `Simulators.copied`."""
         twin = object.__new__(type(self))
         twin._functions, twin._sparse = self._functions, self._sparse
-        twin.spaces, twin.actions, twin.code = self.spaces, self.actions, self.code
+        twin.spaces, twin.actions = self.spaces, self.actions
         twin._values, twin._keys = self._of(rows), _keys(len(rows), generator)
         twin._states = self._functions.map(lambda part: part[rows], self._states)
         twin.observations, twin.ended = self.observations[rows], self.ended[rows]
