@@ -42,7 +42,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ("hidden_beacon/config.yaml", ["DIT", "SAD"]),
         ("contextual_bandit/config.yaml", ["SAD"]),
-        ("random_lake/config.yaml", ["SAD"]),
+        ("random_lake/config.yaml", ["DIT", "SAD"]),
         ("cheetah_velocity/config.yaml", ["SAD"]),
         ("dark_minigrid/config.yaml", ["SAD"]),
         ("beacon_pictures/config.yaml", ["SAD"]),
