@@ -57,8 +57,15 @@ class CheetahVelocity(SimulatedFamily):
     def draw_tasks(
         self, split: str, count: int, generator: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Draw velocities, (count, 1); continuous values do not repeat, so splits share no task."""
-        return generator.uniform(0, FASTEST, (count, 1))
+        """Draw velocities, (count, 1); continuous values do not repeat, so splits share no task.
+
+        Those for test are one of each `count`-th part of the range, in random order, so that
+        replicates have test tasks of the same difficulty.
+        """
+        if split != "test":
+            return generator.uniform(0, FASTEST, (count, 1))
+        shares = (generator.permutation(count) + generator.uniform(size=count)) / count
+        return FASTEST * shares[:, None]
 
     def simulators(
         self, parameters: NDArray[np.float64], generator: np.random.Generator

@@ -39,3 +39,14 @@ def test_it_moves_as_gymnasiums_half_cheetah_does(example: ModuleType) -> None:
         expected = -abs(info["x_velocity"] - wanted[2, 0]) - 0.05 * (action**2).sum()
         np.testing.assert_allclose(rewards[0], expected, atol=1e-4)
     np.testing.assert_array_equal(state.observations[0], cheetahs.observations[2])  # left alone
+
+
+def test_each_part_of_the_range_has_one_test_velocity(example: ModuleType) -> None:
+    """Replicates therefore have test tasks of the same difficulty."""
+    family = example.CheetahVelocity(example.CheetahConfig())
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        velocities = family.draw_tasks("test", 50, generator)[:, 0]
+        parts = np.floor(velocities / example.FASTEST * 50)
+        np.testing.assert_array_equal(np.sort(parts), np.arange(50))
+        assert np.any(np.diff(velocities) < 0)  # in no order
