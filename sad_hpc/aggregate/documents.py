@@ -37,7 +37,9 @@ from sad_hpc.storage.files import atomic_path
 OpenFolder = Callable[[str], ResultsFolder]
 """Function that opens the results folder at a relative path."""
 MARK = re.compile(r"(<!-- report: (?P<what>.*?) -->)(?P<inside>.*?)(<!-- end -->)", re.DOTALL)
-ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*", "SAD+", "DPT*+", BAYES_OPTIMAL, "optimal", "random")
+PAPER_ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*")
+PLUS_ROWS = ("AD+", "DIT+", "SAD+", "DPT*+")
+ROWS = (*PAPER_ROWS, *PLUS_ROWS, BAYES_OPTIMAL, "optimal", "random")
 """Columns of a `headline` table."""
 SIZES_HEADER = (
     "environment",
