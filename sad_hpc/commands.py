@@ -153,36 +153,36 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from sad_hpc.aggregate.all_results import AllResults
     from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
     from sad_hpc.aggregate.documents import fill
     from sad_hpc.aggregate.report import (
-        beside_the_paper,
         claim_tables,
         comparison_tables,
         draw_acting_rules,
         draw_experiments,
-        find_results,
         overview,
     )
 
     if options.check:
         return _check_report(options)
+    results = AllResults(options.results)
     if options.latex or options.csv:
-        chosen = beside_the_paper(options.results, find_results(options.results))
+        chosen = results.beside_the_paper
         tables, differences = comparison_tables(chosen), claim_tables(chosen)
         if options.csv:
             print(comparison_csv(tables), end="")
         for mode, table in tables.items() if options.latex else ():
             print(comparison_latex(table, mode, differences[mode]))
         return 0
-    print(f"all experiments: {overview(options.results)}")
+    print(f"all experiments: {overview(results)}")
     if options.acting:
-        for picture in draw_acting_rules(options.results):
+        for picture in draw_acting_rules(results):
             print(f"acting rules: {picture}")
     if options.rows:
-        print(f"rows: {draw_experiments(options.results, options.rows)}")
+        print(f"rows: {draw_experiments(results, options.rows)}")
     for document in options.fill:
-        fill(document, options.results)
+        fill(document, results)
         print(f"{document}: tables and numbers written")
     return 0
 

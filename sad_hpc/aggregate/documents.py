@@ -11,16 +11,15 @@ OTHER MODE` is the difference of two rows with its interval and p value.  Paths 
 folder of all results.
 """
 
-import functools
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from sad_hpc.aggregate.all_results import AllResults
 from sad_hpc.aggregate.comparison_text import claim_text
 from sad_hpc.aggregate.formats import NOT_COMPUTED, markdown_table
 from sad_hpc.aggregate.report import claim_tables
-from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.summary import (
     ONLINE_HEADER,
     VIEWS,
@@ -34,8 +33,6 @@ from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import BAYES_OPTIMAL
 from sad_hpc.storage.files import atomic_path
 
-OpenFolder = Callable[[str], ResultsFolder]
-"""Function that opens the results folder at a relative path."""
 MARK = re.compile(r"(<!-- report: (?P<what>.*?) -->)(?P<inside>.*?)(<!-- end -->)", re.DOTALL)
 PAPER_ROWS = ("AD", "DPT", "DIT", "SAD", "DPT*")
 PLUS_ROWS = ("AD+", "DIT+", "SAD+", "DPT*+")
@@ -53,7 +50,7 @@ SIZES_HEADER = (
 )
 
 
-def fill(document: Path, results: Path) -> None:
+def fill(document: Path, results: AllResults) -> None:
     """Write all blocks of a document.
 
     Raises:
@@ -67,42 +64,39 @@ def fill(document: Path, results: Path) -> None:
         temporary.write_text(filled(text, results, str(document)), encoding="utf-8")
 
 
-def filled(text: str, results: Path, where: str = "the text") -> str:
+def filled(text: str, results: AllResults, where: str = "the text") -> str:
     """Return a document's text with all blocks filled in again.
 
     Args:
         text: the document's text.
-        results: the folder of all results.
+        results: all experiments.
         where: the document's name, for errors.
 
     Raises:
         UserError: a block is none of KINDS, or its results are missing.
     """
 
-    # Each folder is read once, since its statistics take seconds.
-    open_folder = functools.cache(lambda folder: ResultsFolder(results / folder))
-
     def replaced(found: re.Match[str]) -> str:
         kind, *words = shlex.split(found["what"])
         if kind not in KINDS:
             raise UserError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
-        content = KINDS[kind](open_folder, words)
+        content = KINDS[kind](results, words)
         inside = f"\n{content}" if "\n" in content else content
         return f"{found[1]}{inside}{found[4]}"
 
     return MARK.sub(replaced, text)
 
 
-def _online(open_folder: OpenFolder, folders: list[str]) -> str:
-    lines = [online_line(open_folder(folder).summary) for folder in folders]
+def _online(results: AllResults, folders: list[str]) -> str:
+    lines = [online_line(results.open(folder).summary) for folder in folders]
     return markdown_table(ONLINE_HEADER, lines)
 
 
-def _headline(open_folder: OpenFolder, folders: list[str]) -> str:
+def _headline(results: AllResults, folders: list[str]) -> str:
     """Return a table with a line for each view of each experiment, and ROWS as columns."""
     lines = []
     for folder in folders:
-        one = open_folder(folder)
+        one = results.open(folder)
         for view in VIEWS:
             if len(own := pick(one.summary, *view).set_index("row")):
                 metric = own["metric"].iloc[0]
@@ -114,11 +108,11 @@ def _headline(open_folder: OpenFolder, folders: list[str]) -> str:
     return markdown_table(["environment", "measure", *ROWS], lines)
 
 
-def _sizes(open_folder: OpenFolder, folders: list[str]) -> str:
+def _sizes(results: AllResults, folders: list[str]) -> str:
     """Return a table of the data and the training of each row of SAD, and what it reached."""
     lines = []
     for folder in folders:
-        one = open_folder(folder)
+        one = results.open(folder)
         online = pick(one.summary, "online", "all").set_index("row")
         metric = online["metric"].iloc[0]
         steps = {each.row: each.steps[-1] for each in trainings_of(one.results)}
@@ -135,29 +129,29 @@ def _sizes(open_folder: OpenFolder, folders: list[str]) -> str:
     return markdown_table(SIZES_HEADER, lines)
 
 
-def _value(open_folder: OpenFolder, words: list[str]) -> str:
+def _value(results: AllResults, words: list[str]) -> str:
     """Return the mean of a row: FOLDER ROW MODE [SUBSET]."""
     folder, row, mode, *subset = words
-    one = open_folder(folder)
+    one = results.open(folder)
     table = pick(one.summary, mode, subset[0] if subset else "all")
     found = table[table["row"] == row]
     if found.empty:
-        raise UserError(f"{one.folder} has no {mode} value of {row!r}")
+        raise UserError(f"{folder} has no {mode} value of {row!r}")
     return number(found["metric"].iloc[0], found["mean"].iloc[0])
 
 
-def _claim(open_folder: OpenFolder, words: list[str]) -> str:
+def _claim(results: AllResults, words: list[str]) -> str:
     """Return the difference of two rows: FOLDER ROW OTHER MODE."""
     folder, row, other, mode = words
-    one = open_folder(folder)
+    one = results.open(folder)
     table = claim_tables([one])[mode]
     found = table[(table["row"] == row) & (table["other"] == other)]
     if found.empty:
-        raise UserError(f"{one.folder} does not compare {row!r} with {other!r}: state it in claims")
+        raise UserError(f"{folder} does not compare {row!r} with {other!r}: state it in claims")
     return claim_text(next(found.itertuples()))
 
 
-KINDS: dict[str, Callable[[OpenFolder, list[str]], str]] = {
+KINDS: dict[str, Callable[[AllResults, list[str]], str]] = {
     "online": _online,
     "headline": _headline,
     "sizes": _sizes,

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pandas as pd
 
 from sad_hpc.aggregate.acting import draw_acting
+from sad_hpc.aggregate.all_results import PAPER_GROUP, AllResults
 from sad_hpc.aggregate.claims import claims
-from sad_hpc.aggregate.comparison import FAMILY_NAMES, comparison
+from sad_hpc.aggregate.comparison import comparison
 from sad_hpc.aggregate.comparison_text import Part, comparison_parts
 from sad_hpc.aggregate.formats import Table, write_page
 from sad_hpc.aggregate.origin import STAGE_HEADER, describe_stages
@@ -24,23 +25,17 @@ from sad_hpc.aggregate.summary import (
     headline_cells,
     online_line,
 )
-from sad_hpc.errors import UserError
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.storage.files import lies_in
 
 PAGE, INDEX = "report.html", "README.md"
-PAPER_GROUP = "paper"
-"""The folder of experiments to compare with the paper's tables."""
-DEEPEST = 2
-"""Most folders between the results folder and results.h5."""
 
 
-def overview(results: Path, home: Path | None = None) -> Path:
+def overview(results: AllResults, home: Path | None = None) -> Path:
     """Write the pages of all experiments, the index README.md and report.html.
 
     Args:
-        results: the folder of all results.
-        home: its path in commands on the pages; by default `results`.
+        results: all experiments.
+        home: their folder's path in commands on the pages; by default that of `results`.
 
     Returns:
         the path of report.html.
@@ -48,15 +43,14 @@ def overview(results: Path, home: Path | None = None) -> Path:
     Raises:
         UserError: there is no experiment, or one is a link or was not written by aggregate.
     """
-    found = find_results(results)
+    root, found, chosen = results.folder, results.found, results.beside_the_paper
     for one in found:
-        render(one, (home or results) / one.folder.relative_to(results))
-    chosen = beside_the_paper(results, found)
+        render(one, (home or root) / one.folder.relative_to(root))
     notes = [f"{one.name}: {note}" for one in found for note in one.notes]
     write_page(
-        results / INDEX,
+        root / INDEX,
         "index.md.jinja",
-        groups=_groups(results, found),
+        groups=_groups(root, found),
         notes=notes,
         page=PAGE,
     )
@@ -65,30 +59,30 @@ def overview(results: Path, home: Path | None = None) -> Path:
     for mode in MODES:
         for part, lines in comparison_parts(tables[mode], differences[mode]):
             parts.setdefault(part, {})[mode] = (part.header, lines)
-    path = results / PAGE
+    path = root / PAGE
     write_page(
         path,
         "report.html.jinja",
         online=(ONLINE_HEADER, [online_line(one.summary) for one in chosen]),
         comparison=parts,
-        chosen=[_experiment(one, results) for one in chosen],
-        experiments=[_experiment(one, results) for one in found],
+        chosen=[_experiment(one, root) for one in chosen],
+        experiments=[_experiment(one, root) for one in found],
         notes=notes,
     )
     return path
 
 
-def draw_acting_rules(results: Path) -> list[Path]:
+def draw_acting_rules(results: AllResults) -> list[Path]:
     """Draw acting.png in the folder of each experiment whose acting rules were chosen.
 
     Args:
-        results: the folder of all results.
+        results: all experiments.
 
     Returns:
         paths of the pictures.
     """
     drawn = []
-    for one in find_results(results):
+    for one in results.found:
         table = acting_table(one.results.results)
         if len(table):
             drawn.append(one.folder / ACTING)
@@ -96,12 +90,12 @@ def draw_acting_rules(results: Path) -> list[Path]:
     return drawn
 
 
-def draw_experiments(results: Path, folders: Sequence[str]) -> Path:
+def draw_experiments(results: AllResults, folders: Sequence[str]) -> Path:
     """Draw rows.png in the folder of all results, with a panel for each of some experiments.
 
     Args:
-        results: the folder of all results.
-        folders: folders of experiments, relative to it.
+        results: all experiments.
+        folders: relative paths of some.
 
     Returns:
         path of the picture.
@@ -109,53 +103,9 @@ def draw_experiments(results: Path, folders: Sequence[str]) -> Path:
     Raises:
         UserError: a folder has no results.
     """
-    draw_rows(results / ROWS_PICTURE, [ResultsFolder(results / folder) for folder in folders])
-    return results / ROWS_PICTURE
-
-
-def find_results(results: Path) -> list[ResultsFolder]:
-    """Return all experiments below a folder, those of the paper's task families first.
-
-    Raises:
-        UserError: see `find_folders`.
-    """
-    found, order = list(map(ResultsFolder, find_folders(results))), list(FAMILY_NAMES)
-    return sorted(found, key=lambda one: (*order, one.family).index(one.family))
-
-
-def find_folders(results: Path) -> list[Path]:
-    """Return the sorted folders of all experiments below a folder, without reading their results.
-
-    Raises:
-        UserError: there is no experiment, or one is a link to a folder elsewhere.
-    """
-    patterns = ["/".join(["*"] * depth) for depth in range(1, DEEPEST + 1)]
-    files = [file for pattern in patterns for file in results.glob(f"{pattern}/{RESULTS}")]
-    for folder in (folders := sorted(file.parent for file in files)):
-        if not lies_in(folder, results):
-            raise UserError(
-                f"{folder} is a link to a folder outside of {results}, which pages must not "
-                "show: copy that folder, or remove the link"
-            )
-    if not folders:
-        raise UserError(f"{results} has no finished experiment; make one with `sad-hpc launch`")
-    return folders
-
-
-def beside_the_paper(results: Path, found: Sequence[ResultsFolder]) -> list[ResultsFolder]:
-    """Return the experiments to compare with the paper: one for each task family.
-
-    They lie in the folder `paper` if it exists, else directly in `results`.  If a family has
-    several experiments, the one with the family's name counts, else the first.
-    """
-    group = results / PAPER_GROUP
-    inside = [one for one in found if one.folder.parent == group]
-    inside = inside or [one for one in found if one.folder.parent == results] or list(found)
-    chosen: dict[str, ResultsFolder] = {}
-    for one in inside:
-        if one.family not in chosen or one.folder.name == one.family:
-            chosen[one.family] = one
-    return list(chosen.values())
+    picture = results.folder / ROWS_PICTURE
+    draw_rows(picture, list(map(results.open, folders)))
+    return picture
 
 
 def comparison_tables(chosen: Sequence[ResultsFolder]) -> dict[str, pd.DataFrame]:

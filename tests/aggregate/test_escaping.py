@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from sad_hpc.aggregate.all_results import AllResults
 from sad_hpc.aggregate.formats import (
     code,
     code_block,
@@ -167,7 +168,7 @@ def test_a_strangers_names_run_nowhere(
     seeds = [replace(e, result=replace(e.result, task_family=family)) for e in found.seeds]
     names = {"title": family, "task_family": family, "experiment": family}
     write_results(theirs / RESULTS, replace(found, seeds=seeds, **names))
-    page = overview(theirs.parent).read_text()
+    page = overview(AllResults(theirs.parent)).read_text()
     assert "<script>" not in page
     for path in (theirs.parent / "README.md", theirs / "README.md"):
         assert "script" not in Shown(RENDERER.render(path.read_text())).tags

@@ -12,14 +12,10 @@ import pandas as pd
 import pytest
 
 from sad_hpc import results
+from sad_hpc.aggregate.all_results import AllResults
 from sad_hpc.aggregate.comparison import better_by, improvement
 from sad_hpc.aggregate.documents import fill, filled
-from sad_hpc.aggregate.report import (
-    beside_the_paper,
-    comparison_tables,
-    find_results,
-    overview,
-)
+from sad_hpc.aggregate.report import comparison_tables, overview
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.aggregate.stale import stale_pages
 from sad_hpc.cli import main
@@ -61,12 +57,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two families")
     add_experiment(folder, "darkroom", missing=[("DPT", 2)])
     add_bandit(folder)
-    overview(folder / "results")
+    overview(AllResults(folder / "results"))
     return folder / "results"
 
 
 def test_each_family_has_its_row_from_its_own_experiment(two: Path):
-    table = comparison_tables(find_results(two))["offline"].set_index(["environment", "row"])
+    table = comparison_tables(AllResults(two).found)["offline"].set_index(["environment", "row"])
     better = table[better_by("SAD")]
     assert better["Gaussian Bandits", "DPT"] == pytest.approx(300)
     sad, oracle = (np.mean([level(name, seed) for seed in range(3)]) for name in ("SAD", "DPT*"))
@@ -89,15 +85,14 @@ def test_the_experiment_named_after_the_family_stands_beside_the_papers(
     results_folder = tmp_path / "results"
     for name in ("a_trial", "darkroom", "quickstart"):
         shutil.copytree(made, results_folder / name)
-    found = find_results(results_folder)
-    assert [one.name for one in found] == ["a_trial", "darkroom", "quickstart"]
-    assert [one.name for one in beside_the_paper(results_folder, found)] == ["darkroom"]
-    page = overview(results_folder).read_text()
+    everything = AllResults(results_folder)
+    assert [one.name for one in everything.found] == ["a_trial", "darkroom", "quickstart"]
+    assert [one.name for one in everything.beside_the_paper] == ["darkroom"]
+    page = overview(everything).read_text()
     assert page.count('<h2 id="') == 3
     (results_folder / "paper").mkdir()
     shutil.move(results_folder / "quickstart", results_folder / "paper")
-    found = find_results(results_folder)
-    assert [one.name for one in beside_the_paper(results_folder, found)] == ["quickstart"]
+    assert [one.name for one in AllResults(results_folder).beside_the_paper] == ["quickstart"]
 
 
 def test_the_index_names_every_experiment_and_its_question(two: Path):
@@ -111,7 +106,7 @@ def test_what_an_experiment_says_cannot_become_html(made: Path, tmp_path: Path, 
     origin = json.loads((folder / "provenance.json").read_text())
     origin["command"] = ["sad-hpc", "<script>alert(1)</script>"]
     (folder / "provenance.json").write_text(json.dumps(origin))
-    page = overview(tmp_path / "results").read_text()
+    page = overview(AllResults(tmp_path / "results")).read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
 
 
@@ -201,11 +196,13 @@ def test_load_reads_one_file_and_names_an_empty_folder(two: Path, tmp_path: Path
 
 
 @pytest.fixture
-def documented(finished: Path) -> Path:
-    return finished / "results"
+def documented(finished: Path) -> AllResults:
+    return AllResults(finished / "results")
 
 
-def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, tmp_path: Path):
+def test_a_number_and_a_table_are_written_between_their_marks(
+    documented: AllResults, tmp_path: Path
+):
     document = tmp_path / "page.md"
     document.write_text(
         "It is <!-- report: value synthetic SAD online -->1<!-- end -->, of "
@@ -236,45 +233,40 @@ def test_a_number_and_a_table_are_written_between_their_marks(documented: Path, 
         ("online elsewhere", "is missing"),
     ],
 )
-def test_a_block_that_cannot_be_filled_is_one_line(documented: Path, block: str, said: str):
+def test_a_block_that_cannot_be_filled_is_one_line(documented: AllResults, block: str, said: str):
     with pytest.raises(UserError, match=said) as caught:
         filled(f"<!-- report: {block} --><!-- end -->", documented)
     assert "\n" not in str(caught.value)
 
 
-def test_documents_have_the_numbers_of_the_committed_results():
-    documents = [*committed("*.md"), *committed("docs/*.md")]
-    marked = [path for path in documents if "<!-- report: " in path.read_text(encoding="utf-8")]
-    assert {path.name for path in marked} >= {"README.md", "results.md"}
-    texts = [path.read_text(encoding="utf-8") for path in marked]
-    # All at once, so that each experiment is read once.
-    found = filled("\0".join(texts), ROOT / "results").split("\0")
-    for path, text, new in zip(marked, texts, found, strict=True):
-        assert new == text, f"sad-hpc report --fill {path}"
-
-
 @pytest.mark.slow
-def test_committed_pages_follow_from_the_committed_results(
+def test_committed_pages_and_documents_follow_from_the_committed_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Pictures depend on the version of matplotlib, texts on nothing but results.h5."""
+    documents = [
+        path
+        for path in (*committed("*.md"), *committed("docs/*.md"))
+        if "<!-- report: " in path.read_text(encoding="utf-8")
+    ]
+    assert {path.name for path in documents} >= {"README.md", "results.md"}
     monkeypatch.chdir(tmp_path)
     for path in committed("results/**/results.h5"):
         folder = path.parent.relative_to(ROOT)
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for page in ("README.md", "report.html"):
         shutil.copy(ROOT / "results" / page, tmp_path / "results" / page)
-    assert stale_pages(Path("results"), []) == []
+    assert stale_pages(Path("results"), documents) == []
 
 
 def test_a_check_names_pages_that_do_not_follow(
-    documented: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    documented: AllResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder, document = tmp_path / "results", tmp_path / "page.md"
-    shutil.copytree(documented, folder)
+    shutil.copytree(documented.folder, folder)
     document.write_text("<!-- report: value synthetic SAD online -->1<!-- end -->\n")
-    overview(folder)
-    fill(document, folder)
+    overview(AllResults(folder))
+    fill(document, AllResults(folder))
     checked = ["report", "--results", str(folder), "--check", "--fill", str(document)]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert main(checked) == 0

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sad_hpc.aggregate.all_results import AllResults
 from sad_hpc.aggregate.readme import headline_table
 from sad_hpc.aggregate.report import overview
 from sad_hpc.cli import main
@@ -93,7 +94,7 @@ def test_a_wrong_value_is_one_line_or_shown(
 ) -> None:
     origin = spoiled(json.loads((made / "provenance.json").read_text()), data)
     (theirs / "provenance.json").write_text(json.dumps(origin))
-    for show in (lambda: headline_table(theirs), lambda: overview(theirs.parent)):
+    for show in (lambda: headline_table(theirs), lambda: overview(AllResults(theirs.parent))):
         try:
             show()
         except UserError as error:
@@ -114,7 +115,7 @@ def test_a_link_does_not_bring_the_readers_files_onto_the_page(
         (theirs / name).unlink()
     (theirs / name).symlink_to(secret / name)
     try:
-        page = overview(theirs.parent).read_text()
+        page = overview(AllResults(theirs.parent)).read_text()
     except UserError as error:
         assert name != "offline.png" and str(theirs / name) in str(error)
     else:
@@ -149,7 +150,7 @@ def test_links_lead_to_the_folder_whatever_its_name(
 ) -> None:
     folder = theirs.parent / os.fsdecode(name)
     theirs.rename(folder)
-    found = Links(overview(folder.parent).read_text())
+    found = Links(overview(AllResults(folder.parent)).read_text())
     links = [urlparse(link) for link in found.links]
     files = [os.fsdecode(folder.parent) + "/" + unquote(u.path, errors="surrogateescape")
              for u in links if u.path]  # fmt: skip
