@@ -10,6 +10,10 @@ With N_ep = 1 this is Algorithm 5, too.  With deterministic steps and enough rol
 an action of a shortest path without Assumption 2; random ties make all such actions possible.  The
 mean needs fewer rollouts for an optimal label, but depends on the behavior policy.  A rollout stops
 once it is slower than the fastest one before it.
+
+With `data.continuation` below 1, each query state draws a trust horizon of its own: 1 step, and
+another one with this chance, up to N.  A state whose fastest rollout has k steps then is accepted
+with probability continuation^(k - 1).
 """
 
 import math
@@ -24,7 +28,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.numbers import action_dtype
 from sad_hpc.experiment.per_round import last_round
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.kernels.random import high_product, next_word
+from sad_hpc.kernels.random import high_product, next_double, next_word
 
 MAX_CANDIDATES = 1_000_000
 """Largest number of query states that the search for one label tries."""
@@ -52,6 +56,8 @@ class LabelRule:
     """Number of first actions that are tried if actions are continuous."""
     refinements: int = 0
     """Number of times that they are drawn again around the best ones."""
+    continuation: float = 1.0
+    """Chance that the trust horizon of a query state has another step, up to N."""
     best_episode: bool = False
     """Score by the fastest of the N_ep rollouts; only with `stop_at_reward`."""
 
@@ -75,6 +81,7 @@ class LabelRule:
             common_actions=data.common_actions,
             candidates=data.candidates,
             refinements=data.refinements,
+            continuation=data.continuation,
             best_episode=data.score == "fastest",
         )
 
@@ -149,6 +156,15 @@ def optimal_labels(
         weights = 1 + generator.random(optimal.shape)
         chosen = np.where(wrong, (~optimal * weights).argmax(axis=1), chosen)
     return chosen.astype(action_dtype(optimal.shape[1]))
+
+
+@njit(inline="always")
+def drawn_horizon(continuation, largest, stream):  # type: ignore[no-untyped-def]
+    """Return the trust horizon of a query state, `largest` at most."""
+    steps = 1 if continuation < 1 else largest
+    while steps < largest and next_double(stream) < continuation:
+        steps += 1
+    return steps
 
 
 @njit(inline="always")

@@ -14,6 +14,7 @@ from sad_hpc.distill.labels import (
     LabelRule,
     Labels,
     best_action,
+    drawn_horizon,
     hopeless,
 )
 from sad_hpc.distill.steps import (
@@ -122,8 +123,9 @@ def _labels(
     shared = np.empty(rule.trust_horizon, np.uint64) if shares else None
     spent = _distill(
         world, task_of_label, policy, digits_per_word(len(policy)), rule.discounts,
-        rule.episodes_per_action, rule.stop_at_reward, rule.best_episode, rule.least_score,
-        rule.random_ties, stream, shared, given, incumbent, per_task, queries, labels, STOP_FLAG,
+        rule.continuation, rule.episodes_per_action, rule.stop_at_reward, rule.best_episode,
+        rule.least_score, rule.random_ties, stream, shared, given, incumbent, per_task, queries,
+        labels, STOP_FLAG,
     )  # fmt: skip
     if raise_if_interrupted(spent) < 0:
         raise hopeless(rule, "pose" if isinstance(world, Rooms) else "state")
@@ -183,8 +185,9 @@ def _keep_query(queries, label, query):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _distill(  # type: ignore[no-untyped-def]
-    world, task_of_label, policy, digits, discounts, episodes, stop_at_reward, best_episode,
-    least_score, random_ties, stream, shared, given, incumbent, per_task, queries, labels, stop,
+    world, task_of_label, policy, digits, discounts, continuation, episodes, stop_at_reward,
+    best_episode, least_score, random_ties, stream, shared, given, incumbent, per_task, queries,
+    labels, stop,
 ):  # fmt: skip
     policy_range = np.uint64(len(policy))
     product = digits_product(len(policy), digits)
@@ -199,6 +202,8 @@ def _distill(  # type: ignore[no-untyped-def]
         for _ in range(1 if given else MAX_CANDIDATES):
             query = query_at(queries, label) if given else draw_state(world, task, stream)
             limit = len(discounts)
+            if not given:
+                limit = drawn_horizon(continuation, limit, stream)
             for i in range(len(scores)):  # faster than an array assignment
                 scores[i] = 0
             for outer in range(rounds):

@@ -220,6 +220,7 @@ class Distillation:
         go_on = self._common_play(*shape) if self._rule.common_actions else self._random_play
         if self._following is not None:
             go_on = self._following(np.repeat(tasks, shape[1] * shape[2])).act
+        last_steps = np.repeat(self._horizons(len(rows)) - 1, shape[1] * shape[2])
         returns, running = np.zeros(len(first_actions)), np.ones(len(first_actions), np.bool_)
         for step, discount in enumerate(self._rule.discounts):
             if STOP_FLAG[0]:
@@ -227,13 +228,20 @@ class Distillation:
             rewards = copies.step(first_actions if step == 0 else go_on(copies, step))
             self._spent += int(running.sum())
             returns += discount * rewards * running
-            running &= ~copies.ended
+            running &= ~copies.ended & (step < last_steps)
             if self._rule.stop_at_reward:
                 running &= rewards <= 0
             if not running.any():
                 break
         by_candidate = returns.reshape(shape)
         return by_candidate.max(axis=2) if self._rule.best_episode else by_candidate.mean(axis=2)
+
+    def _horizons(self, count: int) -> NDArray[np.int64]:
+        """Return the trust horizons of query states, (count,)."""
+        largest, going_on = self._rule.trust_horizon, self._rule.continuation
+        if going_on == 1:
+            return np.full(count, largest)
+        return np.minimum(self._generator.geometric(1 - going_on, count), largest)
 
     def _common_play(self, count: int, candidates: int, episodes: int) -> Act:
         """Return random play in which the candidates' rollouts share their actions.

@@ -211,6 +211,8 @@ class Experiment(Section, Generic[TaskT]):
         for key in ("oracle_error", "common_actions", "refinements"):
             if not data[key]:
                 del data[key]
+        if self.data.continuation == 1:
+            del data["continuation"]
         if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
             del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}

@@ -32,6 +32,10 @@ class DataConfig(Section):
         Role.ROW_SETTING
     )
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
+    continuation: float = with_role(Role.ROW_SETTING, 1.0, gt=0, le=1)
+    """Sparse rewards: the chance that a query state's trust horizon has another step.  Below 1 each
+    query state draws its own, of `trust_horizon` at most, and those near the reward are labelled
+    more often.  The paper has one trust horizon for all."""
     episodes_per_action: PerRound[Annotated[int, Field(ge=1, le=10**12)]] = with_role(
         Role.ROW_SETTING, 1
     )

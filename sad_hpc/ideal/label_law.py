@@ -25,7 +25,7 @@ def label_law(
 
     Return None where it is not computed: for SAD's labels by the mean of several rollouts, of dense
     rewards, or of a later round, whose rollouts follow a model; with common actions, by several
-    rollouts, and where `common_actions_chances` is None.
+    rollouts or of drawn trust horizons, and where `common_actions_chances` is None.
 
     Args:
         family: family of the tasks.
@@ -50,11 +50,14 @@ def label_law(
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
     if data.common_actions:
+        if data.continuation < 1:
+            return None
         single = common_actions_chances(mdps, policy, steps, ties) if episodes == 1 else None
         return None if single is None else _joint(single, mdps.occupied)
     tasks = np.arange(len(parameters))
     parts = np.array_split(tasks, -(-len(tasks) // TASKS_AT_ONCE))
-    return np.concatenate([_laws(mdps, policy, steps, ties, episodes, part) for part in parts])
+    settings = steps, ties, episodes, data.continuation
+    return np.concatenate([_laws(mdps, policy, *settings, part) for part in parts])
 
 
 def _with_errors(
@@ -105,13 +108,14 @@ def algorithm_5_law(
     steps: int,
     random_ties: bool,
     episodes: int = 1,
+    continuation: float = 1.0,
     task: int = 0,
 ) -> NDArray[np.float64]:
     """Return the joint distribution of query state and action label in one of the MDPs, (S, A).
 
     With N_ep > 1 the score is that of the fastest rollout (`data.score: fastest`).
     """
-    return _laws(mdps, policy, steps, random_ties, episodes, np.array([task]))[0]
+    return _laws(mdps, policy, steps, random_ties, episodes, continuation, np.array([task]))[0]
 
 
 def _laws(
@@ -120,6 +124,7 @@ def _laws(
     steps: int,
     random_ties: bool,
     episodes: int,
+    continuation: float,
     tasks: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Return `algorithm_5_law` of several tasks, (M, S, A)."""
@@ -128,7 +133,7 @@ def _laws(
     )
     if episodes > 1:
         law = best_of(law, episodes)
-    chances = label_chances(law, random_ties).reshape(len(tasks), -1, len(policy))
+    chances = label_chances(law, random_ties, continuation).reshape(len(tasks), -1, len(policy))
     return _joint(chances, mdps.occupied[tasks])
 
 
@@ -143,19 +148,23 @@ def _joint(chances: NDArray[np.float64], occupied: NDArray[np.bool_]) -> NDArray
     return joint / joint.sum(axis=(1, 2), keepdims=True)
 
 
-def label_chances(law: NDArray[np.float64], random_ties: bool) -> NDArray[np.float64]:
+def label_chances(
+    law: NDArray[np.float64], random_ties: bool, continuation: float = 1.0
+) -> NDArray[np.float64]:
     """Return the probability that a query state is accepted with each label, (S, A).
 
     Args:
         law: (S, A, N + 1), of `hitting_step_law`.
         random_ties: whether ties are broken at random instead of by the lowest action.
+        continuation: chance that a query state's trust horizon has another step, up to N.
     """
     # Probability that an action needs more than k steps.
     beyond = 1 - law.cumsum(axis=-1)
     chances = np.zeros(law.shape[:2])
     for action in range(law.shape[1]):
         for k in range(law.shape[2] - 1):
-            chances[:, action] += law[:, action, k] * _wins(law, beyond, action, k, random_ties)
+            wins = _wins(law, beyond, action, k, random_ties)
+            chances[:, action] += continuation**k * law[:, action, k] * wins
     return chances
 
 

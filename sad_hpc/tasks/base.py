@@ -165,6 +165,10 @@ class TaskFamily(ABC):
             raise ConfigError(
                 f"data.context_policy={data.context_policy} is for bandits: set it to behavior"
             )
+        if data.continuation < 1 and not self.sparse_reward:
+            raise ConfigError(
+                f"data.continuation={data.continuation:g} is for sparse rewards: set it to 1"
+            )
         if data.common_actions and not self.shares_actions:
             raise ConfigError(
                 "data.common_actions is for label rollouts in tables and simulators, which "

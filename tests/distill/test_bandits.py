@@ -186,6 +186,8 @@ def test_settings_of_other_families_are_refused():
         load_experiment(ROOT / "configs/darkroom.yaml", ["data.context_policy=drawn"])
     with pytest.raises(ConfigError, match=r"data\.oracle_error=0\.2 is for rooms"):
         load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["data.oracle_error=0.2"])
+    with pytest.raises(ConfigError, match=r"data\.continuation=0\.5 is for sparse rewards"):
+        load_experiment(ROOT / "configs/gaussian_bandit.yaml", ["data.continuation=0.5"])
     for config in ("gaussian_bandit", "miniworld"):
         with pytest.raises(
             ConfigError, match=r"data\.common_actions is for label rollouts in tables"

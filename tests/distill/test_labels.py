@@ -45,6 +45,7 @@ def test_a_rule_says_what_the_config_says():
         "return_threshold": 0.2,
         "candidates": 7,
     }
+    told["continuation"] = 0.4
     data = DataConfig(tasks=2, **told, tie_break="random", score="fastest")
     expected = LabelRule(**told, stop_at_reward=True, random_ties=True, best_episode=True)
     assert LabelRule.of(data, sparse_reward=True) == expected
@@ -62,6 +63,25 @@ def sample(chosen: LabelRule, mdp: TabularMDPs = MDP, n_tasks: int = N_TASKS, po
 def test_algorithm_5_has_the_exact_law_of_query_states_and_labels(random_ties, policy):
     labels = sample(rule(random_ties=random_ties), policy=policy)
     assert_law(labels, algorithm_5_law(MDP, policy, 4, random_ties))
+
+
+@pytest.mark.parametrize(("episodes", "best_episode"), [(1, False), (3, True)])
+def test_drawn_trust_horizons_have_the_exact_law_of_query_states_and_labels(
+    episodes: int, best_episode: bool
+):
+    chosen = rule(continuation=0.6, episodes_per_action=episodes, best_episode=best_episode)
+    law = algorithm_5_law(MDP, UNIFORM, 4, False, episodes, continuation=0.6)
+    assert_law(sample(chosen), law)
+    # The mixture of the laws of all trust horizons, weighted by their chances and acceptances.
+    chances = [0.4, 0.4 * 0.6, 0.4 * 0.6**2, 0.6**3]
+    laws = [
+        best_of(hitting_step_law(MDP.outcomes.at(0), UNIFORM, n + 1), episodes) for n in range(4)
+    ]
+    mixed = sum(c * label_chances(one, False) for c, one in zip(chances, laws, strict=True))
+    assert np.allclose(law, mixed / mixed.sum())
+    far = np.abs(FAMILY.coordinates - GOAL[0]).sum(axis=1) > 2
+    fixed = algorithm_5_law(MDP, UNIFORM, 4, False, episodes)
+    assert law[far].sum() < 0.8 * fixed[far].sum()
 
 
 @pytest.mark.parametrize("random_ties", [False, True])
@@ -82,6 +102,10 @@ def test_rooms_with_inner_walls_have_too_many_joint_places(monkeypatch: pytest.M
     assert common_actions_chances(MDP, UNIFORM, 4, False) is None
     data = DataConfig(tasks=100, trust_horizon=4, common_actions=True)
     assert label_law(FAMILY, data, "labels/sad") is None
+    monkeypatch.undo()
+    assert label_law(FAMILY, data, "labels/sad") is not None
+    drawn = data.model_copy(update={"continuation": 0.5})
+    assert label_law(FAMILY, drawn, "labels/sad") is None
 
 
 @pytest.mark.parametrize("best_episode", [False, True])

@@ -44,16 +44,21 @@ class SlopeSimulators(RoomSimulators):
 
 
 @pytest.mark.parametrize(
-    "ties, best, episodes, common",
-    [("lowest", "mean", 1, False), ("random", "fastest", 2, False), ("random", "mean", 1, True)],
+    "ties, best, episodes, common, continuation",
+    [
+        ("lowest", "mean", 1, False, 1.0),
+        ("random", "fastest", 2, False, 1.0),
+        ("random", "mean", 1, True, 1.0),
+        ("lowest", "mean", 1, False, 0.7),
+    ],
 )
 def test_labels_have_the_law_of_algorithm_5(
-    ties: str, best: str, episodes: int, common: bool
+    ties: str, best: str, episodes: int, common: bool, continuation: float
 ) -> None:
     family = Rooms()
     data = DataConfig(
         tasks=2000, trust_horizon=4, episodes_per_action=episodes, score=best, tie_break=ties,
-        queries_per_task=8, seed=3, common_actions=common,
+        queries_per_task=8, seed=3, common_actions=common, continuation=continuation,
     )  # fmt: skip
     block = make_block(family, data, "train", 0)
     exact = label_law(family.room, data, "labels/sad")

@@ -315,6 +315,8 @@ def stage_signatures(*overrides: str) -> tuple[str, str, str]:
         ("evaluate.tasks=10", (False, False, True)),
         ("data.schedule=static", (False, False, False)),
         ("data.rounds=2", (True, True, True)),
+        ("data.continuation=0.5", (True, True, True)),
+        ("data.continuation=1.0", (False, False, False)),
         ("data.common_actions=true", (True, True, True)),
         ("data.common_actions=false", (False, False, False)),
         ("data.round_temperature=0.5", (False, False, False)),
