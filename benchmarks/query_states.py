@@ -1,4 +1,4 @@
-"""Why SAD explores otherwise than its oracle: exact learners of labels and of query states.
+"""Exact learners of labels and of query states show why SAD explores otherwise than its oracle.
 
     python benchmarks/query_states.py      # writes results/theory/query_states.csv
 
@@ -20,16 +20,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sad_hpc.distill import make_block
-from sad_hpc.evaluate.ideal import learner_returns
+from sad_hpc.evaluate.exact import posterior_learner
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.sections import DataConfig
-from sad_hpc.ideal.label_law import label_law
+from sad_hpc.ideal.label_law import prior_law
 from sad_hpc.ideal.posterior import Posterior, prior_tasks
-from sad_hpc.model.context import Context
-from sad_hpc.tasks.base import SPLITS, make_family
+from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.theory.learners import mean_returns
 from sad_hpc.theory.table import write_table
 
 ROOT = Path(__file__).parent.parent
@@ -42,8 +41,9 @@ Law = NDArray[np.float64]
 
 def law_of(family: TabularFamily, data: DataConfig, labels: str) -> Law:
     """Return the joint distribution of query states and labels of all tasks, (G, S, A)."""
-    parts = [label_law(family, data, labels, split) for split in SPLITS]
-    return np.concatenate([part for part in parts if part is not None])
+    law = prior_law(family, data, labels)
+    assert law is not None, f"{family.name} has no exact law of {labels}"
+    return law
 
 
 def answers(law: Law) -> Law:
@@ -79,19 +79,7 @@ def of_seed(room: str, seed: int) -> tuple[TabularFamily, Experiment]:
 def played(posterior: Posterior, room: str, seed: int) -> dict[str, float]:
     """Return the returns of an exact learner on the test tasks of a seed's split."""
     family, own = of_seed(room, seed)
-    evaluate = own.evaluate
-    drawn = own.data.model_copy(update={"block_tasks": evaluate.tasks})
-    columns = make_block(family, drawn, "test", 0).arrays
-    tests = family.mdps(columns["tasks/parameters"])
-    context = Context.of_group(columns, evaluate.context)
-    generator = np.random.default_rng(evaluate.seed)
-    found = dict(learner_returns(posterior, family, tests, context, evaluate, generator))
-    (offline, rewards), (online, _) = found["offline"], found["online"]
-    return {
-        "offline": float(offline.mean()),
-        "reward_seen": float(offline[rewards[:, -1] > 0].mean()),
-        "online": float(online[:, -evaluate.headline_episodes :].mean()),
-    }
+    return mean_returns(posterior_learner(posterior, family, own.evaluate), family, own)
 
 
 def lines(room: str) -> Iterator[dict[str, object]]:

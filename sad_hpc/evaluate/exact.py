@@ -30,14 +30,14 @@ from sad_hpc.evaluate.online import online_returns
 from sad_hpc.evaluate.result import EXACT, ModeResult, Played
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.experiment.sections import DITConfig
-from sad_hpc.ideal.label_law import label_law
+from sad_hpc.experiment.sections import DITConfig, EvaluateConfig
+from sad_hpc.ideal.label_law import prior_law
 from sad_hpc.ideal.posterior import Posterior, prior_tasks
 from sad_hpc.ideal.return_law import return_law
 from sad_hpc.model.context import Context
 from sad_hpc.pretrain.importance import dit_weights
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import SPLITS, TaskFamily
+from sad_hpc.tasks.base import TaskFamily
 from sad_hpc.tasks.tabular import TabularFamily
 
 Learner = Callable[[Arrays, np.random.Generator], dict[str, Played]]
@@ -113,13 +113,13 @@ def _of_tables(family: TabularFamily, experiment: Experiment[Any], method: str) 
     known = table_posterior(family, experiment, method)
     if known is None:
         return None
-    settings, weighs = experiment.evaluate, METHODS[method].by_return
+    settings = experiment.evaluate
+    if not METHODS[method].by_return or experiment.dit.prefixes == "past":
+        return posterior_learner(known, family, settings)
 
     def play(columns: Arrays, generator: np.random.Generator) -> dict[str, Played]:
         mdps = family.mdps(columns["tasks/parameters"])
         context = Context.of_group(columns, settings.context)
-        if not weighs or experiment.dit.prefixes == "past":
-            return dict(learner_returns(known, family, mdps, context, settings, generator))
         answer = dit_answer(family, known, experiment.dit)
         drawn = settings.context == "transitions"
         offline = offline_returns(family, mdps, answer(context, drawn=drawn), generator)
@@ -129,6 +129,19 @@ def _of_tables(family: TabularFamily, experiment: Experiment[Any], method: str) 
         episodes = settings.online_episodes
         online = online_returns(answer, memory, family, mdps, episodes, generator)
         return {"offline": (offline, context.rewarded[:, None]), "online": online}
+
+    return play
+
+
+def posterior_learner(
+    posterior: Posterior, family: TabularFamily, settings: EvaluateConfig
+) -> Learner:
+    """Return the learner that answers with the posterior of the label."""
+
+    def play(columns: Arrays, generator: np.random.Generator) -> dict[str, Played]:
+        mdps = family.mdps(columns["tasks/parameters"])
+        context = Context.of_group(columns, settings.context)
+        return dict(learner_returns(posterior, family, mdps, context, settings, generator))
 
     return play
 
@@ -143,9 +156,8 @@ def table_posterior(
     mdps, data = family.mdps(parameters), experiment.data
     labels = METHODS[method].labels
     if labels is not None:
-        parts = [label_law(family, data, labels, split) for split in SPLITS]
-        found = [part for part in parts if part is not None]
-        return Posterior(mdps, np.concatenate(found)) if len(found) == len(parts) else None
+        known = prior_law(family, data, labels)
+        return None if known is None else Posterior(mdps, known)
     if not METHODS[method].by_return:
         return None
     law = return_law(family, data, experiment.dit, mdps)

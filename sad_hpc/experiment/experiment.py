@@ -35,6 +35,15 @@ TaskT = TypeVar("TaskT", bound=TaskConfig)
 Element = tuple[str, int]
 """A row and a seed."""
 
+LATER_DATA_KEYS = (
+    "oracle_error",
+    "common_actions",
+    "refinements",
+    "continuation",
+    "oracle_tie_break",
+)
+"""Keys of `data` that are younger than some datasets; their defaults are what those have."""
+
 
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
@@ -207,14 +216,9 @@ class Experiment(Section, Generic[TaskT]):
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:
             del data["history_episodes"]
-        # 0 or false in datasets from before.
-        for key in ("oracle_error", "common_actions", "refinements"):
-            if not data[key]:
+        for key in LATER_DATA_KEYS:
+            if data[key] == DataConfig.model_fields[key].default:
                 del data[key]
-        if self.data.continuation == 1:
-            del data["continuation"]
-        if self.data.oracle_tie_break == "random":  # datasets from before the setting existed
-            del data["oracle_tie_break"]
         return {"task": resolved(self.task), "data": data}
 
     def data_signature(self) -> str:

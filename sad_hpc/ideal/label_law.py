@@ -12,6 +12,7 @@ from sad_hpc.experiment.behavior_policy import policy_shares
 from sad_hpc.experiment.per_round import first_round
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.ideal.common_law import common_actions_chances
+from sad_hpc.tasks.base import SPLITS
 from sad_hpc.tasks.mdps import FiniteMDPs, Outcomes
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -50,14 +51,20 @@ def label_law(
     if data.rounds > 1 or not family.sparse_reward or (data.score == "mean" and episodes > 1):
         return None
     if data.common_actions:
-        if data.continuation < 1:
-            return None
-        single = common_actions_chances(mdps, policy, steps, ties) if episodes == 1 else None
+        known = episodes == 1 and data.continuation == 1
+        single = common_actions_chances(mdps, policy, steps, ties) if known else None
         return None if single is None else _joint(single, mdps.occupied)
     tasks = np.arange(len(parameters))
     parts = np.array_split(tasks, -(-len(tasks) // TASKS_AT_ONCE))
     settings = steps, ties, episodes, data.continuation
     return np.concatenate([_laws(mdps, policy, *settings, part) for part in parts])
+
+
+def prior_law(family: TabularFamily, data: DataConfig, labels: str) -> NDArray[np.float64] | None:
+    """Return `label_law` of all distinct tasks, (G, S, A), in the order of `prior_tasks`."""
+    parts = [label_law(family, data, labels, split) for split in SPLITS]
+    found = [part for part in parts if part is not None]
+    return np.concatenate(found) if len(found) == len(parts) else None
 
 
 def _with_errors(

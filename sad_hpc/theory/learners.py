@@ -9,7 +9,7 @@ import pandas as pd
 from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill import make_block
 from sad_hpc.errors import ConfigError
-from sad_hpc.evaluate.exact import exact_learner, plays_randomly
+from sad_hpc.evaluate.exact import Learner, exact_learner, plays_randomly
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -53,8 +53,11 @@ def _what_decides(own: Experiment[Any], method: str) -> str:
 
 def _line(family: TaskFamily, own: Experiment[Any], method: str) -> Line | None:
     learner = None if plays_randomly(own, method) else exact_learner(family, own, method)
-    if learner is None:
-        return None
+    return None if learner is None else mean_returns(learner, family, own)
+
+
+def mean_returns(learner: Learner, family: TaskFamily, own: Experiment[Any]) -> Line:
+    """Return the columns of `exact_learners`, apart from row, of one learner."""
     played = learner(_columns(family, own), np.random.default_rng(own.evaluate.seed))
     offline, rewards = played["offline"]
     line = {"offline": float(offline[:, -1].mean())}

@@ -44,8 +44,8 @@ def test_a_rule_says_what_the_config_says():
         "discount": 0.7,
         "return_threshold": 0.2,
         "candidates": 7,
+        "continuation": 0.4,
     }
-    told["continuation"] = 0.4
     data = DataConfig(tasks=2, **told, tie_break="random", score="fastest")
     expected = LabelRule(**told, stop_at_reward=True, random_ties=True, best_episode=True)
     assert LabelRule.of(data, sparse_reward=True) == expected
