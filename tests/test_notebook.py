@@ -31,6 +31,9 @@ def test_the_notebook_ends_with_a_picture(
     (parameters,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
     assert re.findall(r"^(\w+) = \d+$", parameters.source, re.MULTILINE) == list(SMALL)
     parameters.source = "\n".join(f"{name} = {value}" for name, value in SMALL.items())
+    (config,) = (c for c in notebook.cells if c.source.startswith("%%writefile windy.yaml"))
+    assert "queries_per_task: 10" in config.source
+    config.source = config.source.replace("queries_per_task: 10", "queries_per_task: 2")
     client = NotebookClient(notebook, timeout=HUNG, resources={"metadata": {"path": str(tmp_path)}})
     try:
         client.execute()

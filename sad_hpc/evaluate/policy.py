@@ -15,6 +15,7 @@ from sad_hpc.model.fused.kernel import compile_kernel, obstacle
 from sad_hpc.model.sequence_model import SequenceModel
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights
+from sad_hpc.parallel.threads import limit_threads
 from sad_hpc.storage.run import Run, trained_models
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.tabular import TabularFamily
@@ -34,7 +35,7 @@ class Trained:
 
 
 def load_model(run: Run, method: str, seed: int) -> SequenceModel:
-    """Load the trained model of one (method, seed).
+    """Load the trained model of one (method, seed), which answers in one thread.
 
     Args:
         run: run of the evaluation.
@@ -57,6 +58,7 @@ def load_model(run: Run, method: str, seed: int) -> SequenceModel:
     model = make_model(trained.model, inputs)
     signature = run.experiment.pretrain_signature(method, seed)
     load_weights(folder.path / WEIGHTS, model, signature, str(marker.get("checksum")))
+    limit_threads(1)
     make_ready(model, kernel=trained.pretrain.kernel == "auto")
     return model
 

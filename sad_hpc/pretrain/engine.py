@@ -15,6 +15,7 @@ from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.parallel.connections import MEETING, meet, probe_connections, set_group_timeout
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.ranks import Process, has_slurm_gpus
+from sad_hpc.parallel.threads import limit_threads
 from sad_hpc.pretrain.clipping import deepspeed_limit
 from sad_hpc.pretrain.deepspeed_private import disable_allreduce, disable_compiled_ops
 from sad_hpc.pretrain.learner import Learner
@@ -58,7 +59,7 @@ def join_process_group(process: Process) -> None:
         )
     if not on_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
-        _use_available_cores(process)
+        limit_threads(len(os.sched_getaffinity(0)) // process.world_size)
     import deepspeed  # takes seconds
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -148,10 +149,3 @@ def make_optimizer(learner: Learner, config: PretrainConfig) -> torch.optim.Adam
 def precision_of(engine: Any) -> str:
     """Return the precision of an engine: bf16 or fp32."""
     return "bf16" if engine.bfloat16_enabled() else "fp32"
-
-
-def _use_available_cores(process: Process) -> None:
-    """Divide the cores among the ranks, unless OMP_NUM_THREADS is set."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        cores = len(os.sched_getaffinity(0))
-        torch.set_num_threads(max(1, cores // process.world_size))

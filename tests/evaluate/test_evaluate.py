@@ -527,6 +527,22 @@ def test_damaged_weights_are_refused(trained: Run, change):
         load_model(trained, "SAD", 0)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_model_answers_in_one_thread_unless_the_user_asks_for_more(
+    threads: int, trained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if threads > 1:
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    try:
+        torch.set_num_threads(2)
+        load_model(trained, "SAD", 0)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_missing_or_truncated_weights_count_as_not_trained(trained: Run):
     path = trained.checkpoint("SAD", 0).path / WEIGHTS
     path.write_bytes(b"")
