@@ -152,6 +152,13 @@ def _status(options: argparse.Namespace) -> int:
     return show_status(_existing_run(options))
 
 
+def _cancel(options: argparse.Namespace) -> int:
+    from sad_hpc.launch.cancel import cancel_jobs
+
+    cancel_jobs(_existing_run(options))
+    return 0
+
+
 def _report(options: argparse.Namespace) -> int:
     from sad_hpc.aggregate.all_results import AllResults
     from sad_hpc.aggregate.comparison_text import comparison_csv, comparison_latex
@@ -334,6 +341,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "launch": _launch,
     "show": _show,
     "status": _status,
+    "cancel": _cancel,
     "report": _report,
     "inspect": _inspect,
     "verify": _verify,

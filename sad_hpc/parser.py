@@ -9,7 +9,7 @@ from sad_hpc.storage.provenance import version
 from sad_hpc.theory.command import add_theory
 
 GROUPS = {
-    "pipeline": ("launch", "show", "status", "doctor", "init"),
+    "pipeline": ("launch", "show", "status", "cancel", "doctor", "init"),
     "stages": ("collect", "pretrain", "evaluate", "aggregate", "ranks"),
     "data and results": ("inspect", "verify", "report", "export", "import"),
     "theory": ("theory",),
@@ -24,6 +24,7 @@ EXAMPLES = {
     "launch": "sad-hpc launch configs/darkroom.yaml --cluster slurm cluster.partition=cpu",
     "show": "sad-hpc show configs/darkroom.yaml data.trust_horizon=10",
     "status": "sad-hpc status runs/darkroom",
+    "cancel": "sad-hpc cancel runs/darkroom",
     "report": "sad-hpc report --results results",
     "export": "sad-hpc export runs/darkroom --row SAD+ --seed 0 --weights my-policy",
     "import": "sad-hpc import configs/darkroom.yaml --minari my-datasets/darkroom-train-v0",
@@ -83,6 +84,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_replace(command)
     _add_config(add("show", "Print the resolved config, its rows, and the work of each stage."))
     _add_run(add("status", "Show each stage's state, progress and log."))
+    _add_run(add("cancel", "Cancel a run's jobs in Slurm; the next launch continues their work."))
     command = add("report", "Rebuild the pages of all experiments, an index and report.html.")
     command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
     command.add_argument(

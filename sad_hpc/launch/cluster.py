@@ -163,6 +163,16 @@ class ClusterConfig(Section):
         return parameters
 
     @model_validator(mode="after")
+    def _check_executor(self) -> "ClusterConfig":
+        asked = [key for key in ("clusters", "partition", "account", "qos") if getattr(self, key)]
+        if asked and self.executor == "local":
+            raise ValueError(
+                f"{', '.join(asked)} would have no effect without Slurm: use --cluster slurm, or "
+                "set executor: slurm"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_container(self) -> "ClusterConfig":
         if self.container is not None and self.executor == "local":
             raise ValueError(

@@ -15,7 +15,7 @@ from typing import Any
 
 import submitit
 
-from sad_hpc.errors import ERROR_PREFIX
+from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.parallel.ranks import LAST_WORDS_SECONDS
 from sad_hpc.parallel.submitit_private import LOCAL_REQUEUE_RETURN_CODE, Controller, LocalJob
 
@@ -29,10 +29,9 @@ class RanksExecutor(submitit.LocalExecutor):
     """submitit's local executor, with `RanksController` and without a time limit."""
 
     def _submit_command(self, command: str) -> "LocalJob[Any]":
-        ranks, gpus = self.parameters["tasks_per_node"], self.parameters["gpus_per_node"]
-        visible = self.parameters["visible_gpus"] or range(gpus)
+        ranks = self.parameters["tasks_per_node"]
         environment = {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible[:gpus])),
+            "CUDA_VISIBLE_DEVICES": ",".join(visible_gpus(self.parameters["gpus_per_node"])),
             "SUBMITIT_EXECUTOR": "local",
             "SUBMITIT_LOCAL_COMMAND": command,
             "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
@@ -51,6 +50,24 @@ class RanksExecutor(submitit.LocalExecutor):
             lines = [f"exec 3>&1 4>&2 >>{log} 2>&1", *setup, "exec >&3 2>&4 3>&- 4>&-", *lines]
         process = subprocess.Popen(["sh", "-c", "\n".join(lines)], env=os.environ | environment)
         return RanksJob(self.folder, str(process.pid), list(range(ranks)), process)
+
+
+def visible_gpus(wanted: int) -> list[str]:
+    """Return the names of the first `wanted` GPUs in CUDA_VISIBLE_DEVICES: numbers or UUIDs.
+
+    Raises:
+        UserError: there are fewer than wanted.
+    """
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return [str(number) for number in range(wanted)]
+    names = [name.strip() for name in value.split(",") if name.strip() not in ("", "-1")]
+    if wanted > len(names):
+        raise UserError(
+            f"the cluster settings need {wanted} GPUs, but CUDA_VISIBLE_DEVICES has "
+            f"{len(names)}: lower ranks or gpus"
+        )
+    return names[:wanted]
 
 
 class RanksJob(LocalJob[Any]):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shlex
 import shutil
 import signal
@@ -68,7 +67,7 @@ class StageExecutor(SlurmExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Return 1, available, on every machine; `pipeline` checks for Slurm before it submits."""
+        """Return 1, available, on every machine; `submit_missing` checks for Slurm."""
         return 1
 
     @property
@@ -188,7 +187,6 @@ def start_locally(run: Run, cluster: ClusterConfig, stage: str, job: StageJob) -
     executor.update_parameters(
         tasks_per_node=ranks,
         gpus_per_node=resources.gpus * resources.ranks,
-        visible_gpus=visible_gpus(resources.gpus * resources.ranks),
         setup=setup_lines(cluster.setup),
     )
     # Jobs ignore Ctrl-C, which goes to the launcher; the launcher then ends them.
@@ -211,20 +209,3 @@ def find_mpiexec() -> str:
             "rank (cluster.collect.ranks=1)"
         )
     return found
-
-
-def visible_gpus(wanted: int) -> tuple[int, ...]:
-    """Return the GPUs in CUDA_VISIBLE_DEVICES; () means all.
-
-    Raises:
-        UserError: there are fewer than wanted.
-    """
-    numbers = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if not all(number.strip().isdigit() for number in numbers):
-        return ()
-    if wanted > len(numbers):
-        raise UserError(
-            f"the cluster settings need {wanted} GPUs, but CUDA_VISIBLE_DEVICES has "
-            f"{len(numbers)}: lower ranks or gpus"
-        )
-    return tuple(int(number) for number in numbers)

@@ -10,16 +10,17 @@ from typing import Any
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.sections import GPT2
+from sad_hpc.launch.cancel import jobs_by_cluster
 from sad_hpc.launch.cluster import ClusterConfig
+from sad_hpc.launch.controller import visible_gpus
 from sad_hpc.launch.dry_run import write_scripts
-from sad_hpc.launch.executor import visible_gpus
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
 from sad_hpc.launch.memory_retry import steps_to_retry
 from sad_hpc.launch.records import JobRecord, load_records
-from sad_hpc.launch.slurm import QueueEntry, ask, on, squeue
+from sad_hpc.launch.slurm import QueueEntry, ask
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
-from sad_hpc.launch.submission import jobs_of, submit_missing
+from sad_hpc.launch.submission import submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
 from sad_hpc.storage.lock import held, is_held
 from sad_hpc.storage.run import Run
@@ -189,16 +190,15 @@ def _check_nothing_is_queued(run: Run) -> None:
     """Refuse local execution while Slurm has jobs of this run."""
     if shutil.which("squeue") is None:
         return
-    for cluster in {None, *(record.cluster for record in load_records(run).values())}:
-        try:
-            queue = squeue(cluster)
-        except UserError:  # Slurm does not answer; the locks still keep a second writer out
-            continue
-        if jobs := jobs_of(run, queue):
-            raise UserError(
-                f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
-                f"`{' '.join(on(cluster, ['scancel', *jobs]))}`"
-            )
+    try:
+        found = jobs_by_cluster(run)
+    except UserError:  # Slurm does not answer; the locks still keep a second writer out
+        return
+    if found:
+        raise UserError(
+            f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
+            f"`sad-hpc cancel {run.path}`"
+        )
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,10 @@ def _tables_are_missing(run: Run, results: Path, kept: Collection[Element]) -> b
     """Return whether aggregate must run, although its marker may exist.
 
     True if the results folder has tables of another config or of other evaluations, or lacks a
-    file.
+    file.  Without an environment there are no tables.
     """
+    if not run.experiment.family.has_environment:
+        return False
     folder = results / run.experiment.name
     made = typed(_Tables, read_json(folder / "provenance.json"))
     if made is None or made.signature != run.experiment.aggregate_signature():

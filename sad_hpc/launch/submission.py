@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sad_hpc.errors import UserError
+from sad_hpc.launch.cancel import jobs_of
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import StageExecutor, log_folder, run_tag, settings_of
@@ -22,7 +23,6 @@ from sad_hpc.launch.slurm import (
     find_jobs,
     ids_by_cluster,
     largest_array,
-    on,
     squeue,
 )
 from sad_hpc.launch.status import BLOCKED_ADVICE
@@ -166,12 +166,6 @@ def _work(
     return PackJob(jobs) if len(jobs) > 1 else jobs[0]
 
 
-def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:
-    """Return the ids of this run's jobs that have not ended, recorded or not."""
-    tag = run_tag(run)
-    return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
-
-
 def _check_one_cluster(run: Run, steps: list[Step], cluster: ClusterConfig) -> None:
     """Refuse to continue on another cluster than that of queued jobs, on which no job can depend.
 
@@ -184,11 +178,10 @@ def _check_one_cluster(run: Run, steps: list[Step], cluster: ClusterConfig) -> N
     for name, ids in ids_by_cluster(queued).items():
         if name == cluster.clusters:
             continue
-        alive = sorted(id for id, entry in find_jobs(ids, name).items() if entry.is_alive)
-        if alive:
+        if any(entry.is_alive for entry in find_jobs(ids, name).values()):
             raise UserError(
                 f"{run.path} has jobs on another cluster: continue with cluster.clusters="
-                f"{name or 'null'}, or `{' '.join(on(name, ['scancel', *alive]))}`"
+                f"{name or 'null'}, or `sad-hpc cancel {run.path}`"
             )
 
 

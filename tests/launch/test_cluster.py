@@ -36,6 +36,14 @@ def test_fits_four_nodes_of_one_cpu_with_a_waiting_driver() -> None:
         assert resources.ranks <= 3 and resources.cpus_per_rank == 1 and resources.gpus == 0
 
 
+def test_what_only_slurm_knows_is_refused_without_it(tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("{partition: cpu, account: lab}")
+    with pytest.raises(ConfigError, match=r"partition, account would have no effect without Slurm"):
+        load_cluster(str(site), [])
+    assert load_cluster(str(site), ["executor=slurm"]).partition == "cpu"
+
+
 def test_unknown_name_lists_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match=r"'slurp'; valid: local, slurm, slurm-cpu, slurm-gpu"):
         load_cluster("slurp", [])

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.storage.run import Run
-from tests.launch.conftest import FakeSlurm, complete, steps_of
+from tests.launch.conftest import EXPERIMENT, FakeSlurm, complete, steps_of
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +153,16 @@ def test_only_what_is_missing(run: Run, capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     assert "submit/evaluate.sh\n#!/bin/bash" in printed
     assert "5 of 10 steps are complete and skipped" in printed
+
+
+def test_a_complete_run_without_an_environment_lacks_no_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = {"task": {"family": "logged", "horizon": 9}, "rows": ["DPT"]}
+    run = Run(parse_experiment(EXPERIMENT | logged, "test"), tmp_path / "runs")
+    complete(*graph(run))
+    assert not scripts(run, "local", [])
+    assert "# 0 steps, scripts" in capsys.readouterr().out
 
 
 def test_local_scripts_are_commands_to_run_by_hand(run: Run) -> None:

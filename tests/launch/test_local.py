@@ -14,6 +14,7 @@ import pytest
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.controller import visible_gpus
 from sad_hpc.launch.executor import run_tag
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import JobLog, LocalRunner, RunningStep, jobs_at_once
@@ -74,6 +75,22 @@ def test_what_a_later_stage_cannot_do_is_said_before_anything_starts(
     assert not run.path.exists()
     complete(*steps_of(run, "pretrain"), *steps_of(run, "evaluate"))
     assert start(run, override) == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "wanted", "names"),
+    [(None, 2, ["0", "1"]), ("", 0, []), ("-1", 0, []), ("3, 1,0", 2, ["3", "1"]),
+     ("GPU-8f3a,MIG-1", 1, ["GPU-8f3a"])],
+)  # fmt: skip
+def test_jobs_see_the_gpus_that_the_launcher_sees(
+    variable: str | None, wanted: int, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        with pytest.raises(UserError, match="need 4 GPUs, but CUDA_VISIBLE_DEVICES has"):
+            visible_gpus(4)
+    assert visible_gpus(wanted) == names
 
 
 @pytest.mark.slow
@@ -137,7 +154,7 @@ def test_a_failure_leaves_the_others_alone(
 def test_what_slurm_still_has_is_not_done_here(run: Run, stubs: None, slurm: FakeSlurm) -> None:
     """Not even where the launcher died before it could record the job."""
     slurm.queue(run_tag(run), j100="RUNNING", j101="PENDING", j102="COMPLETED")
-    with pytest.raises(UserError, match=r"--cluster slurm, or `scancel 100 101`"):
+    with pytest.raises(UserError, match=r"--cluster slurm, or `sad-hpc cancel "):
         start(run)
     assert not (run.path / "config.json").exists()
     slurm.queue("another run", j100="RUNNING")

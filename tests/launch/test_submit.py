@@ -12,6 +12,7 @@ import pytest
 from sad_hpc.aggregate.origin import origin
 from sad_hpc.errors import ConfigError, UserError
 from sad_hpc.experiment.rows import RowConfig
+from sad_hpc.launch.cancel import cancel_jobs
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.environment import submission_environment
 from sad_hpc.launch.executor import run_tag
@@ -266,10 +267,28 @@ def test_a_named_cluster_gets_all_jobs_and_all_questions(run: Run, slurm: FakeSl
     assert all(line.startswith("--clusters=far ") for line in asked.read_text().splitlines())
 
 
+@pytest.mark.parametrize("cluster", [None, "far"])
+def test_a_run_is_cancelled_and_goes_on(
+    cluster: str | None, run: Run, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit(run, *([f"clusters={cluster}"] if cluster else []))
+    queue_everything(run, slurm)
+    jobs = set(slurm.scripts())
+    with (slurm.folder / "queue").open("a") as queue:
+        queue.write("7|RUNNING|N/A|N/A|another run|None\n")
+    cancel_jobs(run)
+    assert {word.partition("_")[0] for word in slurm.cancelled if word[0] != "-"} == jobs
+    assert "launch again to continue" in capsys.readouterr().out
+    cancel_jobs(run)
+    assert "has no jobs" in capsys.readouterr().out
+    submit(run)
+    assert set(slurm.scripts()) > jobs
+
+
 def test_a_run_with_jobs_does_not_continue_on_another_cluster(run: Run, slurm: FakeSlurm) -> None:
     submit(run, "clusters=far")
     queue_everything(run, slurm)
-    with pytest.raises(UserError, match=r"clusters=far, or `scancel --clusters=far 100 "):
+    with pytest.raises(UserError, match=r"clusters=far, or `sad-hpc cancel "):
         submit(run)
     slurm.queue()
     submit(run)
