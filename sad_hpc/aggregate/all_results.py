@@ -27,7 +27,7 @@ class AllResults:
         self._opened: dict[Path, ResultsFolder] = {}
 
     def open(self, folder: str | Path) -> ResultsFolder:
-        """Return the results folder at a relative path; its statistics take seconds, once."""
+        """Return the results folder at a relative path, which is read once."""
         return self._opened.setdefault(Path(folder), ResultsFolder(self.folder / folder))
 
     @cached_property

@@ -122,7 +122,7 @@ class Series:
     exact_learner: float = float("nan")
     """Mean of the exact learner of the row's own labels on the same entries; NaN if unknown."""
 
-    @functools.cached_property  # its bootstrap takes time
+    @functools.cached_property
     def statistics(self) -> Statistics:
         """The series' numbers in the summary."""
         return describe(self.headlines)

@@ -26,8 +26,7 @@ from sad_hpc.aggregate.canvas import (
 )
 from sad_hpc.aggregate.results_file import ExperimentResults
 from sad_hpc.errors import DivergedError
-from sad_hpc.storage import plain_json
-from sad_hpc.storage.files import read_whole, typed
+from sad_hpc.storage.files import read_json_lines, typed
 from sad_hpc.storage.stage_folder import METRICS
 
 Epochs = Mapping[str, NDArray[Any]]
@@ -93,21 +92,13 @@ def read_finite_epochs(folder: Path) -> Epochs:
 def read_epochs(path: Path) -> Epochs:
     """Return the curves in a metrics file; empty if the file is missing.
 
-    Invalid lines are skipped, such as one that a stopped job left unfinished.  If an epoch was
-    repeated after a resume, its last line counts.
+    Invalid lines are skipped.  If an epoch was repeated after a resume, its last line counts.
     """
     try:
-        lines = read_whole(path).decode(errors="replace").splitlines()
+        records = [typed(_Line, line) for line in read_json_lines(path)]
     except OSError:
         return {}
-    found: dict[int, _Line] = {}
-    for line in lines:
-        try:
-            record = typed(_Line, plain_json.parse(line))
-        except ValueError:
-            continue
-        if record is not None:
-            found[record.epoch] = record
+    found = {record.epoch: record for record in records if record is not None}
     if not found:
         return {}
     curves = {name: [getattr(record, name) for record in found.values()] for name in CURVES}

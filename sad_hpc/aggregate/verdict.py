@@ -102,6 +102,8 @@ def verdict(
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
     gained, n_seeds = _gain(own, chance), len(list(_gains(own, chance)))
+    if limit is not None and _gain(limit, chance) == 0:
+        limit = None  # there is nothing to gain
     share = gained / _gain(limit, chance) if limit is not None else math.nan
     sure = is_better(own, chance)
     if share < NOTHING or not (sure or (n_seeds > 1 and gained > 0)):

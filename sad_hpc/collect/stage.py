@@ -238,11 +238,12 @@ class SplitCollector:
     def _list(self, finished: Iterator[ShardEntry | None], progress: Progress) -> None:
         start = saved = time.monotonic()
         shards, made = self.manifest.shards, 0
+        rows = sum(shard.rows for shard in shards.values())
         for entry in finished:
             if entry is None:
                 continue
             shards[entry.block] = entry
-            rows = sum(shard.rows for shard in shards.values())
+            rows += entry.rows
             made += sum(entry.steps.values())
             rate = made / (time.monotonic() - start)
             progress.update(len(shards), f"{rows:,} tasks, {rate:,.3g} transitions/s")

@@ -1,7 +1,7 @@
 """Shapes, types and ranges of a dataset's columns, derived from its config."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,4 +95,4 @@ def faults(
 
 def _times(length: int, column: Column) -> Column:
     """Return a column with `length` entries of another column in each task."""
-    return Column((length, *column.shape), column.whole, column.low, column.high)
+    return replace(column, shape=(length, *column.shape))

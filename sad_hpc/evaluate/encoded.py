@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sad_hpc.model.context import Context
 from sad_hpc.model.fused.answers import Answers, HeldContexts
 from sad_hpc.model.kv_cache import KVCache
 from sad_hpc.model.sequence_model import SequenceModel
@@ -17,6 +19,23 @@ Ask = Callable[[Tensor], NDArray[np.float32]]
 
 FEW_QUERIES = 8
 """Number of queries of a context below which torch is faster than the kernel."""
+
+
+IMAGE_CONTEXTS = 32
+"""Most contexts whose images are encoded at once, since the encoder's activations are large."""
+
+
+@torch.no_grad()
+def tokens_of(model: SequenceModel, context: Context, batch_size: int) -> Tensor:
+    """Return the tokens of contexts, (n, t, width)."""
+    if model.inputs.states_are_images:
+        batch_size = min(batch_size, IMAGE_CONTEXTS)
+        context = replace(context, next_states=None)  # tokens do not have them
+    parts = [
+        model.context_tokens(part.map(lambda column: column.to(model.device)))
+        for part in context.split(batch_size)
+    ]
+    return torch.cat(parts)
 
 
 class EncodedContexts:

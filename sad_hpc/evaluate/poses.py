@@ -21,7 +21,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.pose_contexts import sample_pose_episodes
 from sad_hpc.evaluate.acting import ActingRule, greedy, sampled
 from sad_hpc.evaluate.agent_memory import history_places
-from sad_hpc.evaluate.encoded import EncodedContexts
+from sad_hpc.evaluate.encoded import EncodedContexts, tokens_of
 from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.result import ModeResult
 from sad_hpc.experiment.behavior_policy import policy_table
@@ -157,14 +157,9 @@ class Rooms:
         """Return empty contexts, (n, 0, width)."""
         return torch.empty(len(self._targets), 0, self._model.inputs.width, device=self._device)
 
-    @torch.no_grad()
     def read(self, context: Context) -> Tensor:
         """Return the tokens of contexts, (n, t, width)."""
-        parts = [
-            self._model.context_tokens(part.map(lambda column: column.to(self._device)))
-            for part in context.split(32)  # the encoder's activations are large
-        ]
-        return torch.cat(parts)
+        return tokens_of(self._model, context, self._batch_size)
 
     @torch.no_grad()
     def walk(self, context: Tensor, choose: Choose) -> Walk:

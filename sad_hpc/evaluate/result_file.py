@@ -39,7 +39,7 @@ def write_result(
         tasks/index (n) parameters (n, p)
         <mode>/steps (K) values (n, K) context_rewards (n, K)       attrs of `Measure`
         references/<name>/<mode> (n, K) <mode>_context_rewards (n, K)
-        acting/temperature (R) greedy_after_reward (R) score (R)    attrs: chosen
+        acting/temperature greedy_after_reward mean score error (R) attrs: chosen
 
     Context rewards are omitted if they were not counted, and `acting` if the config gives the rule.
 

@@ -12,10 +12,10 @@ from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.rollout import Following, Followings
-from sad_hpc.evaluate.encoded import TaskContexts
+from sad_hpc.evaluate.encoded import TaskContexts, tokens_of
 from sad_hpc.evaluate.own_play import simulator_play, table_play
 from sad_hpc.evaluate.policy import load_model, state_logits
-from sad_hpc.evaluate.simulated import Decide, deciding, readings, tokens_of
+from sad_hpc.evaluate.simulated import Decide, deciding, readings
 from sad_hpc.kernels.interruption import STOP_FLAG, Interrupted
 from sad_hpc.model.context import Context
 from sad_hpc.model.sequence_model import SequenceModel
@@ -26,9 +26,6 @@ from sad_hpc.tasks.tabular import TabularFamily
 
 SIMULATORS_A_PASS = 256
 """Largest number of a task's simulators that ask together."""
-
-CONTEXTS_A_PASS = 32
-"""Number of contexts whose images are encoded at once."""
 
 
 def rollout_policy(run: Run) -> Incumbent:
@@ -100,12 +97,11 @@ def simulated_incumbent(
 
 def _tokens(model: SequenceModel, context: Transitions, batch_size: int) -> Tensor:
     """Return the tokens of contexts (n, t, width), whose images are encoded here and only here."""
-    size = CONTEXTS_A_PASS if model.inputs.states_are_images else batch_size
     parts = []
-    for part in Context.of_parts(context.parts).split(size):
+    for part in Context.of_parts(context.parts).split(batch_size):
         if STOP_FLAG[0]:
             raise Interrupted
-        parts.append(tokens_of(model, part, size))
+        parts.append(tokens_of(model, part, batch_size))
     return torch.cat(parts)
 
 

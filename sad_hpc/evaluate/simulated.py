@@ -17,7 +17,7 @@ from sad_hpc.dataset.reader import Arrays
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.rollout import Act, Behavior, rollout
 from sad_hpc.evaluate.acting import ActingRule, Read, greedy, in_turn, sampled
-from sad_hpc.evaluate.encoded import Ask, EncodedContexts
+from sad_hpc.evaluate.encoded import Ask, EncodedContexts, tokens_of
 from sad_hpc.evaluate.episode import returns_of
 from sad_hpc.evaluate.evaluation import Evaluation
 from sad_hpc.evaluate.result import ModeResult
@@ -161,18 +161,6 @@ def acting(
     places = np.arange(len(tokens)), np.zeros(len(tokens), np.int64)
     decide = deciding(model, ask, places, seen)
     return lambda simulators, step: decide(simulators.observations, read)
-
-
-@torch.no_grad()
-def tokens_of(model: SequenceModel, context: Context, batch_size: int) -> Tensor:
-    """Return the tokens of contexts, (n, t, width)."""
-    if model.inputs.states_are_images:
-        context = replace(context, next_states=None)  # tokens do not have them
-    parts = [
-        model.context_tokens(part.map(lambda column: column.to(model.device)))
-        for part in context.split(batch_size)
-    ]
-    return torch.cat(parts)
 
 
 def deciding(

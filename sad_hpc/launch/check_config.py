@@ -31,6 +31,9 @@ from sad_hpc.user_code import UserCode
 TRIAL_TASKS = 4
 """Tasks that are distilled to measure the time of one."""
 
+COMPILED_TRIAL_TASKS = 256
+"""The same for functional environments, whose tasks are stepped together."""
+
 LONG_BLOCK_MINUTES = 10
 """Blocks above this duration get a warning; progress and saved work advance by whole blocks."""
 
@@ -102,10 +105,19 @@ def _training(experiment: Experiment[TaskConfig]) -> str:
     return told
 
 
-def _cost(family: TaskFamily, data: DataConfig) -> str:
+def _trial(family: TaskFamily, data: DataConfig) -> tuple[Block, float]:
+    """Distill a few tasks, and return their block and the seconds of a core for each."""
+    few = _few(data)
+    if isinstance(family, Functional):
+        few = _few(data, min(COMPILED_TRIAL_TASKS, data.block_tasks, data.tasks))
+        make_block(family, few, "train", 0)  # compiles
     started = time.process_time()  # other checks and jobs on this machine do not count
-    block = make_block(family, _few(data), "train", 0)
-    seconds = (time.process_time() - started) / TRIAL_TASKS
+    block = make_block(family, few, "train", 0)
+    return block, (time.process_time() - started) / len(block.arrays["transitions/rewards"])
+
+
+def _cost(family: TaskFamily, data: DataConfig) -> str:
+    block, seconds = _trial(family, data)
     whole = duration(seconds * data.tasks)
     cost = f"{seconds:.2g} s a task, about {whole} of a core for {data.tasks:,} tasks"
     if data.return_threshold is not None and not family.sparse_reward:
@@ -131,28 +143,32 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
 
 
 def _images(family: TaskFamily, data: DataConfig, block: Block) -> str:
-    """Return the bytes of the images, of which `block` has a sample of TRIAL_TASKS."""
+    """Return the bytes of the images, of which `block` has a sample."""
+    sample = len(block.arrays["transitions/rewards"])
     whole = sum(array.nbytes for array in block.arrays.values() if are_images(array))
     context = block.arrays["transitions/states"].nbytes
     group = family.labels_of(data)[0]
     trained = context + block.arrays[f"labels/{group}/query_states"].nbytes
     stored = len(arrays_content(block.arrays, {}))
     tasks = family.n_tasks("train", data.tasks)
+
+    def size(sample_bytes: int, tasks: int) -> str:
+        return _megabytes(sample_bytes / sample * tasks)
+
     return (
-        f"images: {_size(context, 1)} a context; in memory {_size(trained, tasks)} for a training "
-        f"rank and {_size(whole, min(data.block_tasks, tasks))} for a collecting rank "
-        f"(data.block_tasks={data.block_tasks}); about {_size(stored, data.tasks)} on disk"
+        f"images: {size(context, 1)} a context; in memory {size(trained, tasks)} for a training "
+        f"rank and {size(whole, min(data.block_tasks, tasks))} for a collecting rank "
+        f"(data.block_tasks={data.block_tasks}); about {size(stored, data.tasks)} on disk"
     )
 
 
-def _size(sample_bytes: int, tasks: int) -> str:
-    """Format the size of some tasks for the bytes of TRIAL_TASKS."""
-    size = sample_bytes / TRIAL_TASKS * tasks / 1e6
+def _megabytes(number: float) -> str:
+    size = number / 1e6
     return f"{size:,.0f} MB" if size >= 100 else f"{size:.2g} MB"
 
 
-def _few(data: DataConfig) -> DataConfig:
-    return data.model_copy(update={"block_tasks": TRIAL_TASKS})
+def _few(data: DataConfig, tasks: int = TRIAL_TASKS) -> DataConfig:
+    return data.model_copy(update={"block_tasks": tasks})
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.policies.card import CARD, WEIGHTS
 from sad_hpc.policies.policy import parts_of
-from sad_hpc.storage import plain_json
-from sad_hpc.storage.files import checksum, read_whole, typed, write_error, write_json
+from sad_hpc.storage.files import checksum, read_json_lines, typed, write_error, write_json
 from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import METRICS, StageFolder
@@ -79,11 +78,8 @@ def _kept_metrics(checkpoint: StageFolder) -> dict[str, float]:
         UserError: the file was changed after the training.
     """
     checkpoint.check_records()
-    try:
-        lines = read_whole(checkpoint.path / METRICS).splitlines()
-        epochs = [typed(dict[str, int | float], plain_json.parse(line)) or {} for line in lines]
-    except (OSError, ValueError):
-        return {}
+    lines = read_json_lines(checkpoint.path / METRICS)
+    epochs = [typed(dict[str, int | float], line) or {} for line in lines]
     kept = (checkpoint.done or {}).get("step")
     return next((each for each in reversed(epochs) if each.get("step") == kept), {})
 

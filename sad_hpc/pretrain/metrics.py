@@ -4,13 +4,10 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from sad_hpc.pretrain.trackers import Trackers
-from sad_hpc.storage import plain_json
-from sad_hpc.storage.files import atomic_path, read_whole, typed, write_error
+from sad_hpc.storage.files import atomic_path, read_json_lines, typed, write_error
 from sad_hpc.storage.stage_folder import METRICS
 
 
@@ -27,7 +24,8 @@ class MetricsLog:
         self._path = folder / METRICS
         self.last: dict[str, float] = {}
         self._trackers = Trackers(trackers, folder, step)
-        kept = [line for line in _lines(self._path) if line.get("step", math.inf) <= step]
+        found = (typed(dict[str, int | float], line) for line in read_json_lines(self._path))
+        kept = [line for line in found if line and line.get("step", math.inf) <= step]
         with atomic_path(self._path) as temporary:
             temporary.write_text("".join(f"{json.dumps(line)}\n" for line in kept))
         if kept:
@@ -67,14 +65,3 @@ class MetricsLog:
     def close(self) -> None:
         """Close the trackers."""
         self._trackers.close()
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the valid lines of an earlier start."""
-    if not path.exists():
-        return []
-    found = []
-    for line in read_whole(path).splitlines():
-        with suppress(ValueError):
-            found.append(typed(dict[str, int | float], plain_json.parse(line)))
-    return [metrics for metrics in found if metrics is not None]

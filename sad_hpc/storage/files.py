@@ -235,6 +235,22 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def read_json_lines(path: Path) -> list[Any]:
+    """Return the values of a file's lines; empty if there is no such file.
+
+    Other lines than plain JSON are skipped, such as one that a stopped job left unfinished.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = []
+    with suppress(FileNotFoundError):
+        for line in read_whole(path).splitlines():
+            with suppress(ValueError):
+                found.append(plain_json.parse(line))
+    return found
+
+
 def typed(kind: type[T], content: Any) -> T | None:
     """Return JSON values converted to `kind`, such as a dataclass; None if the types do not match.
 

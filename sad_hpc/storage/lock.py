@@ -80,12 +80,18 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether the lock of `folder` cannot be taken, as while another process holds it."""
+    """Return whether another process holds the lock of `folder`.
+
+    Raises:
+        UserError: the lock's file cannot be written.
+    """
     try:
-        with held(folder):
-            return False
+        _acquired(folder).release()
+    except OSError as error:
+        raise write_error(folder / LOCK, error) from error
     except UserError:
         return True
+    return False
 
 
 def _acquired(folder: Path) -> BaseFileLock:

@@ -42,10 +42,15 @@ class _Record:
     """Descriptor, shape and dtype by name."""
 
 
+_made: dict[Path, list[int]] = {}
+"""Descriptors of the arrays that this process has made, by the path of their record."""
+
+
 def shared_arrays(key: str, make: Callable[[Allocate], Arrays]) -> Arrays:
     """Return the arrays of a key, which are made once on this node.
 
-    Writes to the arrays are not seen by other processes.
+    Do not write to the arrays: other processes see what their maker writes.  A process keeps one
+    key for others, the last that it has asked for.
 
     Args:
         key: name of the content; valid as a file name.
@@ -56,9 +61,10 @@ def shared_arrays(key: str, make: Callable[[Allocate], Arrays]) -> Arrays:
     """
     if not hasattr(os, "memfd_create"):  # not Linux
         return make(lambda name, shape, dtype: np.empty(shape, dtype))
-    folder = _folder()
-    with FileLock(folder / f"{key}.lock"):
-        path = folder / f"{key}.json"
+    path = _folder() / f"{key}.json"
+    for other in _made.keys() - {path}:
+        _give_up(other)
+    with _lock(path):
         found = typed(_Record, read_json(path))
         if found is not None and (arrays := _mapped(found)) is not None:
             return arrays
@@ -76,7 +82,20 @@ def shared_arrays(key: str, make: Callable[[Allocate], Arrays]) -> Arrays:
         }
         own = psutil.Process()
         write_json(path, vars(_Record(own.pid, own.create_time(), places)))
+        _made[path] = list(descriptors.values())
         return arrays
+
+
+def _give_up(path: Path) -> None:
+    """Let the kernel free arrays that this process has made, once no process maps them."""
+    with _lock(path):  # whoever reads the record meanwhile would map a reused descriptor
+        path.unlink(missing_ok=True)
+        for descriptor in _made.pop(path):
+            os.close(descriptor)
+
+
+def _lock(path: Path) -> FileLock:
+    return FileLock(path.with_suffix(".lock"))
 
 
 def _mapped(record: _Record) -> Arrays | None:

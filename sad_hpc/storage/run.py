@@ -65,13 +65,6 @@ class Run:
             )
         return run
 
-    def of_row(self, row: str) -> tuple["Run", str]:
-        """Return the run that makes a row's data and models, and the row's method."""
-        experiment, method = self.experiment.of_row(row)
-        if experiment is self.experiment:
-            return self, method
-        return Run(experiment, self.runs, self.whole or self.experiment), method
-
     def of_element(self, row: str, seed: int) -> tuple["Run", str]:
         """Return the run that makes the data and the model of a (row, seed), and its method."""
         experiment, method = self.experiment.of_element(row, seed)

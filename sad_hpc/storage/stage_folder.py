@@ -168,7 +168,7 @@ class StageFolder:
 
     @property
     def progress(self) -> dict[str, Any] | None:
-        """The last heartbeat, {done, total, unit, time, host, pid, stopped, activity}, or None."""
+        """The last heartbeat, with the keys of `_Heartbeat`, or None."""
         beat = typed(_Heartbeat, read_json(self.path / HEARTBEAT))
         return None if beat is None else asdict(beat)
 

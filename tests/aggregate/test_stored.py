@@ -10,6 +10,8 @@ from sad_hpc.aggregate.results_folder import ResultsFolder
 from sad_hpc.aggregate.stage import aggregate
 from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import load_cluster
+from sad_hpc.launch.graph import graph
+from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.storage.files import write_json
 
@@ -40,6 +42,17 @@ def test_tables_of_two_runs_are_those_of_one(first, tmp_path):
     stages = ResultsFolder(added).provenance["stages"]
     key = first.evaluation("SAD", 0).key
     assert stages[key]["commit"] == "first0commit"
+
+
+def test_the_job_of_the_tables_needs_no_kept_result(first, tmp_path):
+    kept = {(row, 0) for row in first.experiment.by_row}
+    fill(first, skip=kept)
+    *before, tables = graph(first, kept)
+    for step in before:
+        if step.stage == "evaluate":
+            step.folder.complete(outputs=["result.h5"])
+    StageJob.of(first, tables, tmp_path / "results")()
+    assert len(read_results(tmp_path / "results/synthetic" / RESULTS).seeds) == 6
 
 
 def test_results_of_other_settings_are_not_kept(first, tmp_path):

@@ -45,6 +45,8 @@ def told(mean, curve, *, limit=None, method="SAD", metric="return", settings=Non
         (9.0, SHORT, 10.0, ["88 % of the way from random play to the Bayes-optimal learner"]),
         (9.0, FALLING, 10.0, ["88 % of the way", "last fifth"]),
         (9.9, FALLING, 10.0, ["as good as the Bayes-optimal learner"]),
+        (2.0, FLAT, 2.0, ["not better than random play (2.00)", "data.trust_horizon"]),
+        (9.0, FLAT, 2.0, ["9.00, better than random play (2.00)"]),
         (12.0, FALLING, 10.0, ["12.00, better than the Bayes-optimal learner (10.00)"]),
     ],
 )

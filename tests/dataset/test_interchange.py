@@ -160,7 +160,7 @@ def test_an_episode_ends_where_it_says_so_and_where_another_one_begins() -> None
 def test_a_split_and_a_row_are_chosen(tmp_path: Path, home: Path) -> None:
     more = {"name": "SAD, more", "method": "SAD", "set": {"data.tasks": 40}}
     run = run_of("darkroom", tmp_path, rows=["SAD", more])
-    own, _ = run.of_row("SAD, more")
+    own, _ = run.of_element("SAD, more", 0)
     collect(own)
     export = ["export", str(run.path), "--minari", str(tmp_path / "shared"), "--split", "test"]
     assert main(export) == 1  # of the other rows there is none

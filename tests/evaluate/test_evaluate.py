@@ -334,7 +334,7 @@ def test_rows_that_are_shown_other_contexts_share_the_trained_model(trained: Run
     run = Run(parse_experiment(values, "test"), trained.runs)
     found = {}
     for row in ("SAD", *settings):
-        own, method = run.of_row(row)
+        own, method = run.of_element(row, 0)
         assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
         evaluate(own, method, 0)
         found[row] = read_result(own.evaluation(method, 0).path / "result.h5").modes
@@ -376,7 +376,7 @@ def test_models_rules_and_exact_learners_have_random_numbers_of_their_own():
 def test_auto_compares_rules_on_the_last_training_tasks(trained: Run):
     rows = [{"name": "SAD, auto", "method": "SAD", "set": {"evaluate.acting": "auto"}}]
     values = trained.experiment.model_dump(mode="json") | {"rows": rows}
-    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, auto")
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_element("SAD, auto", 0)
     evaluate(own, "SAD", 0)
     auto = read_result(own.evaluation("SAD", 0).path / "result.h5")
     selection = auto.selection
@@ -396,7 +396,7 @@ def test_auto_chooses_on_validation_tasks_if_there_are_any(trained: Run):
     changes = {"pretrain.validation_tasks": 0.5, "evaluate.acting": "auto"}
     rows = [{"name": "SAD, unseen", "method": "SAD", "set": changes}]
     values = trained.experiment.model_dump(mode="json") | {"rows": rows}
-    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, unseen")
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_element("SAD, unseen", 0)
     pretrain_with_score(own, "SAD", 0)
     evaluate(own, "SAD", 0)
     selection = read_result(own.evaluation("SAD", 0).path / "result.h5").selection
@@ -411,7 +411,7 @@ def test_a_choice_of_an_earlier_start_is_kept_and_the_papers_rule_stays_beside_i
     """`online` is what the chosen rule gives where a config names it."""
     rows = [{"name": "SAD, auto", "method": "SAD", "set": {"evaluate.acting": "auto"}}]
     values = trained.experiment.model_dump(mode="json") | {"rows": rows}
-    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_row("SAD, auto")
+    own, _ = Run(parse_experiment(values, "test"), trained.runs).of_element("SAD, auto", 0)
     chunks = own.evaluation("SAD", 0).path / CHUNKS
     chunks.mkdir(parents=True, exist_ok=True)
     rules = grid(sparse_reward=True, vectors=False)
@@ -439,7 +439,7 @@ def modes_beside(trained: Run, changes: dict[str, Any]) -> list[dict[str, ModeRe
     run = Run(parse_experiment(values, "test"), trained.runs)
     found = []
     for name in ("SAD", "SAD, changed"):
-        own, method = run.of_row(name)
+        own, method = run.of_element(name, 0)
         assert own.checkpoint(method, 0).path == trained.checkpoint("SAD", 0).path
         evaluate(own, method, 0)
         found.append(read_result(own.evaluation(method, 0).path / "result.h5").modes)

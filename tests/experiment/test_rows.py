@@ -198,7 +198,7 @@ def test_rows_that_differ_in_what_a_model_is_shown_share_one_training(tmp_path: 
         "SAD, memory": ("history", "transitions"),
         "SAD, e": ("episode", "episodes"),
     }.items():
-        settings = run.of_row(name)[0].experiment.evaluate
+        settings = run.of_element(name, 0)[0].experiment.evaluate
         assert (settings.memory, settings.context) == (memory, context)
 
 

@@ -1,5 +1,6 @@
 """Arrays that processes of a node share."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,19 @@ def test_keys_have_contents_of_their_own():
     shared_arrays("numbers", make)
     calls = []
     shared_arrays("others", lambda allocate: calls.append(1) or make(allocate))
+    assert calls == [1]
+
+
+def test_the_memory_of_an_earlier_key_is_freed():
+    def held_files() -> int:
+        files = Path("/proc/self/fd").iterdir()
+        return sum("memfd:ones" in os.readlink(file) for file in files if file.is_symlink())
+
+    for key in ("numbers", "others", "more"):
+        shared_arrays(key, make)
+        assert held_files() == 1
+    calls = []
+    assert (shared_arrays("numbers", lambda a: calls.append(1) or make(a))["ones"] == 1).all()
     assert calls == [1]
 
 

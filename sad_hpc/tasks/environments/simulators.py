@@ -95,7 +95,7 @@ class EnvironmentSimulators(Simulators):
         """Implement `Simulators.step`.
 
         Raises:
-            EnvironmentFailure: an environment fails, or a number is outside `number_range`.
+            EnvironmentFailure: an environment fails, or a number is outside `in_range`.
         """
         rewards = np.zeros(len(self._tasks), np.float32)
         rows = np.flatnonzero(~self.ended)
