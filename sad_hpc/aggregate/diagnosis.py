@@ -43,6 +43,16 @@ class Diagnosis:
     without_reward: NDArray[np.float64]
     """(seeds, E): share of contexts without any reward, by episode."""
 
+    @property
+    def first(self) -> int:
+        """Number of first episodes that the returns exclude."""
+        return warm_up(self.without_reward.shape[1])
+
+
+def warm_up(episodes: int) -> int:
+    """Return WARM_UP, or half of the episodes of a short evaluation."""
+    return min(WARM_UP, episodes // 2)
+
 
 def bins(horizon: int) -> list[tuple[int, int]]:
     """Return the first and last number of rewards in each bin, for contexts of T transitions."""
@@ -91,8 +101,7 @@ def _diagnosis(
     seeds: dict[int, tuple[NDArray, NDArray]],
     horizon: int,
 ) -> Diagnosis:
-    # In short evaluations only the second half counts.
-    first = min(WARM_UP, next(iter(seeds.values()))[0].shape[1] // 2)
+    first = warm_up(next(iter(seeds.values()))[0].shape[1])
     values = np.concatenate([each[:, first:].ravel() for each, _ in seeds.values()])
     rewards = np.concatenate([counted[:, first:].ravel() for _, counted in seeds.values()])
     # A learner that remembers all episodes may have more than T rewards.
@@ -123,7 +132,7 @@ def draw_diagnosis(
 ) -> None:
     """Draw diagnosis.png.
 
-    The left panel shows the mean return after the tenth episode by bin, the right panel the share
+    The left panel shows the mean return after the first episodes by bin, the right panel the share
     of contexts without a reward by episode.
 
     Args:
@@ -147,7 +156,7 @@ def draw_diagnosis(
                 draw_band(right, episodes, 100 * one.without_reward, style, label)
         left.set_xticks(range(len(names)), names, rotation=30)
         left.set_xlabel("rewarded transitions in the context")
-        left.set_ylabel(f"return after episode {WARM_UP} (reward per episode)")
+        left.set_ylabel(f"return after episode {found[0].first} (reward per episode)")
         left.set_ylim(bottom=0)
         count_along(right, "episode")
         right.set_ylabel("contexts without a reward (%)")

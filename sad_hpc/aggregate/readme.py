@@ -176,7 +176,8 @@ def _diagnosis(one: ResultsFolder) -> list[Fold]:
         return []
     styles = row_styles(one.results.rows)
     draw_diagnosis(one.folder / "diagnosis.png", one.results.title, found, horizon, styles)
-    text = "Left: the mean return after the tenth episode. Right: contexts without a reward."
+    after = f"after episode {found[0].first}"
+    text = f"Left: the mean return {after}. Right: contexts without a reward."
     cells = markdown_table(HEADER, diagnosis_cells(found, horizon))
     return [Fold(PICTURES["diagnosis.png"], "diagnosis.png", text, cells)]
 

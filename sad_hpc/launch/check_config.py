@@ -31,7 +31,7 @@ from sad_hpc.user_code import UserCode
 TRIAL_TASKS = 4
 """Tasks that are distilled to measure the time of one."""
 
-COMPILED_TRIAL_TASKS = 256
+COMPILED_TRIAL_TASKS = 128
 """The same for functional environments, whose tasks are stepped together."""
 
 LONG_BLOCK_MINUTES = 10
@@ -68,7 +68,7 @@ def check_config(path: Path) -> str:
             family.mdps(family.distinct[split][:1])
             found.append(f"{len(family.distinct[split]):,} tasks for {split}")
         if isinstance(family, StochasticFamily):  # its rewards may miss data.return_threshold
-            make_block(family, _few(experiment.data), "train", 0)
+            make_block(family, _trial_data(experiment.data), "train", 0)
     if isinstance(experiment.task, EnvironmentConfig) and not isinstance(family, Functional):
         found += [
             f"{name} has no effect on random play: check that the environment uses it; if other "
@@ -107,9 +107,9 @@ def _training(experiment: Experiment[TaskConfig]) -> str:
 
 def _trial(family: TaskFamily, data: DataConfig) -> tuple[Block, float]:
     """Distill a few tasks, and return their block and the seconds of a core for each."""
-    few = _few(data)
+    few = _trial_data(data)
     if isinstance(family, Functional):
-        few = _few(data, min(COMPILED_TRIAL_TASKS, data.block_tasks, data.tasks))
+        few = _trial_data(data, min(COMPILED_TRIAL_TASKS, data.block_tasks, data.tasks))
         make_block(family, few, "train", 0)  # compiles
     started = time.process_time()  # other checks and jobs on this machine do not count
     block = make_block(family, few, "train", 0)
@@ -167,7 +167,7 @@ def _megabytes(number: float) -> str:
     return f"{size:,.0f} MB" if size >= 100 else f"{size:.2g} MB"
 
 
-def _few(data: DataConfig, tasks: int = TRIAL_TASKS) -> DataConfig:
+def _trial_data(data: DataConfig, tasks: int = TRIAL_TASKS) -> DataConfig:
     return data.model_copy(update={"block_tasks": tasks})
 
 

@@ -21,7 +21,7 @@ KILLED = re.compile(
 """Pattern of Slurm's log line about a step that it, or the kernel, has killed for memory.  The
 prefix excludes similar messages of ranks about a GPU's memory."""
 
-GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
+GIB_OF_UNIT = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 2**10}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _default_memory(record: JobRecord, resources: Resources) -> float | None:
     """Return the GB of each rank of a job that got the cluster's default memory."""
     for line in _accounted(record, "ReqMem,ReqCPUS"):
         if found := re.fullmatch(r"([\d.]+)([KMGT])([cn]?)\|(\d+)", line.strip()):
-            memory, cpus = float(found[1]) * GIB[found[2]], int(found[4])
+            memory, cpus = float(found[1]) * GIB_OF_UNIT[found[2]], int(found[4])
             # ReqMem is that of the whole job; until Slurm 21.08 that of a CPU (c) or node (n).
             shares = {"": cpus, "c": 1, "n": cpus / (resources.nodes or 1)}[found[3]]
             return memory * resources.cpus_per_rank / shares

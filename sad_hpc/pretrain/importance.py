@@ -21,7 +21,7 @@ def dit_weights(
         arrays: rewards (n, T) and, if episodes can end, ends (n, T).
         least: the return of weight 0; None: `least_return` of these arrays.
     """
-    returns = returns_of(family, settings, arrays)
+    returns = pair_returns(family, settings, arrays)
     if least is None:
         least = least_return(float(returns.sum()), float(returns.min(initial=0.0)))
     weights = returns - np.float32(least)
@@ -39,7 +39,7 @@ def least_return(total: float, lowest: float) -> float:
     return lowest if total < 0 else 0.0
 
 
-def returns_of(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDArray[np.float32]:
+def pair_returns(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDArray[np.float32]:
     """Return the return of each pair, (n, T); see `dit_weights`."""
     returns = arrays["rewards"].astype(np.float32)
     if isinstance(family, BanditFamily):

@@ -22,7 +22,7 @@ from sad_hpc.dataset.reader import (
 )
 from sad_hpc.dataset.schema import ShardEntry
 from sad_hpc.experiment.methods import METHODS, Method
-from sad_hpc.pretrain.importance import dit_weights, least_return, returns_of
+from sad_hpc.pretrain.importance import dit_weights, least_return, pair_returns
 from sad_hpc.storage.node_memory import Allocate, shared_arrays
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -147,7 +147,7 @@ class TrainingColumns:
             part = Part(entry, 0, entry.rows)
             found = read_parts(self._folder, self.manifest, names, [part], self._layout)
             arrays = {key: found[self._names[key]] for key in keys}
-            returns = returns_of(self.family, self.experiment.dit, arrays)
+            returns = pair_returns(self.family, self.experiment.dit, arrays)
             total += float(returns.sum(dtype=np.float64))
             lowest = min(lowest, float(returns.min()))
         every: list[Any] = [None] * dist.get_world_size()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.pipeline import Pipeline
+from tests.cluster.pipeline import SAD_HPC, Pipeline
 
 pytestmark = pytest.mark.cluster
 
@@ -44,6 +44,19 @@ def test_a_job_that_is_hit_queues_itself_again_and_ends_as_if_undisturbed(
     if hit != "requeue":
         log = (pipeline.run.logs / stage / f"{job}_0_log.out").read_text()
         assert "finished work is saved" in log
+    pipeline.same_as(undisturbed)
+
+
+@pytest.mark.stress
+def test_a_cancelled_run_goes_on(pipeline: Pipeline, undisturbed: Pipeline) -> None:
+    launcher = pipeline.launch()
+    pipeline.wait_until_half_done("pretrain")
+    pipeline.finish(launcher)
+    command = [str(SAD_HPC), "cancel", str(pipeline.run.path)]
+    said = subprocess.check_output(command, env=pipeline.env, text=True)
+    assert "launch again to continue" in said and pipeline.job("aggregate") in said
+    assert not pipeline.step("pretrain").complete
+    pipeline.finish()
     pipeline.same_as(undisturbed)
 
 
