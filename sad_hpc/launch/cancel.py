@@ -16,15 +16,9 @@ def jobs_of(run: Run, queue: Mapping[str, QueueEntry]) -> list[str]:
     return [job for job, entry in queue.items() if entry.comment == tag and entry.is_alive]
 
 
-def jobs_by_cluster(run: Run) -> dict[str | None, list[str]]:
-    """Return the ids of this run's jobs that have not ended, by cluster.
-
-    Raises:
-        UserError: Slurm does not answer.
-    """
-    clusters = {None: None} | {record.cluster: None for record in load_records(run).values()}
-    found = {cluster: jobs_of(run, squeue(cluster)) for cluster in clusters}
-    return {cluster: jobs for cluster, jobs in found.items() if jobs}
+def clusters_of(run: Run) -> set[str | None]:
+    """Return the clusters that may have jobs of this run; None is that of this machine."""
+    return {None, *(record.cluster for record in load_records(run).values())}
 
 
 def cancel_jobs(run: Run) -> None:
@@ -35,11 +29,12 @@ def cancel_jobs(run: Run) -> None:
     """
     with held(run.path):
         here = [record.id for record in load_records(run).values() if record.runs_here]
-        found = jobs_by_cluster(run)
+        found = {cluster: jobs_of(run, squeue(cluster)) for cluster in clusters_of(run)}
         for cluster, jobs in found.items():
-            cancel(jobs, cluster)
-            print(f"cancelled {', '.join(jobs)}; launch again to continue")
+            if jobs:
+                cancel(jobs, cluster)
+                print(f"cancelled {', '.join(jobs)}; launch again to continue")
     if here:
         raise UserError(f"{run.path} also has processes on this machine: kill {' '.join(here)}")
-    if not found:
+    if not any(found.values()):
         print(f"{run.path} has no jobs in Slurm's queue")

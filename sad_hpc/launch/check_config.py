@@ -32,7 +32,7 @@ TRIAL_TASKS = 4
 """Tasks that are distilled to measure the time of one."""
 
 COMPILED_TRIAL_TASKS = 128
-"""The same for functional environments, whose tasks are stepped together."""
+"""Tasks of this trial for functional environments, which step all tasks together."""
 
 LONG_BLOCK_MINUTES = 10
 """Blocks above this duration get a warning; progress and saved work advance by whole blocks."""
@@ -145,20 +145,17 @@ def _cost(family: TaskFamily, data: DataConfig) -> str:
 def _images(family: TaskFamily, data: DataConfig, block: Block) -> str:
     """Return the bytes of the images, of which `block` has a sample."""
     sample = len(block.arrays["transitions/rewards"])
-    whole = sum(array.nbytes for array in block.arrays.values() if are_images(array))
-    context = block.arrays["transitions/states"].nbytes
+    whole = sum(array.nbytes for array in block.arrays.values() if are_images(array)) / sample
+    context = block.arrays["transitions/states"].nbytes / sample
     group = family.labels_of(data)[0]
-    trained = context + block.arrays[f"labels/{group}/query_states"].nbytes
-    stored = len(arrays_content(block.arrays, {}))
+    trained = context + block.arrays[f"labels/{group}/query_states"].nbytes / sample
+    stored = len(arrays_content(block.arrays, {})) / sample
     tasks = family.n_tasks("train", data.tasks)
-
-    def size(sample_bytes: int, tasks: int) -> str:
-        return _megabytes(sample_bytes / sample * tasks)
-
+    block_bytes = whole * min(data.block_tasks, tasks)
     return (
-        f"images: {size(context, 1)} a context; in memory {size(trained, tasks)} for a training "
-        f"rank and {size(whole, min(data.block_tasks, tasks))} for a collecting rank "
-        f"(data.block_tasks={data.block_tasks}); about {size(stored, data.tasks)} on disk"
+        f"images: {_megabytes(context)} a context; in memory {_megabytes(trained * tasks)} for a "
+        f"training rank and {_megabytes(block_bytes)} for a collecting rank "
+        f"(data.block_tasks={data.block_tasks}); about {_megabytes(stored * data.tasks)} on disk"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.sections import GPT2
-from sad_hpc.launch.cancel import jobs_by_cluster
+from sad_hpc.launch.cancel import clusters_of, jobs_of
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import visible_gpus
 from sad_hpc.launch.dry_run import write_scripts
@@ -18,7 +18,7 @@ from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.local import run_locally, say
 from sad_hpc.launch.memory_retry import steps_to_retry
 from sad_hpc.launch.records import JobRecord, load_records
-from sad_hpc.launch.slurm import QueueEntry, ask
+from sad_hpc.launch.slurm import QueueEntry, ask, squeue
 from sad_hpc.launch.status import ACTIVE, BLOCKED_ADVICE, Kind, print_failures, step_states
 from sad_hpc.launch.submission import submit_missing
 from sad_hpc.storage.files import file_size, read_json, typed, wait_until_seen
@@ -190,15 +190,16 @@ def _check_nothing_is_queued(run: Run) -> None:
     """Refuse local execution while Slurm has jobs of this run."""
     if shutil.which("squeue") is None:
         return
-    try:
-        found = jobs_by_cluster(run)
-    except UserError:  # Slurm does not answer; the locks still keep a second writer out
-        return
-    if found:
-        raise UserError(
-            f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
-            f"`sad-hpc cancel {run.path}`"
-        )
+    for cluster in clusters_of(run):
+        try:
+            queue = squeue(cluster)
+        except UserError:  # Slurm does not answer; the locks still keep a second writer out
+            continue
+        if jobs_of(run, queue):
+            raise UserError(
+                f"{run.path} has jobs in Slurm's queue: continue with --cluster slurm, or "
+                f"`sad-hpc cancel {run.path}`"
+            )
 
 
 @dataclass(frozen=True)

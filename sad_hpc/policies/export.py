@@ -78,7 +78,10 @@ def _kept_metrics(checkpoint: StageFolder) -> dict[str, float]:
         UserError: the file was changed after the training.
     """
     checkpoint.check_records()
-    lines = read_json_lines(checkpoint.path / METRICS)
+    try:
+        lines = read_json_lines(checkpoint.path / METRICS)
+    except OSError:
+        return {}
     epochs = [typed(dict[str, int | float], line) or {} for line in lines]
     kept = (checkpoint.done or {}).get("step")
     return next((each for each in reversed(epochs) if each.get("step") == kept), {})

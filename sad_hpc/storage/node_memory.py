@@ -88,7 +88,7 @@ def shared_arrays(key: str, make: Callable[[Allocate], Arrays]) -> Arrays:
 
 def _give_up(path: Path) -> None:
     """Let the kernel free arrays that this process has made, once no process maps them."""
-    with _lock(path):  # whoever reads the record meanwhile would map a reused descriptor
+    with _lock(path):  # a reader of the record would map a reused descriptor
         path.unlink(missing_ok=True)
         for descriptor in _made.pop(path):
             os.close(descriptor)
