@@ -157,8 +157,8 @@ def _outcomes(cluster: ClusterConfig, job: str, folder: Path) -> Iterator[tuple[
         yield probe.title, _tried(probe, cluster, folder)
     yield "accounting", _accounting(job)
     # A successful requeue ends this script.
-    subprocess.run(["scontrol", "requeue", job], check=False)
-    time.sleep(ACCOUNTING_SECONDS)
+    if subprocess.run(["scontrol", "requeue", job]).returncode == 0:
+        time.sleep(ACCOUNTING_SECONDS)
     remedy = "set JobRequeue=1 in slurm.conf, or launch again after each time limit"
     yield "requeue", ("miss", f"Slurm did not requeue the job: {remedy}")
 

@@ -35,12 +35,12 @@ LAUNCHERS: "list[subprocess.Popen[str]]" = []
 """All launchers of the present test, which ends them."""
 
 
-def wait_until(happened: Callable[[], Any], what: str) -> Any:
-    """The first true answer of `happened`."""
+def wait_until(happened: Callable[[], Any], what: str, pause: float = 0.02) -> Any:
+    """The first true answer of `happened`, which is asked again after each pause (s)."""
     deadline = time.monotonic() + PATIENCE
     while not (answer := happened()):
         assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
     return answer
 
 

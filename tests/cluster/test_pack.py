@@ -7,23 +7,25 @@ import psutil
 import pytest
 import torch
 
+from sad_hpc import api
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.records import load_records
+from sad_hpc.model.weights import WEIGHTS
+from sad_hpc.storage.run import Run
 from tests.cluster.pipeline import Pipeline, wait_until
 
 pytestmark = pytest.mark.cluster
 
 TWO = (
     *("rows=[DPT]", "seeds=[0, 1]", "data.tasks=2250", "data.block_tasks=500"),
-    *("pretrain.epochs=40", "evaluate.tasks=40", "evaluate.online_episodes=3"),
-    "cluster.pretrain.ranks=1",
+    *("pretrain.epochs=20", "evaluate.tasks=40", "evaluate.online_episodes=3"),
+    *("cluster.pretrain.ranks=1", "cluster.pretrain.pack=2", "cluster.evaluate.pack=2"),
 )
-PACKED = ("cluster.pretrain.pack=2", "cluster.evaluate.pack=2")
 
 
 @pytest.fixture
 def packed(wide_node: dict[str, str], tmp_path: Path) -> Pipeline:
-    return Pipeline(wide_node, tmp_path / "packed", *TWO, *PACKED)
+    return Pipeline(wide_node, tmp_path / "packed", *TWO)
 
 
 def steps(pipeline: Pipeline, stage: str) -> list[Step]:
@@ -50,8 +52,8 @@ def member(number: int) -> psutil.Process:
     raise AssertionError(f"no member {number}")
 
 
-def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_jobs_of_their_own(
-    wide_node: dict[str, str], packed: Pipeline, tmp_path: Path
+def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_trainings_of_their_own(
+    packed: Pipeline, tmp_path: Path
 ) -> None:
     launcher = packed.launch("--wait")
     wait_until(lambda: both_train(packed), "both train")
@@ -67,17 +69,19 @@ def test_a_pack_that_is_told_to_stop_goes_on_and_ends_as_jobs_of_their_own(
         log = Path(load_records(packed.run)[step.title].log)
         assert log.read_text().count("finished work is saved") == 1
 
-    alone = Pipeline(wide_node, tmp_path / "alone", *TWO)
-    alone.finish()
-    assert len(jobs(alone, "pretrain")) == 2
-    for mine, theirs in zip(steps(packed, "pretrain"), steps(alone, "pretrain"), strict=True):
+    alone = Run(packed.run.experiment, tmp_path / "alone")
+    api.collect(alone)
+    api.train(alone)
+    api.evaluate(alone)
+    api.table(alone, tmp_path / "tables")
+    for method, seed in alone.experiment.elements:
         weights = [
-            torch.load(step.folder.path / "weights.pt", weights_only=True)["state"]
-            for step in (mine, theirs)
+            torch.load(run.checkpoint(method, seed).path / WEIGHTS, weights_only=True)["state"]
+            for run in (packed.run, alone)
         ]
         for name, weight in weights[0].items():
             assert torch.allclose(weight, weights[1][name], rtol=0, atol=1e-6), name
-    tables = [each.results / "tiny" / "summary.csv" for each in (packed, alone)]
+    tables = [folder / "tiny" / "summary.csv" for folder in (packed.results, tmp_path / "tables")]
     assert tables[0].read_bytes() == tables[1].read_bytes()
 
 

@@ -1,6 +1,7 @@
 """The whole pipeline on a real Slurm: sbatch slurm/full_pipeline.sh, from a job to the tables."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,13 +14,12 @@ from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.graph import STAGES
 from sad_hpc.launch.records import load_records
 from sad_hpc.storage.run import Run
-from tests.cluster.pipeline import Pipeline
+from tests.cluster.pipeline import Pipeline, wait_until
 from tests.conftest import ROOT, TINY
 
 pytestmark = pytest.mark.cluster
 
 BIN = Path(sys.executable).parent
-MINUTES = 10
 Env = dict[str, str]
 
 
@@ -30,13 +30,23 @@ def submit_and_wait(env: Env, folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 def sbatch(env: Env, log: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and log of a job, submitted from the repository's root."""
+    """Exit code and log of a job, submitted from the repository's root.
+
+    `sbatch --wait` looks after 2, 10 and 42 seconds, and then every 32.
+    """
     log.unlink(missing_ok=True)
-    command = ["sbatch", "--wait", f"--output={log}", *arguments]
-    done = subprocess.run(
-        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60 * MINUTES
-    )
-    return done.returncode, log.read_text() if log.exists() else done.stderr
+    command = ["sbatch", "--parsable", f"--output={log}", *arguments]
+    job = subprocess.check_output(command, env=env, cwd=ROOT, text=True).strip()
+
+    def ended() -> list[str]:
+        """The exit codes of the job's elements, after all of them have ended."""
+        shown = subprocess.check_output(["scontrol", "show", "job", job], env=env, text=True)
+        states = set(re.findall(r"JobState=(\w+)", shown))
+        codes = re.findall(r" ExitCode=(\d+):", shown)
+        return [] if states & {"PENDING", "RUNNING", "COMPLETING"} else codes
+
+    codes = wait_until(ended, f"job {job} ends", pause=0.5)
+    return max(map(int, codes)), log.read_text()
 
 
 def job_states(env: Env, ids: set[str]) -> dict[str, str]:

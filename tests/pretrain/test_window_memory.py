@@ -12,7 +12,7 @@ from sad_hpc.storage.run import Run
 
 CONFIG = Path(__file__).parents[2] / "configs/paper/gaussian_bandit.yaml"
 SMALL = [
-    "data.tasks=100000",
+    "data.tasks=40000",
     "data.block_tasks=256",
     "evaluate.tasks=4",
     "pretrain.holdout_tasks=64",
@@ -34,7 +34,7 @@ join_process_group(torch_process())
 run = Run(load_experiment(Path(sys.argv[1]), sys.argv[3:]), Path(sys.argv[2]))
 config, source = run.experiment.optimization("SAD"), TrainingColumns(run, "SAD")
 rows = source.read_parts(training_columns.first_parts(source.manifest, 1000))
-dataset = 80 * sum(array.nbytes for array in rows.values())  # 80,000 training tasks
+dataset = 32 * sum(array.nbytes for array in rows.values())  # 32,000 training tasks
 
 
 def make():
