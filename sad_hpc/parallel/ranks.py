@@ -228,10 +228,12 @@ def is_first_of_slurm_step() -> bool:
     return os.environ.get("SLURM_PROCID", "0") == "0"
 
 
-def has_slurm_gpus() -> bool:
-    """Return whether Slurm gave this job GPUs and CUDA_VISIBLE_DEVICES does not hide them."""
-    given = os.environ.get("SLURM_GPUS_ON_NODE", "0") not in ("", "0")
-    return given and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
+def was_given_gpus() -> bool:
+    """Return whether this job has GPUs by Slurm or a local launch, not hidden from CUDA."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if os.environ.get("SUBMITIT_EXECUTOR") == "local":  # a local launch names its jobs' GPUs there
+        return bool(visible)
+    return os.environ.get("SLURM_GPUS_ON_NODE", "0") not in ("", "0") and visible not in ("", "-1")
 
 
 def _first_complete(*names: tuple[str, str, str]) -> tuple[int, int, int] | None:

@@ -14,7 +14,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
 from sad_hpc.parallel.connections import MEETING, meet, probe_connections, set_group_timeout
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.parallel.ranks import Process, has_slurm_gpus
+from sad_hpc.parallel.ranks import Process, was_given_gpus
 from sad_hpc.parallel.threads import limit_threads
 from sad_hpc.pretrain.clipping import deepspeed_limit
 from sad_hpc.pretrain.deepspeed_private import disable_allreduce, disable_compiled_ops
@@ -52,10 +52,10 @@ def join_process_group(process: Process) -> None:
         Preempted: a signal arrived before the ranks had connected.
     """
     on_gpu = torch.cuda.is_available()
-    if has_slurm_gpus() and not on_gpu:
+    if was_given_gpus() and not on_gpu:
         raise UserError(
-            f"Slurm gave this job GPUs, but torch finds none on {socket.gethostname()}: check its "
-            "driver and torch's build, or set CUDA_VISIBLE_DEVICES= to train on CPUs"
+            f"this job has GPUs, but torch finds none on {socket.gethostname()}: check its driver "
+            "and torch's build, or train on CPUs with cluster.pretrain.gpus=0"
         )
     if not on_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"

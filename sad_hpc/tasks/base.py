@@ -160,7 +160,10 @@ class TaskFamily(ABC):
             ConfigError: an unsupported setting; the message has the key, its value and the fix.
         """
         if data.q_learning_steps and not self.has_histories:
-            raise ConfigError("data.q_learning_steps is for tabular task families: set it to 0")
+            raise ConfigError(
+                "data.q_learning_steps is for tables of deterministic steps, which "
+                f"{self.name} does not have: set it to 0"
+            )
         if data.context_policy != "behavior" and not self.draws_policies:
             raise ConfigError(
                 f"data.context_policy={data.context_policy} is for bandits: set it to behavior"

@@ -9,20 +9,31 @@ import torch.distributed as dist
 
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import PretrainConfig
-from sad_hpc.parallel.ranks import Process, has_slurm_gpus, torch_process
+from sad_hpc.parallel.ranks import Process, torch_process, was_given_gpus
 from sad_hpc.pretrain.engine import join_process_group, make_engine, on_first_rank
 from sad_hpc.pretrain.learner import Learner
 from sad_hpc.pretrain.trainer import take_step
 from tests.pretrain.made_up import make_batch, make_examples
 from tests.pretrain.test_learner import make_model
 
+GPU_VARIABLES = "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES", "SUBMITIT_EXECUTOR"
 
-def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"SLURM_GPUS_ON_NODE": "2"}, {"SUBMITIT_EXECUTOR": "local", "CUDA_VISIBLE_DEVICES": "0"}],
+    ids=["Slurm", "a local launch"],
+)
+def test_gpus_that_torch_cannot_see_are_named(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
     """Or a node with a broken driver would train for days on its CPUs, in another precision."""
-    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in GPU_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match="Slurm gave this job GPUs, but torch finds none on"):
+    with pytest.raises(UserError, match="this job has GPUs, but torch finds none on"):
         join_process_group(Process(0, 0, 1))
 
 
@@ -33,15 +44,16 @@ def test_gpus_that_torch_cannot_see_are_named(monkeypatch: pytest.MonkeyPatch):
         {"SLURM_GPUS_ON_NODE": "0"},
         {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": ""},
         {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "-1"},
+        {"SUBMITIT_EXECUTOR": "local", "CUDA_VISIBLE_DEVICES": ""},
     ],
-    ids=["no Slurm", "no GPUs", "hidden", "hidden, too"],
+    ids=["no Slurm", "no GPUs", "hidden", "hidden, too", "a local launch"],
 )
 def test_jobs_without_gpus_train_on_cpus(variables, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("SLURM_GPUS_ON_NODE", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in GPU_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert not has_slurm_gpus()
+    assert not was_given_gpus()
 
 
 def test_a_failure_of_the_first_rank_names_its_file_on_every_rank(monkeypatch: pytest.MonkeyPatch):
