@@ -260,7 +260,7 @@ def _export_episodes(options: argparse.Namespace, run: "Run") -> int:
     from sad_hpc.dataset.reader import load_complete
 
     experiment = run.experiment
-    if options.seed is not None and "data" not in experiment.seeds_vary:
+    if options.seed is not None and experiment.seeds_share_data:
         raise UserError("--minari does not accept --seed: all training seeds share a dataset")
     seed = experiment.seeds[0] if options.seed is None else options.seed
     own, _ = run.of_element(options.row or next(iter(experiment.by_row)), seed)

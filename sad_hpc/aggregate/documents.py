@@ -77,10 +77,13 @@ def filled(text: str, results: AllResults, where: str = "the text") -> str:
     """
 
     def replaced(found: re.Match[str]) -> str:
-        kind, *words = shlex.split(found["what"])
+        kind, _, rest = found["what"].partition(" ")
         if kind not in KINDS:
             raise UserError(f"{where}: unknown block {kind!r}; valid: {', '.join(KINDS)}")
-        content = KINDS[kind](results, words)
+        try:
+            content = KINDS[kind](results, shlex.split(rest))
+        except ValueError as error:  # an open quote, or too few or too many words
+            raise UserError(f"{where}: block {found['what']!r}: {error}") from error
         inside = f"\n{content}" if "\n" in content else content
         return f"{found[1]}{inside}{found[4]}"
 
@@ -122,9 +125,9 @@ def _sizes(results: AllResults, folders: list[str]) -> str:
                     facts.settings.get(f"data.{key}", one.results.config["data"][key])
                     for key in ("tasks", "queries_per_task")
                 )
-                counts = (tasks, tasks * labels, tasks * facts.label_transitions, steps[row])
+                counts = (tasks, tasks * labels, tasks * facts.label_transitions, steps.get(row))
                 found = (number(metric, online.loc[each, "mean"]) for each in ("random", row))
-                told = (f"{count:,.0f}" for count in counts)
+                told = (NOT_COMPUTED if count is None else f"{count:,.0f}" for count in counts)
                 lines.append([one.results.title, row, *told, *found])
     return markdown_table(SIZES_HEADER, lines)
 
@@ -144,7 +147,10 @@ def _claim(results: AllResults, words: list[str]) -> str:
     """Return the difference of two rows: FOLDER ROW OTHER MODE."""
     folder, row, other, mode = words
     one = results.open(folder)
-    table = claim_tables([one])[mode]
+    tables = claim_tables([one])
+    if mode not in tables:
+        raise UserError(f"{folder} has no claims of {mode!r}; valid: {', '.join(tables)}")
+    table = tables[mode]
     found = table[(table["row"] == row) & (table["other"] == other)]
     if found.empty:
         raise UserError(f"{folder} does not compare {row!r} with {other!r}: state it in claims")

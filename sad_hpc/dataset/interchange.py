@@ -82,7 +82,7 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
                 )
             for _, entry in sorted(manifest.shards.items()):
                 arrays = read_shard(source, manifest, entry, _names(family), layout(family, data))
-                _append(dataset, arrays, split)
+                _append(dataset, arrays, family.config.horizon, split)
             origin = {**split, "digest": manifest.digest, "config": manifest.config}
             dataset.storage.update_metadata({"sad_hpc": {"experiment": experiment, **origin}})
             (Path(unfinished) / name).rename(target)
@@ -92,12 +92,16 @@ def export_episodes(source: Path, manifest: Manifest, experiment: str, folder: P
 
 
 def cut_into_episodes(
-    context: Mapping[str, NDArray[Any]],
+    context: Mapping[str, NDArray[Any]], horizon: int
 ) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Divide contexts (n, T, ...) in time order into episodes.
+    """Divide contexts (n, t, ...) in time order into episodes.
 
     An episode's last observation is the next state of its last step.  An episode that does not end
-    by itself is truncated after T steps, or in a learning history where the next one begins.
+    by itself is truncated after T steps, or where the next one begins.
+
+    Args:
+        context: arrays of the contexts; those of learning histories have several episodes.
+        horizon: T.
 
     Yields:
         the number of the context, and the arrays of an episode of m steps: observations (m + 1, d)
@@ -108,6 +112,7 @@ def cut_into_episodes(
     ended = context.get("ends", np.zeros_like(rewards)) != 0
     last = ended.copy()
     last[:, :-1] |= (states[:, 1:] != next_states[:, :-1]).any(axis=tuple(range(2, states.ndim)))
+    last[:, horizon - 1 :: horizon] = True
     last[:, -1] = True
     for number in range(len(rewards)):
         first = 0
@@ -176,13 +181,13 @@ def _names(family: TaskFamily) -> list[str]:
     return [*(f"{group}/{part}" for part in parts), "tasks/index", "tasks/parameters"]
 
 
-def _append(dataset: Any, arrays: Arrays, split: Mapping[str, str]) -> None:
+def _append(dataset: Any, arrays: Arrays, horizon: int, split: Mapping[str, str]) -> None:
     """Add the episodes of a shard, with their tasks as metadata."""
     from minari.data_collector import EpisodeBuffer
 
     groups = [name.split("/") for name in arrays]
     context = {part: arrays[f"{group}/{part}"] for group, part in groups if group != "tasks"}
-    cut = list(cut_into_episodes(context))
+    cut = list(cut_into_episodes(context, horizon))
     before = dataset.total_episodes
     dataset.update_dataset_from_buffer([EpisodeBuffer(**steps, infos={}) for _, steps in cut])
     index, parameters = arrays["tasks/index"], arrays["tasks/parameters"]

@@ -114,7 +114,11 @@ class Verdict:
     faults: list[str]
 
 
-def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
+SAMPLED_TASKS = 64
+"""Number of tasks of each shard whose contexts `verify` compares with the dynamics."""
+
+
+def verify(folder: Path) -> Verdict:
     """Check every shard's bytes, schema and row count, and the dynamics of sampled contexts."""
     manifest = Manifest.load(folder)
     family, data = origin_of(manifest)
@@ -140,9 +144,9 @@ def verify(folder: Path, sampled_tasks: int = 64) -> Verdict:
         # Malformed columns cannot be checked any further.
         try:
             found = found or [
-                *_index_faults(arrays, rows),
-                *_label_faults(arrays, family),
-                *_dynamics_faults(arrays, family, sampled_tasks, cut),
+                *_index_faults(arrays, block * data.block_tasks),
+                *_label_faults(arrays, family, data.oracle_error > 0),
+                *_dynamics_faults(arrays, family, cut),
             ]
         except DatasetError as error:
             found = [str(error)]
@@ -160,12 +164,20 @@ def _index_faults(arrays: Arrays, first: int) -> list[str]:
     return [] if right else [f"tasks/index does not count from {first}"]
 
 
-def _label_faults(arrays: Arrays, family: TaskFamily) -> list[str]:
-    """Check that the oracle's labels are optimal and all query states are valid."""
+def _label_faults(arrays: Arrays, family: TaskFamily, oracle_errs: bool) -> list[str]:
+    """Check that all query states are valid, and that the oracle's labels are optimal.
+
+    Args:
+        arrays: arrays of the shard.
+        family: family of the tasks.
+        oracle_errs: whether some of the oracle's labels are wrong on purpose.
+    """
     if ORACLE not in family.label_groups:
         return []
     right = {label: _are_optimal(arrays, label, family) for label in family.label_groups}
-    return [] if right[ORACLE].all() else ["labels/dpt_star holds actions that are not optimal"]
+    if oracle_errs or right[ORACLE].all():
+        return []
+    return ["labels/dpt_star holds actions that are not optimal"]
 
 
 def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.bool_]:
@@ -183,13 +195,12 @@ def _are_optimal(arrays: Arrays, label: str, family: TaskFamily) -> NDArray[np.b
         ) from None
 
 
-def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool) -> list[str]:
+def _dynamics_faults(arrays: Arrays, family: TaskFamily, cut: bool) -> list[str]:
     """Check the contexts of a shard's first tasks against the dynamics of these tasks.
 
     Args:
         arrays: arrays of the shard.
         family: family of the tasks.
-        sampled: number of tasks to check.
         cut: whether an episode can begin without an end before it.
     """
     faults = []
@@ -197,8 +208,8 @@ def _dynamics_faults(arrays: Arrays, family: TaskFamily, sampled: int, cut: bool
         names = ["states", "actions", "rewards", "next_states"]
         names += ["ends"] if family.has_ends else []
         if all(f"{group}/{name}" in arrays for name in names):
-            context = {name: arrays[f"{group}/{name}"][:sampled] for name in names}
-            parameters = arrays["tasks/parameters"][:sampled]
+            context = {name: arrays[f"{group}/{name}"][:SAMPLED_TASKS] for name in names}
+            parameters = arrays["tasks/parameters"][:SAMPLED_TASKS]
             try:
                 faults += family.dynamics_faults(parameters, group, context, cut)
             except (LookupError, TypeError, ValueError):

@@ -10,7 +10,7 @@ has no such weight, it answers with the expected weights of another step of the 
 the limit of shorter prefixes.  It takes drawn transitions for an episode, as a model does.  With
 `dit.prefixes: past` it always answers with the expected weights.
 
-Labels that random play draws tell nothing, so the exact learner of AD or DPT plays at random.
+Labels that uniform play draws tell nothing, so the exact learner of AD or DPT plays at random.
 """
 
 import functools
@@ -81,9 +81,9 @@ class ExactReference:
 
 
 def plays_randomly(experiment: Experiment[Any], method: str) -> bool:
-    """Return whether a method's labels are random play that does not depend on the context."""
+    """Return whether a method's labels are uniform, whatever the context."""
     data, own = experiment.source.data, METHODS[method]
-    if not own.imitates or not data.has_known_tasks:
+    if not own.imitates or not data.has_known_tasks or data.behavior_policy != "uniform":
         return False
     if own.labels is not None:
         return True
@@ -153,7 +153,7 @@ def table_posterior(
     parameters = prior_tasks(family)
     if parameters is None:
         return None
-    mdps, data = family.mdps(parameters), experiment.data
+    mdps, data = family.mdps(parameters), experiment.source.data
     labels = METHODS[method].labels
     if labels is not None:
         known = prior_law(family, data, labels)

@@ -106,6 +106,11 @@ class Experiment(Section, Generic[TaskT]):
         return cast("Experiment[Any]", self.pretrained or self)
 
     @property
+    def seeds_share_data(self) -> bool:
+        """Whether all seeds have the same dataset."""
+        return not {"data", "split"} & set(self.seeds_vary)
+
+    @property
     def family(self) -> Any:
         """The task family, a `sad_hpc.tasks.base.TaskFamily`; see `tasks.base.make_family`."""
         return family_of(self.task)

@@ -61,7 +61,7 @@ def check_config(path: Path) -> str:
         for row, data in kinds.items():
             if data.has_known_tasks:
                 found.append(f"data{f' of {row}' * (len(kinds) > 1)}: {_cost(family, data)}")
-        if "data" in experiment.seeds_vary and len(experiment.seeds) > 1:
+        if not experiment.seeds_share_data and len(experiment.seeds) > 1:
             found.append(f"each of the {len(experiment.seeds)} seeds has data of its own")
     elif isinstance(family, TabularFamily):
         for split in SPLITS:

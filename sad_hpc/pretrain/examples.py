@@ -107,7 +107,8 @@ class Examples:
         experiment, method = source.experiment, source.method
         parameters = arrays["parameters"]
         seen, ideal = len(parameters) - n_validation, None
-        if holdout and method.labels is not None and experiment.data.has_known_contexts:
+        drawn = method.context == "transitions" and experiment.data.has_known_contexts
+        if holdout and method.labels is not None and drawn:
             last = {key: array[seen - holdout : seen] for key, array in arrays.items()}
             ideal = ideal_answers(family or source.family, experiment.data, method.labels, last)
         repeated = experiment.pretrain.resample_probability, experiment.pretrain.max_reward_weight

@@ -29,8 +29,6 @@ HORIZONS = 12
 """Number of values of N, from 1 to T; for bandits from 5 to 4 T."""
 EPISODES = (1, 16, 256)
 """Values of N_ep for episodic tasks."""
-RULES = (*(("mean", count) for count in EPISODES), *(("fastest", count) for count in EPISODES[1:]))
-"""Pairs of score and N_ep for episodic tasks; with N_ep = 1 the two scores are equal."""
 STYLES = {"mean": "-", "fastest": "--"}
 PANELS = {
     "right": "label accuracy",
@@ -62,7 +60,7 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
     first, last = (5, 4 * family.config.horizon) if bandit else (1, family.config.horizon)
     horizons = np.unique(np.geomspace(first, last, HORIZONS).round().astype(int)).tolist()
     rows = []
-    for score, episodes in RULES[:1] if bandit else RULES:
+    for score, episodes in _rules(family):
         for horizon in horizons:
             rule = {"trust_horizon": horizon, "episodes_per_action": episodes, "score": score}
             one = repeat_labels(family, experiment.data.model_copy(update=rule), QUERY_STATES)
@@ -70,6 +68,16 @@ def label_curves(experiment: Experiment[Any]) -> pd.DataFrame:
             shares = (right, one.coverage, one.consensus, one.transitions)
             rows.append((score, horizon, episodes, *shares))
     return pd.DataFrame(rows, columns=["score", "N", "N_ep", *PANELS, "transitions"])
+
+
+def _rules(family: TaskFamily) -> list[tuple[str, int]]:
+    """Return the pairs of score and N_ep to compare; with N_ep = 1 the two scores are equal."""
+    if isinstance(family, BanditFamily):
+        return [("mean", 1)]
+    rules = [("mean", episodes) for episodes in EPISODES]
+    if family.sparse_reward and family.certain:
+        rules += [("fastest", episodes) for episodes in EPISODES[1:]]
+    return rules
 
 
 def steps_to_go(family: TabularFamily, parameters: NDArray[Any]) -> NDArray[np.float64]:

@@ -231,6 +231,10 @@ def test_a_number_and_a_table_are_written_between_their_marks(
         ("claim synthetic SAD BC online", "does not compare 'SAD' with 'BC'"),
         ("value synthetic BC online", "has no online value of 'BC'"),
         ("online elsewhere", "is missing"),
+        ("value synthetic SAD", "the text: block 'value synthetic SAD': not enough values"),
+        ("value synthetic 'SAD online", "No closing quotation"),
+        ("claim synthetic SAD DPT nowhere", "has no claims of 'nowhere'"),
+        ("", "unknown block ''"),
     ],
 )
 def test_a_block_that_cannot_be_filled_is_one_line(documented: AllResults, block: str, said: str):

@@ -140,6 +140,21 @@ def test_a_truncated_and_a_missing_shard_are_found(dataset: Path, capsys):
     assert "shard-00003.h5 is missing" in errors
 
 
+def test_whole_shards_beside_a_missing_one_have_no_fault(dataset: Path):
+    manifest = unsealed(json.loads((dataset / "manifest.json").read_text()))
+    del manifest["shards"][1]
+    (dataset / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    (dataset / "shard-00001.h5").unlink()
+    (fault,) = verify(dataset).faults
+    assert "5 of 6 shards" in fault
+
+
+def test_labels_of_an_oracle_that_errs_on_purpose_have_no_fault(tmp_path: Path):
+    run = Run(load_experiment(TINY, ["data.oracle_error=0.5"]), tmp_path)
+    collect(run)
+    assert verify(run.data().path / "train").faults == []
+
+
 def test_a_shard_of_another_dataset_is_found_even_with_a_right_checksum(
     dataset: Path, tmp_path: Path
 ):

@@ -149,12 +149,22 @@ def test_an_episode_ends_where_it_says_so_and_where_another_one_begins() -> None
     ends = np.array([[0, 1, 0, 0, 0]])
     context = {"states": states, "next_states": next_states, "ends": ends}
     context |= {"actions": np.arange(5)[None], "rewards": np.ones((1, 5), np.uint8)}
-    cut = [steps for number, steps in cut_into_episodes(context) if number == 0]
+    cut = [steps for number, steps in cut_into_episodes(context, 5) if number == 0]
     assert [steps["observations"][:, 0].tolist() for steps in cut] == [[0, 1, 0], [0, 1, 2], [5, 6]]
     assert [steps["actions"].tolist() for steps in cut] == [[0, 1], [2, 3], [4]]
     assert [steps["terminations"].any() for steps in cut] == [True, False, False]
     assert [steps["truncations"].tolist() for steps in cut] == [[False] * 2, [False, True], [True]]
     assert all(steps["rewards"].dtype == np.float32 for steps in cut)
+
+
+def test_an_episode_of_a_history_ends_after_its_steps_wherever_it_is_then() -> None:
+    """The next one begins in the state in which this one has ended."""
+    states = np.array([[[0], [1], [1], [0], [1], [2]]])
+    next_states = np.array([[[1], [1], [0], [1], [2], [2]]])
+    context = {"states": states, "next_states": next_states, "rewards": np.zeros((1, 6))}
+    context["actions"] = np.arange(6)[None]
+    cut = [steps["actions"].tolist() for _, steps in cut_into_episodes(context, 3)]
+    assert cut == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_split_and_a_row_are_chosen(tmp_path: Path, home: Path) -> None:

@@ -1,15 +1,22 @@
 """Exact learners of the rows' labels."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from sad_hpc.distill.bandits import draw_policies_of_dpt
-from sad_hpc.evaluate.exact import ExactReference, dit_answer, table_posterior
+from sad_hpc.evaluate.exact import (
+    ExactReference,
+    dit_answer,
+    plays_randomly,
+    table_posterior,
+)
 from sad_hpc.evaluate.exact_arms import arm_answer
 from sad_hpc.evaluate.result import EXACT, Measure, ModeResult
 from sad_hpc.experiment.experiment import Experiment
-from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.ideal.arms import best_arm_chances, best_arm_probabilities
 from sad_hpc.ideal.label_law import label_law
 from sad_hpc.ideal.posterior import Posterior, optimal_law
@@ -119,6 +126,19 @@ def test_chances_of_tallies_are_those_of_prefixes(noise: float):
         assert found == pytest.approx(wanted[:, length], abs=1e-4)
 
 
+def test_labels_are_those_of_the_experiment_that_trains_the_models(tmp_path: Path):
+    trained = room("data.oracle_tie_break=lowest").model_dump(mode="json")
+    again = {key: trained[key] for key in ("task", "evaluate")} | {"name": "again"}
+    again |= {"data": room().model_dump(mode="json")["data"], "pretrained": trained}
+    experiment = parse_experiment(again, "x")
+    assert experiment.data.oracle_tie_break != experiment.source.data.oracle_tie_break
+    family = make_family(experiment.task)
+    known = table_posterior(family, experiment, "DPT*")
+    wanted = table_posterior(family, experiment.source, "DPT*")
+    assert known is not None and wanted is not None
+    assert (known.probabilities(np.eye(9)) == wanted.probabilities(np.eye(9))).all()
+
+
 def test_rows_of_random_labels_have_random_play_as_their_exact_learner():
     one = ModeResult(
         Measure("return", "episode", 1), np.ones(1, np.int32), np.zeros((2, 1), np.float32), None,
@@ -129,7 +149,16 @@ def test_rows_of_random_labels_have_random_play_as_their_exact_learner():
         reference = ExactReference(family, room(), method)
         found = reference.added({"online": one}, {}, np.random.default_rng(0))
         assert (found["online"].references[EXACT] == 7).all()
-    learning = room("data.q_learning_steps=100")
-    reference = ExactReference(family, learning, "AD")
-    found = reference.added({"online": one}, {}, np.random.default_rng(0))
-    assert EXACT not in found["online"].references
+    for other in ("data.q_learning_steps=100", "data.behavior_policy=[0.6,0.1,0.1,0.1,0.1]"):
+        reference = ExactReference(family, room(other), "AD")
+        found = reference.added({"online": one}, {}, np.random.default_rng(0))
+        assert EXACT not in found["online"].references
+
+
+def test_random_labels_of_a_policy_that_is_not_uniform_are_its_draws():
+    policy = [0.6, 0.1, 0.1, 0.1, 0.1]
+    experiment = room(f"data.behavior_policy={policy}")
+    assert not plays_randomly(experiment, "DPT")
+    known = table_posterior(make_family(experiment.task), experiment, "DPT")
+    assert known is not None
+    assert known.probabilities(np.eye(9)) == pytest.approx(np.broadcast_to(policy, (9, 9, 5)))

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -91,7 +92,12 @@ def test_dit_trains_towards_its_data_also_where_rewards_are_costs():
     assert least_return(-costs.sum(), -costs.max()) == 0
 
 
-def test_answers_are_ideal_only_where_contexts_are_random_ones():
+def test_answers_are_ideal_only_where_contexts_are_random_ones(tiny_run: Run):
+    source = TrainingColumns(tiny_run, "SAD")
+    assert Examples.load(source, CPU).ideal is not None
+    source.method = dataclasses.replace(source.method, context="episodes")
+    assert Examples.load(source, CPU).ideal is None
+
     def known(**settings) -> bool:
         return DataConfig(tasks=10, trust_horizon=2, **settings).has_known_contexts
 

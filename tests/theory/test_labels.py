@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sad_hpc.cli import main
-from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.tasks.base import make_family
 from sad_hpc.theory import labels
 from sad_hpc.theory.labels import label_curves, steps_to_go
@@ -44,6 +44,18 @@ def test_pulls_of_a_bandit_make_labels_better_and_dearer():
     for name in ("right", "consensus", "transitions"):
         assert curves[name].diff().dropna().gt(-0.01).all()
     assert (curves["consensus"] < curves["right"]).all()
+
+
+def test_dense_rewards_have_no_fastest_rollout(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(labels, "QUERY_STATES", 100)
+    monkeypatch.setattr(labels, "EPISODES", (1, 2))
+    task = {"family": "gymnasium_table", "env": "CliffWalking-v1", "states": [4, 12], "horizon": 5}
+    task["vary"] = {"is_slippery": {"choice": [0, 1]}}
+    config = {"name": "cliff", "task": task, "data": {"tasks": 20, "trust_horizon": 2}}
+    config |= {"rows": ["SAD"], "evaluate": {"tasks": 2}}
+    config["pretrain"] = {"epochs": 1, "holdout_tasks": 1, "batch_size": 4}
+    curves = label_curves(parse_experiment(config, "x"))
+    assert set(curves["score"]) == {"mean"} and set(curves["N_ep"]) == {1, 2}
 
 
 def test_the_command_draws_them(

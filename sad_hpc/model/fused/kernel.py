@@ -67,6 +67,10 @@ def shape_of(model: Transformer) -> Shape:
     )
 
 
+KEPT_MEMORIES = 8
+"""Most numbers of transitions and queries whose memory a kernel keeps for the next call."""
+
+
 class Kernel:
     """The kernel for losses and answers of one model with a flat tensor of weights.
 
@@ -214,10 +218,14 @@ class Kernel:
 
     def _memory(self, transitions: int, queries: int) -> tuple[Plan, NDArray[np.float32]]:
         lengths = transitions, queries
-        if lengths not in self._memories:
+        memory = self._memories.pop(lengths, None)
+        if memory is None:
             layout = plan(self._shape, transitions, queries)
-            self._memories[lengths] = layout, _zeros(layout.size)
-        return self._memories[lengths]
+            memory = layout, _zeros(layout.size)
+        self._memories[lengths] = memory
+        if len(self._memories) > KEPT_MEMORIES:  # the first one was not used for longest
+            del self._memories[next(iter(self._memories))]
+        return memory
 
 
 class _Loss(torch.autograd.Function):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
-from sad_hpc.model.fused.kernel import obstacle
+from sad_hpc.model.fused.kernel import KEPT_MEMORIES, obstacle
 from sad_hpc.model.transformer import Transformer
 from tests.model.fused.reference import Case, dropout_masks
 
@@ -80,6 +80,19 @@ def test_held_contexts_have_the_same_bits(sizes: dict):
     for _ in range(2):  # a call does not change them
         found = kernel.answer_held(case.flat, held, case.tokens.shape[1], rows, asked)
         assert torch.equal(found, expected)
+
+
+def test_it_keeps_the_memory_of_a_few_lengths_alone():
+    """A context that grows by a transition at each step would fill the machine's memory."""
+    case = Case.of(transitions=20, queries=1)
+    kernel = case.kernel
+    whole = kernel.answer(case.flat, case.tokens, case.queries, case.prefixes * 0 + 20)
+    for length in [*range(20), 18, 20]:
+        tokens, prefixes = case.tokens[:, :length], case.prefixes * 0 + length
+        answer = kernel.answer(case.flat, tokens, case.queries, prefixes)
+    assert torch.equal(answer, whole)
+    kept = [length for length, _ in kernel._memories]
+    assert kept == [13, 14, 15, 16, 17, 19, 18, 20] and len(kept) == KEPT_MEMORIES
 
 
 def test_no_query_sees_another_nor_what_comes_after_its_prefix():
