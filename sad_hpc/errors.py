@@ -1,6 +1,7 @@
 """The errors that users see: each message names the cause and the fix."""
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 ERROR_PREFIX = "sad-hpc: error: "
@@ -46,6 +47,12 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
     )
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Return the first names in a line, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def described(error: BaseException) -> str:

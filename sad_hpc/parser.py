@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_config(command)
         _add_element(command)
     command = add("aggregate", "Make tables and figures from all evaluations.")
-    _add_config(command)
+    _add_config(command, makes_tables=True)
     command.add_argument(
         "--allow-missing", action="store_true", help="continue without missing evaluations"
     )
@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("stage", choices=GROUPS["stages"][:4], metavar="STAGE")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
     command = add("launch", "Run every stage that is not complete, through submitit.")
-    _add_config(command)
+    _add_config(command, makes_tables=True)
     _add_cluster(command)
     command.add_argument("--dry-run", action="store_true", help="print the submission scripts")
     command.add_argument(
@@ -194,10 +194,12 @@ def _overview(texts: Mapping[str, str | None]) -> str:
 _Parser = argparse.ArgumentParser
 
 
-def _add_config(command: _Parser) -> None:
+def _add_config(command: _Parser, makes_tables: bool = False) -> None:
+    """Add the arguments for a config; --results is accepted by all stages, for scripts of all."""
     command.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file of configs/")
     _add_overrides(command)
-    command.add_argument("--results", type=Path, default=Path("results"), help="folder of tables")
+    told = "folder of tables" if makes_tables else argparse.SUPPRESS
+    command.add_argument("--results", type=Path, default=Path("results"), help=told)
 
 
 def _add_run(command: _Parser) -> None:

@@ -68,14 +68,14 @@ separate cells at other characters than the comma."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.I)
 
 
-def printable(text: str) -> str:
+def shown_safely(text: str) -> str:
     """Return text with control characters replaced, except line breaks."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned table: the first column to the left, the others to the right."""
-    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
+    lines = [[shown_safely(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
     text = ""
@@ -93,13 +93,13 @@ def markdown(value: object) -> Markdown:
     """Return text escaped for a line of Markdown, with HTML shown as text."""
     if isinstance(value, Markdown):
         return value
-    shown = MARKUP.sub(r"\\\g<0>", html.escape(printable(str(value)), quote=False))
+    shown = MARKUP.sub(r"\\\g<0>", html.escape(shown_safely(str(value)), quote=False))
     return Markdown(shown.replace("\n", "<br>"))
 
 
 def code(text: str) -> Markdown:
     """Return text as a code span, between more backticks than it has in a row."""
-    line = " ".join(printable(text).split())
+    line = " ".join(shown_safely(text).split())
     fence = "`" * (_longest_row_of_backticks(line) + 1)
     space = " " if "`" in line or not line else ""
     return Markdown(f"{fence}{space}{line}{space}{fence}")
@@ -108,7 +108,7 @@ def code(text: str) -> Markdown:
 def code_block(text: str, language: str = "") -> Markdown:
     """Return lines as a fenced block of code."""
     fence = "`" * max(3, _longest_row_of_backticks(text) + 1)
-    return Markdown(f"{fence}{language}\n{printable(text).rstrip()}\n{fence}")
+    return Markdown(f"{fence}{language}\n{shown_safely(text).rstrip()}\n{fence}")
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
@@ -129,7 +129,7 @@ def latex(text: str) -> Latex:
     """Return text escaped for LaTeX; numbers with % or ∞ become formulas."""
     if isinstance(text, Latex):
         return text
-    shown = printable(text).translate(SPECIAL)
+    shown = shown_safely(text).translate(SPECIAL)
     shown = re.sub(r"(-?\d+(?:\.\d)?) \\%", r"$\1\\%$", shown)
     shown = re.sub(r"(-?)∞", r"$\1\\infty$", shown)
     return Latex(shown.replace(NOT_COMPUTED, "--"))

@@ -24,7 +24,7 @@ from sad_hpc.aggregate.formats import (
     Markdown,
     markdown_table,
     plain_table,
-    printable,
+    shown_safely,
     write_csv,
     write_page,
 )
@@ -74,7 +74,7 @@ def headline_table(folder: Path) -> str:
     title = f"{one.results.title}: mean ± standard deviation over seeds\n"
     notes = "".join(f"{note}\n" for note in one.notes)
     told = "".join(f"{line}\n" for line in verdicts(one))
-    return printable(f"{title}{plain_table(*headline_cells(one.summary))}{notes}\n{told}")
+    return shown_safely(f"{title}{plain_table(*headline_cells(one.summary))}{notes}\n{told}")
 
 
 def render(one: ResultsFolder, home: Path) -> None:

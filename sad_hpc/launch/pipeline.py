@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.errors import UserError
+from sad_hpc.errors import UserError, first_few
 from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.sections import GPT2
 from sad_hpc.launch.cancel import clusters_of, jobs_of
@@ -147,19 +147,18 @@ def _check_models(run: Run, kept: Collection[Element]) -> None:
     if run.experiment.pretrained is None:
         return
     missing = [
-        f"{method} seed {seed}"
-        for method, seed in run.experiment.elements
-        if (method, seed) not in kept
-        and run.evaluation(method, seed).done is None
-        and run.checkpoint(method, seed).done is None
+        f"{row} seed {seed}"
+        for row, seed in run.experiment.elements
+        if (row, seed) not in kept
+        and run.evaluation(row, seed).done is None
+        and run.checkpoint(row, seed).done is None
     ]
     if missing:
         source = Run(run.experiment.source, run.runs)
-        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         raise UserError(
             f"{run.experiment.name} evaluates the models of {source.experiment.name}, but "
-            f"{source.path} lacks {names}: launch that experiment first, with the same --runs and "
-            "the settings of 'pretrained' here"
+            f"{source.path} lacks {first_few(missing, 3)}: launch that experiment first, with the "
+            "same --runs and the settings of 'pretrained' here"
         )
 
 

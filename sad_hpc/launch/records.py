@@ -3,7 +3,7 @@
 import glob
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import psutil
 from pydantic import Field
 
 from sad_hpc.errors import ERROR_PREFIX, UserError
+from sad_hpc.launch.graph import Step
 from sad_hpc.storage.files import Moment, parse_json, typed, write_json
 from sad_hpc.storage.run import Run
 
@@ -130,6 +131,12 @@ def load_records(run: Run) -> dict[str, JobRecord]:
     stored = typed(dict[str, Any], content) or {}
     records = {title: typed(JobRecord, entry) for title, entry in stored.items()}
     return {title: record for title, record in records.items() if record is not None}
+
+
+def queued_records(steps: Iterable[Step], records: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """Return the last jobs of incomplete steps that are Slurm's."""
+    known = [records[step.title] for step in steps if step.title in records and not step.complete]
+    return [record for record in known if record.executor == "slurm"]
 
 
 def save_records(run: Run, new: Mapping[str, JobRecord]) -> None:

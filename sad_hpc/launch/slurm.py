@@ -12,7 +12,7 @@ from datetime import datetime
 from sad_hpc.errors import UserError
 from sad_hpc.launch.environment import client_environment
 from sad_hpc.launch.graph import Step
-from sad_hpc.launch.records import JobRecord
+from sad_hpc.launch.records import JobRecord, queued_records
 from sad_hpc.storage.files import Moment, read_json, typed, write_json
 from sad_hpc.storage.run import Run
 
@@ -174,8 +174,7 @@ def ask(
 
     Processes that query the same run share an answer for `seconds`, by default ASK_SECONDS.
     """
-    jobs_of = [records[step.title] for step in steps if step.title in records and not step.complete]
-    queued = [record for record in jobs_of if record.executor == "slurm"]
+    queued = queued_records(steps, records)
     if not queued:
         return Answer(time.time(), {})
     patience = ASK_SECONDS if seconds is None else seconds

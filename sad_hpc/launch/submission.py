@@ -16,7 +16,7 @@ from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.memory_retry import MemoryGrant, memory_grants, split_by_grant
 from sad_hpc.launch.pack import PackJob, member_log
 from sad_hpc.launch.plan import SubmitBatch, batches, dependency, missing_steps
-from sad_hpc.launch.records import JobRecord, load_records, save_records
+from sad_hpc.launch.records import JobRecord, load_records, queued_records, save_records
 from sad_hpc.launch.slurm import (
     QueueEntry,
     cancel,
@@ -172,10 +172,7 @@ def _check_one_cluster(run: Run, steps: list[Step], cluster: ClusterConfig) -> N
     Raises:
         UserError: jobs of this run's incomplete steps are queued or running on another cluster.
     """
-    records = load_records(run)
-    known = [records[step.title] for step in steps if step.title in records and not step.complete]
-    queued = [record for record in known if record.executor == "slurm"]
-    for name, ids in ids_by_cluster(queued).items():
+    for name, ids in ids_by_cluster(queued_records(steps, load_records(run))).items():
         if name == cluster.clusters:
             continue
         if any(entry.is_alive for entry in find_jobs(ids, name).values()):

@@ -148,11 +148,11 @@ class SingleProcess:
         """Return 1, the number of ranks."""
         return 1
 
-    def bcast(self, value: Any, root: int = 0) -> Any:
+    def bcast(self, value: Any) -> Any:
         """Return the value itself."""
         return value
 
-    def gather(self, value: Any, root: int = 0) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Return a list of the only value."""
         return [value]
 

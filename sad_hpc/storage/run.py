@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sad_hpc.errors import UserError
+from sad_hpc.errors import UserError, first_few
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
@@ -182,10 +182,7 @@ def trained_models(run: Run) -> str:
         for path in sorted(parent.glob("*"))
         if path not in known and StageFolder("pretrain", path).done
     ]
-    text = f"trained models: {_few(done) if done else 'none'}"
-    return f"{text}; trained with other settings: {_few(others)}" if others else text
-
-
-def _few(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    text = f"trained models: {first_few(done, MOST_NAMED) or 'none'}"
+    if not others:
+        return text
+    return f"{text}; trained with other settings: {first_few(others, MOST_NAMED)}"

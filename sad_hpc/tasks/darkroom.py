@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.mdps import TabularMDPs
-from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily, split_numbers
 
 MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], dtype=np.int64)
 
@@ -67,8 +67,8 @@ class Darkroom(TabularFamily):
 
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """Return the goals of a split, (M, 2), from a seeded permutation of all goals."""
-        permutation = np.random.default_rng(self.config.split_seed).permutation(self.n_states)
-        chosen = np.split(permutation, [self.config.train_goals])[split == "test"]
+        own = self.config
+        chosen = split_numbers(self.n_states, own.train_goals, own.split_seed, split)
         return self.coordinates[chosen].astype(np.int16)
 
     def step(

@@ -16,7 +16,7 @@ from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.darkroom import MOVES
 from sad_hpc.tasks.mdps import TabularMDPs
-from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily, split_numbers
 
 SEARCHES, CARRIES, DONE = range(3)
 
@@ -77,8 +77,8 @@ class KeyToDoor(TabularFamily):
         pairs = np.array(
             [(key, door) for key in range(cells) for door in range(cells) if key != door]
         )
-        order = np.random.default_rng(self.config.split_seed).permutation(len(pairs))
-        chosen = np.split(order, [self.config.train_tasks])[split == "test"]
+        own = self.config
+        chosen = split_numbers(len(pairs), own.train_tasks, own.split_seed, split)
         return self._cells[pairs[chosen]].reshape(-1, 4).astype(np.int16)
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:

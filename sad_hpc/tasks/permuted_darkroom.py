@@ -16,7 +16,7 @@ from sad_hpc.experiment.config import Role, with_role
 from sad_hpc.experiment.families import Horizon, TaskConfig
 from sad_hpc.tasks.darkroom import MOVES, Darkroom, DarkroomConfig
 from sad_hpc.tasks.mdps import TabularMDPs
-from sad_hpc.tasks.tabular import TabularFamily
+from sad_hpc.tasks.tabular import TabularFamily, split_numbers
 
 N_PERMUTATIONS = factorial(len(MOVES))
 
@@ -56,8 +56,8 @@ class PermutedDarkroom(TabularFamily):
     def distinct_tasks(self, split: str) -> NDArray[np.int16]:
         """Return the permutations of a split, (M, 5)."""
         every = np.array(list(permutations(range(self.n_actions))), np.int16)
-        order = np.random.default_rng(self.config.split_seed).permutation(len(every))
-        return every[np.split(order, [self.config.train_permutations])[split == "test"]]
+        own = self.config
+        return every[split_numbers(len(every), own.train_permutations, own.split_seed, split)]
 
     def mdps(self, parameters: NDArray[np.int16]) -> TabularMDPs:
         """Return Darkroom's tables with permuted actions."""

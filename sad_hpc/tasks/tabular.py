@@ -18,6 +18,12 @@ TABLE_ENTRIES = 2**23
 """Largest number of table entries (tasks x states x actions) in memory at once."""
 
 
+def split_numbers(total: int, n_train: int, seed: int, split: str) -> NDArray[np.int64]:
+    """Return the numbers of a split's tasks, from a seeded permutation of all of them."""
+    order = np.random.default_rng(seed).permutation(total)
+    return np.split(order, [n_train])[split == "test"]
+
+
 class TabularFamily(TaskFamily):
     """A distribution over finite MDPs.
 

@@ -66,12 +66,12 @@ class LineWorld:
     @cached_property
     def random(self) -> QTables:
         """Q of the uniform policy."""
-        return policy_q(line_world(1.0, self.right), UNIFORM, self.discount)
+        return policy_q(line_world(self.right), UNIFORM, self.discount)
 
     @cached_property
     def optimal(self) -> QTables:
         """Q of the optimal policy."""
-        return optimal_q(line_world(1.0, self.right), self.discount)
+        return optimal_q(line_world(self.right), self.discount)
 
 
 PROPOSITION = LineWorld("Proposition 1", 0.0, 0.99)
@@ -82,16 +82,15 @@ CASES = (
 )
 
 
-def line_world(left: float, right: float) -> TabularMDPs:
+def line_world(right: float) -> TabularMDPs:
     """Return the paper's example: five states in a row, and the actions left and right.
 
     Args:
-        left: reward of a step that ends in the first state.
-        right: reward of a step that ends in the last one.
+        right: reward of a step that ends in the last state; in the first one it is 1.
     """
     states = np.arange(5)
     following = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, 4)], axis=1)
-    rewards = np.where(following == 0, left, np.where(following == 4, right, 0.0))
+    rewards = np.where(following == 0, 1.0, np.where(following == 4, right, 0.0))
     return TabularMDPs(following[None].astype(np.uint16), rewards[None].astype(np.float32))
 
 
@@ -138,7 +137,7 @@ def _draw_proposition(path: Path) -> None:
     with drawing(path, (12, 3.6)) as figure:
         rewards, initial, *tables = figure.subplots(1, 4)
         figure.suptitle(PROPOSITION.title)
-        paid = line_world(1.0, PROPOSITION.right).rewards[0]
+        paid = line_world(PROPOSITION.right).rewards[0]
         _draw_table(rewards, "rewards", paid)
         _draw_table(initial, "Q, initial", np.zeros_like(paid))
         _draw_world(tables, PROPOSITION)

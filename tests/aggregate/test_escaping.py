@@ -24,7 +24,7 @@ from sad_hpc.aggregate.formats import (
     latex_line,
     markdown,
     markdown_table,
-    printable,
+    shown_safely,
     write_csv,
 )
 from sad_hpc.aggregate.readme import headline_table
@@ -182,4 +182,4 @@ def test_a_strangers_names_run_nowhere(
         firsts = [line[0] for line in csv.reader(io.StringIO(text)) if line]
         assert not [cell for cell in firsts if cell.startswith(("=", "@", "+", "-"))]
     text = headline_table(theirs)
-    assert printable(text) == text and "\x1b" not in text
+    assert shown_safely(text) == text and "\x1b" not in text

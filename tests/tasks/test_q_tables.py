@@ -34,7 +34,7 @@ def test_the_random_policys_q_solves_the_linear_equations():
 
 
 def test_the_optimal_q_is_that_of_its_own_greedy_policy():
-    world = line_world(1.0, 0.1)
+    world = line_world(0.1)
     q = optimal_q(world, 0.9, 1e-10).values[0]
     # Always left: the first reward after as many steps as it takes, and one a step from then on.
     expected = [0.9 ** max(0, state - 1) / (1 - 0.9) for state in range(5)]
@@ -42,13 +42,13 @@ def test_the_optimal_q_is_that_of_its_own_greedy_policy():
 
 
 def test_the_papers_example_converges_after_the_papers_iteration():
-    tables = policy_q(line_world(1.0, 0.0), UNIFORM)
+    tables = policy_q(line_world(0.0), UNIFORM)
     assert tables.iterations == 1216
     assert (tables.errors[:-1] > 1e-6).all() and tables.errors[-1] <= 1e-6
 
 
 def test_proposition_1():
-    world = line_world(1.0, 0.0)
+    world = line_world(0.0)
     assert (policy_q(world, UNIFORM).best_actions()[0] == [[True, False]] * 5).all()
     assert (optimal_q(world).best_actions()[0] == [[True, False]] * 5).all()
 
@@ -59,7 +59,7 @@ def test_proposition_1():
     ids=["a", "b", "c"],
 )
 def test_the_three_cases_of_two_rewards(right: float, gamma: float, random: str, optimal: str):
-    world = line_world(1.0, right)
+    world = line_world(right)
     ours, best_of_all = policy_q(world, UNIFORM, gamma), optimal_q(world, gamma)
     for tables, expected in ((ours, random), (best_of_all, optimal)):
         best = tables.best_actions()[0]
@@ -100,7 +100,7 @@ def test_a_gap_that_cannot_be_told_from_a_tie_is_refused():
 
 
 def test_kappa_is_the_gap_to_the_best_of_the_others():
-    world = line_world(1.0, 0.0)
+    world = line_world(0.0)
     q = exact_q(world, UNIFORM, 0.9)
     assert kappa(policy_q(world, UNIFORM, 0.9))[0] == pytest.approx(q[:, 0] - q[:, 1], abs=1e-4)
 
@@ -108,4 +108,4 @@ def test_kappa_is_the_gap_to_the_best_of_the_others():
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.1])
 def test_impossible_discounts_are_refused(gamma: float):
     with pytest.raises(ConfigError, match="gamma"):
-        optimal_q(line_world(1.0, 0.0), gamma)
+        optimal_q(line_world(0.0), gamma)
