@@ -12,7 +12,7 @@ import math
 import shlex
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from enum import Flag, auto
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -75,34 +75,34 @@ def check_content(value: Any, depth: int = 0) -> None:
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
-class Role(StrEnum):
-    """The effect of a config field."""
+class Role(Flag):
+    """The effect of a config field; a field may have several."""
 
-    TRANSIENT = "transient"
+    TRANSIENT = auto()
     """It cannot change the result (paths, logging, workers); the signature omits it."""
-    ROW_SETTING = "row setting"
+    ROW_SETTING = auto()
     """It may differ between the rows of a table."""
-    TRAINING = "training"
+    TRAINING = auto()
     """A section that decides a model's training; rows may differ in all its keys."""
-    TASK_SPLIT = "task split"
+    TASK_SPLIT = auto()
     """A field of `task` that decides which tasks are for training."""
-    OMIT_DEFAULT = "omit default"
+    OMIT_DEFAULT = auto()
     """A field added later; the signature omits it at its default, so older outputs stay valid."""
 
 
 def with_role(role: Role, default: Any = ..., **constraints: Any) -> Any:
     """Return a `pydantic.Field` that carries a role."""
-    return Field(default, json_schema_extra={"role": role}, **constraints)
+    return Field(default, json_schema_extra={"role": role.value}, **constraints)
 
 
 def fields_of(section: type[BaseModel], role: Role) -> tuple[str, ...]:
     """Return the names of a section's fields that have a role."""
-    return tuple(name for name, field in section.model_fields.items() if _role_of(field) == role)
+    return tuple(name for name, field in section.model_fields.items() if role in _role_of(field))
 
 
-def _role_of(field: FieldInfo) -> Any:
-    extra = field.json_schema_extra
-    return extra.get("role") if isinstance(extra, dict) else None
+def _role_of(field: FieldInfo) -> Role:
+    extra: Any = field.json_schema_extra
+    return Role(extra["role"] if isinstance(extra, dict) else 0)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def resolved(section: BaseModel) -> dict[str, Any]:
 def _is_omitted(field: FieldInfo, value: Any) -> bool:
     """Return whether a signature omits a field with this value."""
     role = _role_of(field)
-    return role == Role.TRANSIENT or (role == Role.OMIT_DEFAULT and value == field.default)
+    return Role.TRANSIENT in role or (Role.OMIT_DEFAULT in role and value == field.default)
 
 
 def signature(

@@ -35,15 +35,6 @@ TaskT = TypeVar("TaskT", bound=TaskConfig)
 Element = tuple[str, int]
 """A row and a seed."""
 
-LATER_DATA_KEYS = (
-    "oracle_error",
-    "common_actions",
-    "refinements",
-    "continuation",
-    "oracle_tie_break",
-)
-"""Keys of `data` that are younger than some datasets; their defaults are what those have."""
-
 
 class Experiment(Section, Generic[TaskT]):
     """A whole config file."""
@@ -221,9 +212,6 @@ class Experiment(Section, Generic[TaskT]):
             del data["round_temperature"], data["own_contexts"]
         if not self.data.q_learning_steps:
             del data["history_episodes"]
-        for key in LATER_DATA_KEYS:
-            if data[key] == DataConfig.model_fields[key].default:
-                del data[key]
         return {"task": resolved(self.task), "data": data}
 
     def data_signature(self) -> str:

@@ -18,6 +18,8 @@ PER_ROUND = ("trust_horizon", "episodes_per_action", "discount")
 LOGS = "logs-"
 """Prefix of the names of imported contexts whose tasks have no parameters."""
 
+LATER_ROW_SETTING = Role.ROW_SETTING | Role.OMIT_DEFAULT
+
 
 class DataConfig(Section):
     """The dataset that `collect` makes: contexts and labels."""
@@ -32,7 +34,7 @@ class DataConfig(Section):
         Role.ROW_SETTING
     )
     """N: the length of a label rollout (Algorithms 3, 5), or pulls per arm (Algorithm 2)."""
-    continuation: float = with_role(Role.ROW_SETTING, 1.0, gt=0, le=1)
+    continuation: float = with_role(LATER_ROW_SETTING, 1.0, gt=0, le=1)
     """Sparse rewards: the chance that a query state's trust horizon has another step.  Below 1 each
     query state draws its own, of `trust_horizon` at most, and those near the reward are labelled
     more often.  The paper has one trust horizon for all."""
@@ -57,20 +59,20 @@ class DataConfig(Section):
     """Vector actions: the number of first actions that a label is chosen from, drawn by the
     behavior policy; in later rounds half of them by the incumbent.  Discrete actions are all
     tried."""
-    refinements: int = with_role(Role.ROW_SETTING, 0, ge=0, le=100)
+    refinements: int = with_role(LATER_ROW_SETTING, 0, ge=0, le=100)
     """Vector actions: the number of times that the candidates are drawn again around the best
     quarter of them (cross-entropy method).  A label then is the mean of the last quarter."""
-    common_actions: bool = with_role(Role.ROW_SETTING, False)
+    common_actions: bool = with_role(LATER_ROW_SETTING, False)
     """True if the i-th rollouts of all first actions take the same random actions afterwards
     (common random numbers).  The law of each score is that of independent rollouts.  Rollouts that
     follow an incumbent do not use it."""
     tie_break: Literal["lowest", "random"] = with_role(Role.ROW_SETTING, "lowest")
     """SAD's label among equally good actions.  From the second round on, the incumbent's action has
     precedence."""
-    oracle_tie_break: Literal["random", "lowest"] = with_role(Role.ROW_SETTING, "random")
+    oracle_tie_break: Literal["random", "lowest"] = with_role(LATER_ROW_SETTING, "random")
     """The oracle's label among optimal actions.  With `lowest` it follows one specific policy, as
     in the public code of DPT: in rooms it moves along x first."""
-    oracle_error: float = with_role(Role.ROW_SETTING, 0.0, ge=0, le=1)
+    oracle_error: float = with_role(LATER_ROW_SETTING, 0.0, ge=0, le=1)
     """Probability that the oracle's label is a uniform draw among suboptimal actions instead."""
     rounds: int = with_role(Role.ROW_SETTING, 1, ge=1, le=10)
     """Rounds of distillation.  In each further round the label rollouts follow the incumbent, the
