@@ -29,7 +29,7 @@ from sad_hpc.distill.tabular import block_tables
 from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.families import TaskConfig
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.bandit import BanditFamily
 from sad_hpc.tasks.base import make_family

@@ -18,7 +18,7 @@ for _name in [name for name in os.environ if name.startswith("SLURM_")]:
 
 from sad_hpc.collect.stage import collect  # noqa: E402 (the environment is read at import)
 from sad_hpc.experiment.load import load_experiment  # noqa: E402
-from sad_hpc.storage.files import write_json  # noqa: E402
+from sad_hpc.storage.json_files import write_json  # noqa: E402
 from sad_hpc.storage.provenance import portable, provenance  # noqa: E402
 from sad_hpc.storage.run import Run  # noqa: E402
 

@@ -44,7 +44,8 @@ from sad_hpc.aggregate.summary import headline_cells, pick, sentences
 from sad_hpc.aggregate.training import distinct_trainings, draw_training, trainings_of
 from sad_hpc.aggregate.verdict import verdicts
 from sad_hpc.evaluate.result import MODES
-from sad_hpc.storage.files import file_size, read_json, write_json
+from sad_hpc.storage.files import file_size
+from sad_hpc.storage.json_files import read_json, write_json
 
 FILES = {
     RESULTS: "every value of every test task, the reference policies and the training curves",

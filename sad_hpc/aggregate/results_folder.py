@@ -25,7 +25,8 @@ from sad_hpc.experiment.config import differences, resolved
 from sad_hpc.experiment.experiment import Element, Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
-from sad_hpc.storage.files import lies_in, read_json, read_whole, write_error
+from sad_hpc.storage.files import lies_in, read_whole, write_error
+from sad_hpc.storage.json_files import read_json
 from sad_hpc.storage.lock import held
 
 CONFIG, PROVENANCE, README, SUMMARY = "config.yaml", "provenance.json", "README.md", "summary.csv"

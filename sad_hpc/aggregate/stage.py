@@ -35,7 +35,8 @@ from sad_hpc.experiment.config import Role, fields_of
 from sad_hpc.experiment.experiment import Element
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.rows import grid_keys
-from sad_hpc.storage.files import atomic_path, write_json
+from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.provenance import read_record
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family

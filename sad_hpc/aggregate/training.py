@@ -26,7 +26,7 @@ from sad_hpc.aggregate.canvas import (
 )
 from sad_hpc.aggregate.results_file import ExperimentResults
 from sad_hpc.errors import DivergedError
-from sad_hpc.storage.files import read_json_lines, typed
+from sad_hpc.storage.json_files import read_json_lines, typed
 from sad_hpc.storage.stage_folder import METRICS
 
 Epochs = Mapping[str, NDArray[Any]]

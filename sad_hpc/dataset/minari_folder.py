@@ -16,8 +16,9 @@ from pydantic import Field
 
 from sad_hpc.dataset.interchange import minari_library
 from sad_hpc.errors import UserError
-from sad_hpc.storage.files import lies_in, parse_json, typed
+from sad_hpc.storage.files import lies_in
 from sad_hpc.storage.hdf5 import check_inside
+from sad_hpc.storage.json_files import parse_json, typed
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sad_hpc.errors import DatasetError
-from sad_hpc.storage.files import parse_json, sealed, typed, unsealed, write_json
+from sad_hpc.storage.json_files import parse_json, sealed, typed, unsealed, write_json
 from sad_hpc.tasks.fingerprint import are_alike
 
 FORMAT_VERSION = 2

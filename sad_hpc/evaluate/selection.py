@@ -15,7 +15,7 @@ from sad_hpc.evaluate.families import play_online
 from sad_hpc.evaluate.policy import Trained
 from sad_hpc.experiment.sections import EvaluateConfig
 from sad_hpc.parallel import preemption
-from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.json_files import read_json, typed, write_json
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.stage_folder import StageFolder
 from sad_hpc.tasks.bandit import BanditFamily

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.launch.graph import Step
-from sad_hpc.storage.files import Moment, parse_json, typed, write_json
+from sad_hpc.storage.json_files import Moment, parse_json, typed, write_json
 from sad_hpc.storage.run import Run
 
 SHOWN_LINES = 20

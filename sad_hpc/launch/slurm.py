@@ -13,7 +13,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.launch.environment import client_environment
 from sad_hpc.launch.graph import Step
 from sad_hpc.launch.records import JobRecord, queued_records
-from sad_hpc.storage.files import Moment, read_json, typed, write_json
+from sad_hpc.storage.json_files import Moment, read_json, typed, write_json
 from sad_hpc.storage.run import Run
 
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")

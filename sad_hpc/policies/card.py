@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import ModelConfig
 from sad_hpc.model.context import Inputs
-from sad_hpc.storage.files import parse_json
+from sad_hpc.storage.json_files import parse_json
 from sad_hpc.tasks.environments.observations import SMALLEST_SIDE
 
 WEIGHTS, CARD = "model.safetensors", "config.json"

@@ -17,7 +17,8 @@ from sad_hpc.evaluate.policy import load_model
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.policies.card import CARD, WEIGHTS
 from sad_hpc.policies.policy import parts_of
-from sad_hpc.storage.files import checksum, read_json_lines, typed, write_error, write_json
+from sad_hpc.storage.files import checksum, write_error
+from sad_hpc.storage.json_files import read_json_lines, typed, write_json
 from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import METRICS, StageFolder

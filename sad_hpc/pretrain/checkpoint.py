@@ -24,7 +24,8 @@ from sad_hpc.pretrain.best_weights import Best
 from sad_hpc.pretrain.deepspeed_private import checkpoint_types
 from sad_hpc.pretrain.engine import on_first_rank, precision_of
 from sad_hpc.storage.files import checksum as file_checksum
-from sad_hpc.storage.files import read_json, synced_bytes, typed, write_error, write_json
+from sad_hpc.storage.files import synced_bytes, write_error
+from sad_hpc.storage.json_files import read_json, typed, write_json
 
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sad_hpc.pretrain.trackers import Trackers
-from sad_hpc.storage.files import atomic_path, read_json_lines, typed, write_error
+from sad_hpc.storage.files import atomic_path, write_error
+from sad_hpc.storage.json_files import read_json_lines, typed
 from sad_hpc.storage.stage_folder import METRICS
 
 

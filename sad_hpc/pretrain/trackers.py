@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from sad_hpc.storage.files import read_json
+from sad_hpc.storage.json_files import read_json
 
 INSTALL = {"wandb": "pip install 'sad_hpc[wandb]'", "mlflow": "pip install 'sad_hpc[mlflow]'"}
 

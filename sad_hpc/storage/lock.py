@@ -18,7 +18,8 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from sad_hpc.errors import UserError
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.ranks import environment_number
-from sad_hpc.storage.files import has_locks, read_json, typed, write_error, write_json
+from sad_hpc.storage.files import has_locks, write_error
+from sad_hpc.storage.json_files import read_json, typed, write_json
 from sad_hpc.storage.ownership import check_ownership
 
 LOCK, SOFT_LOCK = ".lock", ".in-use"

@@ -20,7 +20,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from sad_hpc.errors import UserError
-from sad_hpc.storage.files import read_json, typed, write_json
+from sad_hpc.storage.json_files import read_json, typed, write_json
 from sad_hpc.storage.ownership import is_private
 
 SAME_START_SECONDS = 2.0

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sad_hpc.storage.files import read_json, typed
+from sad_hpc.storage.json_files import read_json, typed
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

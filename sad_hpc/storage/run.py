@@ -24,7 +24,7 @@ from sad_hpc.experiment.experiment import Experiment
 from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.storage.files import read_json, write_json
+from sad_hpc.storage.json_files import read_json, write_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.ownership import check_ownership
 from sad_hpc.storage.provenance import provenance

@@ -13,18 +13,8 @@ from pydantic import Field
 
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.config import differences
-from sad_hpc.storage.files import (
-    Moment,
-    checksum,
-    file_size,
-    read_json,
-    read_whole,
-    sealed,
-    typed,
-    unsealed,
-    write_error,
-    write_json,
-)
+from sad_hpc.storage.files import checksum, file_size, read_whole, write_error
+from sad_hpc.storage.json_files import Moment, read_json, sealed, typed, unsealed, write_json
 from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.provenance import continued, provenance, read_record
 

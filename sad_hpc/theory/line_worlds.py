@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sad_hpc.aggregate.canvas import drawing
 from sad_hpc.aggregate.formats import markdown_table
-from sad_hpc.storage.files import atomic_path, write_json
+from sad_hpc.storage.files import atomic_path
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.provenance import portable, provenance
 from sad_hpc.tasks.mdps import TabularMDPs
 from sad_hpc.tasks.q_tables import QTables, agreement, optimal_q, policy_q

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from sad_hpc.aggregate.formats import write_csv
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.provenance import portable, provenance
 
 

@@ -20,7 +20,7 @@ from sad_hpc.evaluate.bandit_policies import POLICIES
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.parser import make_parser
-from sad_hpc.storage.files import read_json, write_json
+from sad_hpc.storage.json_files import read_json, write_json
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
 

@@ -13,7 +13,7 @@ from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 
 from .synthetic import fill, make_run
 

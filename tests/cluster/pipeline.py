@@ -16,7 +16,7 @@ from sad_hpc import results
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.records import load_records
-from sad_hpc.storage.files import read_json
+from sad_hpc.storage.json_files import read_json
 from sad_hpc.storage.run import Run
 from tests.conftest import ROOT, TINY, clockless_metrics
 

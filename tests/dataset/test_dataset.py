@@ -15,7 +15,8 @@ from sad_hpc.dataset.verify import inspect, verify
 from sad_hpc.distill import make_block
 from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.load import load_experiment
-from sad_hpc.storage.files import checksum, sealed, unsealed
+from sad_hpc.storage.files import checksum
+from sad_hpc.storage.json_files import sealed, unsealed
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from tests.conftest import TINY

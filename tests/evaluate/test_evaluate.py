@@ -39,7 +39,7 @@ from sad_hpc.launch.graph import pretrain_with_score
 from sad_hpc.model.context import Context, Inputs, Queries
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, load_weights, save_weights
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import make_family
 from sad_hpc.tasks.darkroom import DarkroomConfig

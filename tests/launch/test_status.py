@@ -13,12 +13,12 @@ import pytest
 
 from sad_hpc.errors import UserError
 from sad_hpc.launch.graph import Step, graph
-from sad_hpc.launch.pipeline import wait_for_jobs
 from sad_hpc.launch.records import JobRecord, load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, ask, find_jobs, sacct, squeue
 from sad_hpc.launch.status import StepState, show_status, step_states
+from sad_hpc.launch.waiting import wait_for_jobs
 from sad_hpc.parallel.preemption import Preempted
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.progress import Progress, duration, progress_text
 from sad_hpc.storage.run import Run
@@ -353,7 +353,7 @@ def test_accounting_answers_while_the_controller_is_down(slurm: FakeSlurm) -> No
 def sleep_with(look: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where `wait` sleeps: subprocess does it, too, on a busy machine."""
     clock = types.SimpleNamespace(sleep=look, strftime=time.strftime)
-    monkeypatch.setattr("sad_hpc.launch.pipeline.time", clock)
+    monkeypatch.setattr("sad_hpc.launch.waiting.time", clock)
 
 
 def test_waiting_goes_on_until_slurm_has_answered(

@@ -20,7 +20,7 @@ from sad_hpc.launch.graph import graph
 from sad_hpc.launch.pipeline import launch
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.slurm import ask
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.lock import held
 from sad_hpc.storage.run import Run
 from tests.launch.conftest import FakeSlurm, complete, steps_of

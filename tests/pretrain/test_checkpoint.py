@@ -10,7 +10,7 @@ import torch
 from sad_hpc.errors import CheckpointError
 from sad_hpc.pretrain import checkpoint
 from sad_hpc.pretrain.checkpoint import Checkpoints
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 
 
 @pytest.fixture

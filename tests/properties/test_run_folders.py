@@ -24,7 +24,7 @@ from sad_hpc.launch.slurm import ANSWER
 from sad_hpc.model.context import Inputs
 from sad_hpc.model.transformer import Transformer
 from sad_hpc.model.weights import WEIGHTS, save_weights
-from sad_hpc.storage.files import sealed, write_json
+from sad_hpc.storage.json_files import sealed, write_json
 from sad_hpc.storage.lock import HOLDER, Holder
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import METRICS

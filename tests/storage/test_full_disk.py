@@ -19,7 +19,7 @@ from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain import checkpoint
 from sad_hpc.pretrain.checkpoint import Checkpoints
 from sad_hpc.pretrain.stage import pretrain
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY, with_data_of
 

@@ -13,7 +13,7 @@ from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.pretrain.stage import pretrain
-from sad_hpc.storage.files import read_json
+from sad_hpc.storage.json_files import read_json
 from sad_hpc.storage.run import Run
 from sad_hpc.storage.stage_folder import StageFolder
 from tests.conftest import TINY, clockless_metrics, with_data_of
@@ -119,7 +119,7 @@ def test_training_goes_on_when_the_disk_is_repaired(disk: Disk, tmp_path: Path) 
 WRITE = """
 import sys
 from pathlib import Path
-from sad_hpc.storage.files import write_json
+from sad_hpc.storage.json_files import write_json
 write_json(Path(sys.argv[1]), 7)
 """
 

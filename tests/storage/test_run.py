@@ -21,15 +21,8 @@ from sad_hpc.launch.records import load_records, save_records
 from sad_hpc.launch.slurm import QueueEntry, ask
 from sad_hpc.launch.status import step_states
 from sad_hpc.storage import plain_json
-from sad_hpc.storage.files import (
-    atomic_path,
-    read_json,
-    read_whole,
-    sealed,
-    unsealed,
-    write_error,
-    write_json,
-)
+from sad_hpc.storage.files import atomic_path, read_whole, write_error
+from sad_hpc.storage.json_files import read_json, sealed, unsealed, write_json
 from sad_hpc.storage.lock import HEARTBEAT
 from sad_hpc.storage.progress import Progress
 from sad_hpc.storage.provenance import PACKAGE, provenance

@@ -52,7 +52,7 @@ def evaluate(run, method, seed):
 
 
 def aggregate(run, results: Path, replace: bool = False):
-    from sad_hpc.storage.files import write_json
+    from sad_hpc.storage.json_files import write_json
 
     folders = [run.evaluation(*element) for element in run.experiment.elements]
     tables = {
