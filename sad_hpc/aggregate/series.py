@@ -6,7 +6,7 @@ over replicates.
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,13 @@ class Series:
         """Seeds without any headline entry in the subset."""
         rows = zip(self.seeds, self.headlines, strict=True)
         return [seed for seed, row in rows if np.isnan(row).all()]
+
+
+def of_seeds(one: Series, seeds: Iterable[int]) -> Series:
+    """Return a series with those of its seeds that are in `seeds`."""
+    rows = [row for row, seed in enumerate(one.seeds) if seed in set(seeds)]
+    known = tuple(one.seeds[row] for row in rows)
+    return replace(one, seeds=known, curves=one.curves[rows], headlines=one.headlines[rows])
 
 
 def is_learner(name: str) -> bool:

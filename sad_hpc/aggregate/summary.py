@@ -126,7 +126,7 @@ def sentences(summary: pd.DataFrame) -> list[str]:
     if first is not None:
         found.append(f"Online, {first} {verb} {told(first)}, the best mean of all rows of SAD.")
     others = {
-        "best baseline": _best(online, NO_ORACLE),
+        "best baseline": _best(online, _baselines(online)),
         "best oracle": _best(online, [name for name in online.index if method_of(name) == "DPT*"]),
     }
     if known := [f"the {kind} {name} {told(name)}" for kind, name in others.items() if name]:
@@ -153,7 +153,7 @@ def online_line(summary: pd.DataFrame) -> list[str]:
     def mean(name: str | None) -> str:
         return number(metric, online.loc[name, "mean"]) if name in online.index else NOT_COMPUTED
 
-    best = _best(online, NO_ORACLE)
+    best = _best(online, _baselines(online))
     oracle = "DPT*+" if "DPT*+" in online.index else "DPT*"
     return [
         online["environment"].iloc[0],
@@ -165,6 +165,11 @@ def online_line(summary: pd.DataFrame) -> list[str]:
         mean(_learner(online)),
         mean("random"),
     ]
+
+
+def _baselines(online: pd.DataFrame) -> list[str]:
+    """Return the rows of methods that learn without optimal labels, other than SAD."""
+    return [name for name in online.index if method_of(name) in NO_ORACLE]
 
 
 def _best(online: pd.DataFrame, names: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sad_hpc.aggregate.comparison import NOTHING
 from sad_hpc.aggregate.results_folder import ResultsFolder
-from sad_hpc.aggregate.series import Series, t_interval
+from sad_hpc.aggregate.series import Series, of_seeds, t_interval
 from sad_hpc.aggregate.summary import number
 from sad_hpc.aggregate.training import Training, trainings_of
 from sad_hpc.evaluate.result import BAYES_OPTIMAL, HIGHER_IS_BETTER
@@ -61,7 +61,8 @@ def verdicts(one: ResultsFolder) -> list[str]:
     curves = {each.row: curve_of(each) for each in trainings_of(one.results)}
     rows = {row: facts for row, facts in one.results.rows.items() if row in online}
     width = max(map(len, rows), default=0)
-    data = {f"data.{key}": value for key, value in one.results.config["data"].items()}
+    trained = one.results.config.get("pretrained") or one.results.config
+    data = {f"data.{key}": value for key, value in trained["data"].items()}
     return [
         f"{row:<{width}}  "
         f"{verdict(online, row, facts.method, {**data, **facts.settings}, curves.get(row))}"
@@ -98,7 +99,10 @@ def verdict(
         settings: its settings of `data`, by dotted key.
         curve: its held-out loss, if it is known.
     """
-    own, chance, limit = online[row], online[RANDOM], online.get(BAYES_OPTIMAL)
+    own = online[row]
+    chance, limit = of_seeds(online[RANDOM], own.seeds), online.get(BAYES_OPTIMAL)
+    if limit is not None:
+        limit = of_seeds(limit, own.seeds)
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
     gained, n_seeds = _gain(own, chance), len(list(_gains(own, chance)))

@@ -88,7 +88,8 @@ def plays_randomly(experiment: Experiment[Any], method: str) -> bool:
     if own.labels is not None:
         return True
     at_random = data.imported_contexts is None and data.context_policy == "behavior"
-    return at_random and not data.q_learning_steps
+    has_episodes = "episodes" in experiment.source.family.context_groups
+    return at_random and not data.q_learning_steps and (has_episodes or data.has_known_contexts)
 
 
 @functools.singledispatch

@@ -35,7 +35,9 @@ def return_law(
     horizon, floor = family.config.horizon, dit.floor or 0.0
     positive = rewards[rewards > 0]
     least = positive.min() * dit.discount ** (horizon - 1) if positive.size else np.inf
-    if data.q_learning_steps or (rewards < 0).any() or floor > least:
+    if data.imported_contexts is not None or data.q_learning_steps:
+        return None
+    if (rewards < 0).any() or floor > least:
         return None
     policy = policy_shares(data.behavior_policy, family.n_actions)
     weights = weights_to_go(mdps, policy, horizon, dit.discount, floor)

@@ -50,6 +50,21 @@ def pair_returns(family: TaskFamily, settings: DITConfig, arrays: Arrays) -> NDA
     return return_to_go(returns.reshape(whole), settings.discount, cut).reshape(returns.shape)
 
 
+def with_cuts(arrays: Arrays) -> Arrays:
+    """Return contexts whose `ends` are also 1 before a state that does not follow.
+
+    An episode of imported contexts may be truncated there, and no return goes on in the next one.
+    A cut before an equal state is not seen.
+
+    Args:
+        arrays: states and next_states (n, T, ...), rewards and, if episodes can end, ends (n, T).
+    """
+    states, following = arrays["states"][:, 1:], arrays["next_states"][:, :-1]
+    ends = np.zeros(arrays["rewards"].shape, np.uint8) | arrays.get("ends", np.uint8(0))
+    ends[:, :-1] |= (states != following).any(axis=tuple(range(2, states.ndim)))
+    return {**arrays, "ends": ends}
+
+
 def return_to_go(
     rewards: NDArray[np.generic], discount: float, ends: NDArray[Any] | None = None
 ) -> NDArray[np.float32]:

@@ -22,7 +22,7 @@ from sad_hpc.dataset.reader import (
 )
 from sad_hpc.dataset.schema import ShardEntry
 from sad_hpc.experiment.methods import METHODS, Method
-from sad_hpc.pretrain.importance import dit_weights, least_return, pair_returns
+from sad_hpc.pretrain.importance import dit_weights, least_return, pair_returns, with_cuts
 from sad_hpc.storage.node_memory import Allocate, shared_arrays
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.base import TaskFamily, make_family
@@ -92,8 +92,14 @@ class TrainingColumns:
     def _columns(self, found: Arrays) -> Arrays:
         arrays = {key: found[name] for key, name in self._names.items()}
         if self.method.by_return:
-            arrays["weights"] = dit_weights(self.family, self.experiment.dit, arrays, self._least)
+            seen = with_cuts(arrays) if self._has_cuts else arrays
+            arrays["weights"] = dit_weights(self.family, self.experiment.dit, seen, self._least)
         return arrays
+
+    @property
+    def _has_cuts(self) -> bool:
+        """True if episodes may be truncated within a context, and next states show where."""
+        return self.experiment.data.imported_contexts is not None and "next_states" in self._names
 
     @functools.cached_property
     def n_holdout(self) -> int:
@@ -140,13 +146,15 @@ class TrainingColumns:
             self._least = self._least_of_all(own) if signed else 0.0
 
     def _least_of_all(self, own: Sequence[ShardEntry]) -> float:
-        keys: list[str] = [key for key in ("rewards", "ends") if key in self._names]
+        needed = ("rewards", "ends", *(("states", "next_states") if self._has_cuts else ()))
+        keys: list[str] = [key for key in needed if key in self._names]
         total, lowest = 0.0, float("inf")
         for entry in own:
             names = [self._names[key] for key in keys]
             part = Part(entry, 0, entry.rows)
             found = read_parts(self._folder, self.manifest, names, [part], self._layout)
             arrays = {key: found[self._names[key]] for key in keys}
+            arrays = with_cuts(arrays) if self._has_cuts else arrays
             returns = pair_returns(self.family, self.experiment.dit, arrays)
             total += float(returns.sum(dtype=np.float64))
             lowest = min(lowest, float(returns.min()))

@@ -46,9 +46,12 @@ def exact_learners(experiment: Experiment[Any]) -> pd.DataFrame:
 
 def _what_decides(own: Experiment[Any], method: str) -> str:
     """Return the settings that a learner depends on, which several rows may share."""
-    data = own.data.model_dump(mode="json", exclude={"tasks", "queries_per_task"})
+    unused = {"tasks", "queries_per_task"}
+    tested, trained = (
+        each.data.model_dump(mode="json", exclude=unused) for each in (own, own.source)
+    )
     shown = own.evaluate.model_dump(mode="json", include={"memory", "context"})
-    return json.dumps([method, data, own.dit.model_dump(mode="json"), shown])
+    return json.dumps([method, tested, trained, own.dit.model_dump(mode="json"), shown])
 
 
 def _line(family: TaskFamily, own: Experiment[Any], method: str) -> Line | None:

@@ -25,7 +25,7 @@ from sad_hpc.aggregate.comparison_text import (
     percent_cells,
     value_cells,
 )
-from sad_hpc.aggregate.summary import COLUMNS
+from sad_hpc.aggregate.summary import COLUMNS, online_line, sentences
 from sad_hpc.errors import UserError
 from sad_hpc.experiment.methods import BASELINES
 
@@ -87,6 +87,13 @@ def test_a_line_has_a_rows_values_and_shares():
     (sad, *_) = value_cells(comparison([table[table["row"] == "SAD"].assign(n_seeds=1)], "online"))
     assert sad == ["Darkroom (return)", "SAD", "20.00", "–", "–", "66.7 %", "–", "–"]
     assert value_cells(comparison([table], "offline")) == []
+
+
+def test_the_best_baseline_may_have_settings_of_its_own():
+    means = {"DIT": 2.0, "DIT+": 9.0, "AD+": 8.0, "DPT*": 20.0, "SAD": 10.0, "random": 1.0}
+    table = summary("darkroom", means, "online").assign(n_seeds=1)
+    assert "the best baseline DIT+ 9.00, the best oracle DPT* 20.00" in sentences(table)[1]
+    assert "9.00 (DIT+)" in online_line(table)
 
 
 @pytest.mark.parametrize("metric", ["suboptimality", "regret"])

@@ -1,5 +1,7 @@
 """Verdicts: what the line of a row says, from known returns and known losses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,17 @@ def test_a_row_is_told_how_far_it_came_and_what_would_help(mean, curve, limit, w
     line = told(mean, curve, limit=limit)
     assert all(each in line for each in words), line
     assert ("; " in line) == (len(words) > 1 or "not better" in line), "no advice without a cause"
+
+
+def test_a_row_is_measured_on_its_own_seeds():
+    """The tasks of the other seed are worth twice as much to everyone."""
+    references = {"random": 2.0, "Bayes-optimal": 10.0}
+    online = {"SAD": series("SAD", 9.9)}
+    for name, mean in references.items():
+        one = series(name, mean, seeds=(0, 1))
+        online[name] = replace(one, headlines=one.headlines + np.array([[0.0], [mean]]))
+    line = verdict(online, "SAD", "SAD", {}, FLAT)
+    assert "as good as the Bayes-optimal learner" in line
 
 
 def test_regrets_are_better_where_they_are_lower():

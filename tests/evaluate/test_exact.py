@@ -155,6 +155,16 @@ def test_rows_of_random_labels_have_random_play_as_their_exact_learner():
         assert EXACT not in found["online"].references
 
 
+def test_contexts_that_are_not_random_play_have_no_known_learner():
+    imported = room("data.imported_contexts=minari-0123456789ab")
+    assert table_posterior(make_family(imported.task), imported, "DIT") is None
+    config = ROOT / "examples/environments/cartpole.yaml"
+    two = ["data.rounds=2", "data.own_contexts=0.5"]
+    assert plays_randomly(load_experiment(config), "AD")
+    assert not plays_randomly(load_experiment(config, two), "AD")
+    assert plays_randomly(room(*two), "AD"), "rooms have episodes for AD"
+
+
 def test_random_labels_of_a_policy_that_is_not_uniform_are_its_draws():
     policy = [0.6, 0.1, 0.1, 0.1, 0.1]
     experiment = room(f"data.behavior_policy={policy}")

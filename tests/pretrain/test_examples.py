@@ -15,7 +15,7 @@ from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.methods import METHODS
 from sad_hpc.experiment.sections import DataConfig, DITConfig
 from sad_hpc.pretrain.examples import Examples
-from sad_hpc.pretrain.importance import dit_weights, least_return, return_to_go
+from sad_hpc.pretrain.importance import dit_weights, least_return, return_to_go, with_cuts
 from sad_hpc.pretrain.training_columns import TrainingColumns
 from sad_hpc.storage.run import Run
 from sad_hpc.tasks.bandit import GaussianBanditConfig
@@ -125,6 +125,14 @@ def test_the_return_to_go_ends_with_the_episode():
     rewards = np.array([[1, 2, 4, 8]], np.uint8)
     ends = np.array([[0, 1, 0, 0]], np.uint8)
     assert return_to_go(rewards, 0.5, ends).tolist() == [[2.0, 2.0, 8.0, 8.0]]
+
+
+def test_no_return_goes_on_in_the_next_imported_episode():
+    states = np.array([[[0], [1], [0], [1]]])
+    context = {"states": states, "next_states": states + 1, "rewards": np.ones((1, 4))}
+    assert with_cuts(context)["ends"].tolist() == [[0, 1, 0, 0]]
+    ended = with_cuts(context | {"ends": np.array([[1, 0, 0, 0]], np.uint8)})
+    assert ended["ends"].tolist() == [[1, 1, 0, 0]]
 
 
 WRONG_LABELS = {

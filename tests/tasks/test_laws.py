@@ -103,6 +103,7 @@ def test_training_tasks_are_known_again(given: dict[str, Any]) -> None:
         ({"uniform": [0, 1], "choice": [1]}, "exactly one"),
         ({}, "exactly one"),
         ({"choice": [1, 2], "test": {"uniform": [0, 1]}}, "both be choices"),
+        ({"integers": [1, 9], "test": {"uniform": [5, 15]}}, "must be integers"),
         ({"unifrom": [0, 1]}, "did you mean 'uniform'"),
     ],
 )

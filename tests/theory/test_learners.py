@@ -1,7 +1,7 @@
 import pytest
 
 from sad_hpc.errors import ConfigError
-from sad_hpc.experiment.load import load_experiment
+from sad_hpc.experiment.load import load_experiment, parse_experiment
 from sad_hpc.theory.learners import exact_learners
 from tests.conftest import ROOT
 
@@ -38,5 +38,11 @@ def test_learners_of_bandits_are_ordered_by_what_their_labels_tell():
     uniform = table.loc["SAD, uniform contexts"]
     assert uniform["lengths"] < table.loc["SAD", "lengths"]  # more of the arms are tried
     assert uniform["online"] == table.loc["SAD", "online"]
+    rows = ["SAD", {"name": "SAD, N = 1", "method": "SAD", "set": {"data.trust_horizon": 1}}]
+    trained = load_experiment(config, ["task.horizon=40"]).model_dump(mode="json") | {"rows": rows}
+    again = {key: trained[key] for key in ("task", "data", "evaluate")} | {"name": "again"}
+    own = parse_experiment(again | {"pretrained": trained}, "x")
+    table = exact_learners(own).set_index("row")
+    assert table.loc["SAD", "online"] < table.loc["SAD, N = 1", "online"]
     with pytest.raises(ConfigError, match="are for bandits and tabular families"):
         exact_learners(load_experiment(ROOT / "configs/miniworld.yaml", []))

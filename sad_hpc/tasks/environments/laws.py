@@ -110,6 +110,8 @@ class Law(Range):
     def _check_test(self) -> "Law":
         if self.test is not None and (self.test.choice is None) != (self.choice is None):
             raise ValueError("a choice and its test must both be choices")
+        if self.test is not None and self.integers is not None and self.test.integers is None:
+            raise ValueError("the test of integers must be integers: others would be rounded")
         return self
 
     def draw_of(
