@@ -296,8 +296,8 @@ class DITConfig(Section):
     trained.  null: none."""
     prefixes: Literal["any", "past"] = with_role(Role.OMIT_DEFAULT, "any")
     """The transitions before the question of s_t.  any: 0 to T of the context, which may show the
-    labelled action and its reward; past: 0 to t, of contexts that are not resampled.  Bandits do not
-    use it."""
+    labelled action and its reward; past: 0 to t, of contexts that are not resampled.  Bandits do
+    not use it."""
 
 
 class EvaluateConfig(Section):
