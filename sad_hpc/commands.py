@@ -126,7 +126,9 @@ def _launch(options: argparse.Namespace) -> int:
     run = _load_run(options)
     from sad_hpc.launch.cluster import load_cluster
     from sad_hpc.launch.pipeline import launch
+    from sad_hpc.parallel.ranks import forget_process_manager
 
+    forget_process_manager()
     return launch(
         run,
         options.config,

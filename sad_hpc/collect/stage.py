@@ -186,7 +186,11 @@ class SplitCollector:
             )
 
     def _existing(self) -> Manifest:
-        """Return the stored manifest without missing or damaged shards, or a new one."""
+        """Return the stored manifest without missing or damaged shards, or a new one.
+
+        Raises:
+            DatasetError: it exists and cannot be read; without it all blocks would be made again.
+        """
         n_tasks = self._family.n_tasks(self.split, self._data.tasks)
         config = self._run.experiment.data_config()
         fresh = Manifest(
@@ -200,7 +204,10 @@ class SplitCollector:
         )
         try:
             stored = Manifest.load(self._folder)
-        except DatasetError:
+        except DatasetError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+                raise
             return fresh
         if stored.signature == fresh.signature:
             stored.check_environment(self._folder, fresh.fingerprint)

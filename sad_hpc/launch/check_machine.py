@@ -72,8 +72,13 @@ def print_outcome(name: str, outcome: Outcome) -> None:
     print(f"{verdict:4}  {name:14}  {detail}", flush=True)
 
 
-def _probe(command: list[str]) -> tuple[bool, str]:
-    """Return whether a command succeeds, and its output or the last line of its error."""
+def _probe(command: list[str], both: bool = False) -> tuple[bool, str]:
+    """Return whether a command succeeds, and its output or the last line of its error.
+
+    Args:
+        command: the command.
+        both: whether what it prints to standard error belongs to its output.
+    """
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS
@@ -83,7 +88,7 @@ def _probe(command: list[str]) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         return False, f"no answer in {PROBE_SECONDS} s (on a busy machine, try again)"
     if result.returncode == 0:
-        return True, result.stdout.strip()
+        return True, (result.stdout + result.stderr * both).strip()
     return False, _error_lines(result)[-1]
 
 
@@ -167,7 +172,7 @@ def _slurm_mpi(cluster: ClusterConfig) -> Outcome:
     """Check that srun supports `cluster.mpi`; with another type each rank would be alone."""
     if cluster.executor != "slurm" or shutil.which("srun") is None:
         return "skip", "checked only with --cluster slurm and srun on the PATH"
-    works, text = _probe(["srun", "--mpi=list"])
+    works, text = _probe(["srun", "--mpi=list"], both=True)  # an error stream until Slurm 21.08
     if not works:
         return "miss", f"srun --mpi=list: {text}"
     if cluster.mpi in text.replace(":", " ").replace(",", " ").split():

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from sad_hpc.launch.cluster import ELSEWHERE, OWNED, ClusterConfig
 from sad_hpc.launch.srun import rank_environment
 from sad_hpc.parallel.submitit_private import clean_env
+from sad_hpc.storage.ownership import TRUSTED
 
 MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
 GPUS = {"gpus", "gpus-per-node", "gpus-per-task", "gres"}
@@ -34,14 +35,15 @@ def job_environment(cluster: ClusterConfig, stage: str) -> dict[str, str]:
     return environment
 
 
-def search_path() -> dict[str, str]:
-    """Return PYTHONPATH with absolute folders, or nothing if it is unset.
+def passed_on() -> dict[str, str]:
+    """Return the user's variables that jobs need, and that SBATCH_EXPORT=NONE would hide from them.
 
-    Jobs find modules of users by it, and SBATCH_EXPORT=NONE would hide it from them.
+    They are PYTHONPATH, with absolute folders, and SAD_HPC_TRUSTED_OWNERS.
     """
     folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     path = os.pathsep.join(map(os.path.abspath, folders))
-    return {"PYTHONPATH": path} if path else {}
+    found = {"PYTHONPATH": path, TRUSTED: os.environ.get(TRUSTED, "")}
+    return {name: value for name, value in found.items() if value}
 
 
 def client_environment() -> dict[str, str]:
@@ -55,15 +57,15 @@ def submission_environment(
 ) -> Iterator[None]:
     """Hide the Slurm job in which the launcher may run, and add `extra`, within this block.
 
-    SLURM_CONF, which selects the cluster, stays.  So do SBATCH_*, the user's defaults, except those
-    that would override options of the script.
+    SLURM_CONF, which selects the cluster, and SLURM_JWT, a token, stay.  So do SBATCH_*, the user's
+    defaults, except those that would override options of the script.
 
     Args:
         extra: variables to add.
         options: long options of sbatch that the script sets besides the usual ones.
     """
     before = dict(os.environ)
-    kept = {"SLURM_CONF", *(key for key in before if key.startswith("SBATCH_"))}
+    kept = {"SLURM_CONF", "SLURM_JWT", *(key for key in before if key.startswith("SBATCH_"))}
     kept -= _said_by_scripts(options)
     with clean_env():
         os.environ.update({key: before[key] for key in kept if key in before})

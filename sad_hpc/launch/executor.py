@@ -14,7 +14,7 @@ from submitit import SlurmExecutor
 from sad_hpc.errors import UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.launch.controller import RanksExecutor
-from sad_hpc.launch.environment import job_environment, search_path, submission_environment
+from sad_hpc.launch.environment import job_environment, passed_on, submission_environment
 from sad_hpc.launch.job import MpiJob, StageJob
 from sad_hpc.launch.srun import (
     IGNORE_USR2,
@@ -61,7 +61,7 @@ class StageExecutor(SlurmExecutor):
             parameters["setup"] = [f"export {REQUESTS}={folder}", *parameters["setup"]]
             parameters["teardown"] = list(QUEUE_AGAIN)
         # Not in `sbatch_parameters`: a change of PYTHONPATH does not outdate queued jobs.
-        exports = [f"export {key}={shlex.quote(path)}" for key, path in search_path().items()]
+        exports = [f"export {key}={shlex.quote(value)}" for key, value in passed_on().items()]
         parameters["setup"] = [*exports, *parameters["setup"]]
         self.update_parameters(comment=run_tag(run), **parameters)
 

@@ -17,7 +17,7 @@ from sad_hpc.experiment.load import parse_experiment
 from sad_hpc.launch.controller import STOPPED, cause_of_death
 from sad_hpc.launch.graph import Step, graph
 from sad_hpc.launch.records import load_records
-from sad_hpc.launch.slurm import has_ended_badly, lets_this_job_run
+from sad_hpc.launch.slurm import has_ended_badly, must_queue_itself
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
 from sad_hpc.parallel.process import end_before_teardown
@@ -25,6 +25,9 @@ from sad_hpc.parallel.ranks import abort_other_ranks, is_first_of_slurm_step, wo
 from sad_hpc.parallel.submitit_private import PROGRAM, DelayedSubmission, UncompletedJobError
 from sad_hpc.storage.files import keep_others_from_writing
 from sad_hpc.storage.run import Run
+
+PROGRAMS = (PROGRAM, "sad_hpc.launch.pack", "sad_hpc.launch.job")
+"""The main modules of a job's processes, also of a pack's and an MpiJob's members."""
 
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
 
@@ -138,7 +141,7 @@ def queue_again_and_end(title: str, stop: Preempted, queue_again: Any) -> NoRetu
     Raises:
         UserError: the requeue failed.
     """
-    if callable(queue_again) and (stop.requeue or lets_this_job_run()):
+    if callable(queue_again) and must_queue_itself(stop.requeue):
         try:
             queue_again(signal.SIGUSR2, None)
         except UncompletedJobError:
@@ -177,9 +180,9 @@ class MpiJob:
 
 
 def _end_before_teardown(code: Any) -> None:
-    # Only in a process that submitit started; a test or a notebook must continue.
+    # Only in a process of a job; a test or a notebook must continue.
     program = getattr(sys.modules["__main__"], "__spec__", None)
-    if program is not None and program.name == PROGRAM and isinstance(code, int):
+    if program is not None and program.name in PROGRAMS and isinstance(code, int):
         # submitit's handler would requeue a finished job and change the exit code.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         end_before_teardown(code)

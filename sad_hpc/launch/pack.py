@@ -44,6 +44,8 @@ class PackJob:
             members = [self._start(number) for number in range(len(self.jobs))]
             with _passed_on(members):
                 codes = [member.wait() for member in members]
+            if preemption.requested():  # a member that has just started is ended by the signal
+                codes = [STOPPED if code == -signal.SIGTERM else code for code in codes]
             stop = None
             if preemption.requested() and STOPPED in codes:
                 stop = Preempted("the job was told to stop", preemption.requeue_requested())

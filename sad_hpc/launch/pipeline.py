@@ -19,7 +19,7 @@ from sad_hpc.launch.preconditions import (
 )
 from sad_hpc.launch.records import load_records
 from sad_hpc.launch.submission import submit_missing
-from sad_hpc.launch.waiting import wait_for_jobs
+from sad_hpc.launch.waiting import launched_again, wait_for_jobs
 from sad_hpc.storage.files import file_size
 from sad_hpc.storage.json_files import read_json, typed
 from sad_hpc.storage.lock import held
@@ -99,13 +99,16 @@ def _ended_well(
     run: Run, steps: list[Step], cluster: ClusterConfig, results: Path, replace: bool
 ) -> bool:
     """Wait for all jobs, also those of retries with more memory; return whether all is done."""
-    succeeded = wait_for_jobs(run, steps)
-    while again := steps_to_retry(steps, load_records(run), cluster):
+    while True:
+        succeeded, records = wait_for_jobs(run, steps), load_records(run)
+        again = steps_to_retry(steps, records, cluster)
+        if not again:
+            return succeeded
+        if launched_again(run, records):  # another launch retries them
+            continue
         say("resubmitting jobs that were killed for memory, with more memory")
         with held(run.path):
             submit_missing(run, again, cluster, results, replace)
-        succeeded = wait_for_jobs(run, steps)
-    return succeeded
 
 
 def _kept(run: Run, results: Path) -> set[Element]:

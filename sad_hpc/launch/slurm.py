@@ -16,14 +16,18 @@ from sad_hpc.launch.records import JobRecord, queued_records
 from sad_hpc.storage.json_files import Moment, read_json, typed, write_json
 from sad_hpc.storage.run import Run
 
-WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+WAITING = (
+    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"),
+    "SPECIAL_EXIT",
+)
 RUNNING = ("RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
 
 BLOCKING = re.compile(
     r"BadConstraints|Partition(Config|NodeLimit|TimeLimit)|(Account|QOS)NotAllowed"
     r"|Invalid(Account|QOS|Reservation)|Reservation(Deleted|Invalid)|RequiresReservation"
     r"|(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
-    r"|JobHeld(User|Admin)|JobHoldMaxRequeue|.*requeued[ _]held"
+    r"|JobHeld(User|Admin)|JobHoldMaxRequeue|.*requeued( in)?[ _]held( state)?"
+    r"|Reservation .* (was deleted|is invalid)"
 )
 """Reasons for which a pending job cannot start as it was submitted.  They exclude limits on current
 use, which pass when other jobs end, and nodes that are down."""
@@ -36,6 +40,9 @@ GRACE_SECONDS = 20
 
 ENDING_SECONDS = 120
 """Longest wait for a cancelled job to end."""
+
+OWN_JOBS = ("squeue", "--noheader", "--array", "--all", f"--user={os.getuid()}")
+"""Command for this user's jobs; without `--all` those in hidden partitions are left out."""
 
 ASK_SECONDS = 30.0
 ANSWER = ".slurm.json"
@@ -97,7 +104,7 @@ def squeue(cluster: str | None = None) -> dict[str, QueueEntry]:
     Raises:
         UserError: Slurm's controller does not answer.
     """
-    command = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"]
+    command = [*OWN_JOBS, "--states=all"]
     entries = {}
     for line in answer_lines(on(cluster, [*command, "--format=%i|%T|%S|%e|%k|%r"])):
         if line.count("|") < 5:  # the rest of a comment with a line break, or a cluster's heading
@@ -109,9 +116,8 @@ def squeue(cluster: str | None = None) -> dict[str, QueueEntry]:
 
 def restarts(cluster: str | None = None) -> dict[str, int]:
     """Return how often Slurm has requeued each of this user's jobs, by id; empty on an error."""
-    command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
     try:
-        lines = answer_lines(on(cluster, [*command, "--Format=JobArrayID:40,RestartCnt:20"]))
+        lines = answer_lines(on(cluster, [*OWN_JOBS, "--Format=JobArrayID:40,RestartCnt:20"]))
     except UserError:
         return {}
     counts = [line.split() for line in lines]
@@ -236,23 +242,33 @@ def largest_array(cluster: str | None = None) -> int:
     return max(1, min(map(int, found), default=LARGEST_ARRAY))
 
 
-def lets_this_job_run() -> bool:
-    """Return whether Slurm still lets this process's job run after a TERM.
+def must_queue_itself(asked: bool) -> bool:
+    """Return whether this process's job has to requeue itself after a signal.
 
     A job that is preempted with a grace time gets TERM while its state is RUNNING.  If it ends by
-    itself in that time, Slurm does not restart it, so it must requeue itself.  A job that is
-    cancelled, requeued or out of time is no longer RUNNING when TERM arrives.
+    itself in that time, Slurm does not restart it.  A job that is cancelled, requeued or out of
+    time is no longer RUNNING when TERM arrives.
+
+    Args:
+        asked: whether the signal asks for a requeue; a job that is cancelled since gets none.
     """
+    state = _own_state()
+    return state != "CANCELLED" if asked else state == "RUNNING"
+
+
+def _own_state() -> str | None:
+    """Return the state of this process's job; None without a job or an answer."""
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
-        return False
+        return None
     try:
         lines = answer_lines(["scontrol", "show", "job", "--oneliner", job], GRACE_SECONDS)
     except UserError:
-        return False
+        return None
     # The id of an array's first element selects the whole array, with one line for each element.
-    words = [line.split() for line in lines]
-    return any(each[:1] == [f"JobId={job}"] and "JobState=RUNNING" in each for each in words)
+    own = next((line for line in lines if line.startswith(f"JobId={job} ")), "")
+    found = re.search(r" JobState=(\w+)", own)
+    return found[1] if found else None
 
 
 def on(cluster: str | None, command: list[str]) -> list[str]:

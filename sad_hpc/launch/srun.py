@@ -17,7 +17,7 @@ from typing import NoReturn
 from sad_hpc.errors import ERROR_PREFIX, UserError
 from sad_hpc.launch.cluster import ClusterConfig
 from sad_hpc.parallel.process import hand_over_output
-from sad_hpc.parallel.ranks import environment_number
+from sad_hpc.parallel.ranks import environment_number, forget_process_manager
 
 CHECK = (
     'check_setup() { [ "$1" = 0 ] || '
@@ -30,12 +30,17 @@ REQUESTS = "SAD_HPC_REQUESTS"
 
 QUEUE_AGAIN = (
     "code=$?",
-    f'request="${REQUESTS}/requeue-'
-    '${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"',
-    'if [ -e "$request" ]; then rm "$request"; scontrol requeue "$SLURM_JOB_ID"; fi',
+    # One element of an array has the array's id as its SLURM_JOB_ID.
+    "job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}",
+    f'request="${REQUESTS}/requeue-$job"',
+    'if [ -e "$request" ]; then',
+    '  rm "$request"',
+    '  scontrol show job --oneliner "$job" | grep -q JobState=CANCELLED || scontrol requeue "$job"',
+    "fi",
     "exit $code",
 )
-"""Lines of a batch script that follow srun and requeue the job if a rank asked for it."""
+"""Lines of a batch script that follow srun and requeue the job, unless it is cancelled, if a rank
+asked for it."""
 
 IGNORE_USR2 = 'trap "" USR2; exec "$0" "$@"'
 """Code for sh: ignore USR2, which would end the process before Python installs its handler."""
@@ -111,5 +116,6 @@ def become_srun(stage: str, arguments: list[str]) -> NoReturn:
     if stage in ("evaluate", "aggregate"):
         options.append("--ntasks=1")
     os.environ.update(rank_environment(cpus))
+    forget_process_manager()
     hand_over_output()
     os.execvp("srun", ["srun", *options, "sh", "-c", IGNORE_USR2, "sad-hpc", stage, *arguments])

@@ -49,7 +49,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
             shown[state.step.title] = kind
         complete = all(state.kind == Kind.COMPLETE for state in states)
         if not any(state.kind in ACTIVE for state in states):
-            if complete or not _launched_again(run, records):
+            if complete or not launched_again(run, records):
                 break
             continue
         time.sleep(LOOK_SECONDS)
@@ -57,7 +57,7 @@ def wait_for_jobs(run: Run, steps: list[Step]) -> bool:
     return complete
 
 
-def _launched_again(run: Run, records: Mapping[str, JobRecord]) -> bool:
+def launched_again(run: Run, records: Mapping[str, JobRecord]) -> bool:
     """Return whether another launch has recorded jobs since `records` were read.
 
     The function waits up to a minute for a launch that is submitting.

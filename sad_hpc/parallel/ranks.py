@@ -47,6 +47,16 @@ def environment_number(name: str, default: int) -> int:
         raise UserError(f"{name}={text!r} in the environment is not a number: unset it") from None
 
 
+def forget_process_manager() -> None:
+    """Remove the variables by which srun tells a process its place in an MPI job.
+
+    A shell within a job (`srun --pty bash`) has them, and MPI ranks that are started there would
+    take them for their own.
+    """
+    for name in [name for name in os.environ if name.startswith(("PMI_", "PMI2_", "PMIX_"))]:
+        del os.environ[name]
+
+
 def under_mpi() -> bool:
     """Return whether an MPI launcher started this process."""
     return any(name in os.environ for name in MPI_VARIABLES)

@@ -25,7 +25,7 @@ from sad_hpc.pretrain.deepspeed_private import checkpoint_types
 from sad_hpc.pretrain.engine import on_first_rank, precision_of
 from sad_hpc.storage.files import checksum as file_checksum
 from sad_hpc.storage.files import synced_bytes, write_error
-from sad_hpc.storage.json_files import read_json, typed, write_json
+from sad_hpc.storage.json_files import parse_json, typed, write_json
 
 WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -203,8 +203,20 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _listed(self) -> list[dict[str, Any]]:
-        """Return the index's valid entries, newest first."""
-        index = typed(list[dict[str, Any]], read_json(self._index)) or []
+        """Return the index's valid entries, newest first.
+
+        Raises:
+            CheckpointError: it cannot be read; without it the training would begin anew.
+        """
+        try:
+            content = parse_json(self._index)
+        except (FileNotFoundError, ValueError):
+            return []
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot read {self._index}: {error.strerror}; try again when the disk works"
+            ) from error
+        index = typed(list[dict[str, Any]], content) or []
         return [entry for entry in index if typed(_Entry, entry) is not None]
 
     def _is_whole(self, entry: dict[str, Any]) -> bool:

@@ -97,6 +97,8 @@ def _choose_way(learner: Learner, config: PretrainConfig) -> None:
         reason: str | None = "pretrain.kernel is torch"
     elif config.checkpoint_activations and on_gpu:
         reason = "pretrain.checkpoint_activations"
+    elif config.accumulate > 1 and on_gpu:  # a graph's gradient is overwritten by its next run
+        reason = "pretrain.accumulate"
     else:
         reason = learner.use_graphs() if on_gpu else learner.use_kernel()
     if reason is None and not on_gpu:

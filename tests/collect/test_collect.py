@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -6,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 
 from sad_hpc.collect.stage import collect
 from sad_hpc.dataset.schema import Manifest
+from sad_hpc.errors import DatasetError
 from sad_hpc.experiment.load import load_experiment
 from sad_hpc.storage.run import Run
 from tests.conftest import TINY
@@ -96,6 +99,19 @@ def test_collecting_again_changes_nothing(tiny_run: Run):
     before = {p: p.stat().st_mtime_ns for p in tiny_run.data().path.rglob("*")}
     collect(tiny_run)
     assert {p: p.stat().st_mtime_ns for p in tiny_run.data().path.rglob("*")} == before
+
+
+def test_a_manifest_that_cannot_be_read_is_no_missing_one(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Or a disk that fails for a moment would cost all blocks."""
+    run = Run(tiny_run.experiment, tmp_path)
+    collect(run)
+    (run.data().path / "done.json").unlink()
+    error = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr("sad_hpc.dataset.schema.parse_json", mock.Mock(side_effect=error))
+    with pytest.raises(DatasetError, match=r"cannot read .*manifest\.json: Input/output error"):
+        collect(run)
 
 
 def test_an_interrupted_collection_redoes_only_what_is_missing_or_damaged(

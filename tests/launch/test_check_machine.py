@@ -42,12 +42,13 @@ def test_a_folder_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert check_machine._locking(tmp_path, told)[0] == "ok"
 
 
+@pytest.mark.parametrize("stream", [1, 2])  # the second one until Slurm 21.08
 @pytest.mark.parametrize("offered, verdict", [("none\n\tpmi2", "ok"), ("none\n\tpmix", "miss")])
 def test_srun_must_offer_the_mpi_type(
-    offered: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offered: str, verdict: str, stream: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     srun = tmp_path / "srun"
-    srun.write_text(f'#!/bin/sh\nprintf "MPI plugin types are...\n\t{offered}\n"\n')
+    srun.write_text(f'#!/bin/sh\nprintf "MPI plugin types are...\n\t{offered}\n" >&{stream}\n')
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     outcome = check_machine._slurm_mpi(load_cluster("slurm", []))

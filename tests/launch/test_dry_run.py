@@ -104,6 +104,13 @@ def test_another_interpreter(run: Run) -> None:
     assert "/opt/venv/bin/python -u -m submitit" in script and sys.executable not in script
 
 
+def test_jobs_trust_whom_the_launcher_trusts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAD_HPC_TRUSTED_OWNERS", "alice,bob smith")
+    assert (
+        "export SAD_HPC_TRUSTED_OWNERS='alice,bob smith'\n" in scripts(run, "slurm", [])["collect"]
+    )
+
+
 def test_a_container(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     text = scripts(run, "slurm-gpu", ["container=an image.sif"])

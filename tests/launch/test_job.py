@@ -6,11 +6,13 @@ import signal
 import threading
 import time
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
 from sad_hpc.launch.graph import graph
 from sad_hpc.launch.job import StageJob
+from sad_hpc.launch.pack import PackJob
 from sad_hpc.launch.records import JobRecord, save_records
 from sad_hpc.launch.slurm import QueueEntry
 from sad_hpc.launch.status import step_states
@@ -60,6 +62,7 @@ def say(slurm: FakeSlurm, state: str) -> None:
     "requeue, state, queued",
     [
         (True, "JobState=COMPLETING", True),
+        (True, "JobState=CANCELLED", False),  # after the signal that asked for a requeue
         (False, "JobState=RUNNING", True),  # preempted, with some time to end in
         (False, "JobState=CANCELLED", False),
         (False, "JobState=PENDING", False),  # Slurm itself has queued it
@@ -75,6 +78,17 @@ def test_a_stopped_job_is_queued_again_unless_slurm_is_ending_it(
     assert isinstance(caught.value, QueuedAgain) == queued
     if not queued:
         assert caught.value.code == 128 + signal.SIGTERM
+
+
+def test_a_pack_is_queued_again_whose_members_had_no_handler_yet(
+    stopped_job, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(slurm, "JobState=RUNNING")
+    monkeypatch.setattr(PackJob, "_start", lambda pack, number: Popen(["sleep", "60"]))
+    pack = PackJob((stopped_job(False),))
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(QueuedAgain):
+        pack()
 
 
 def test_other_ranks_neither_queue_it_nor_end_the_first(

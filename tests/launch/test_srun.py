@@ -1,5 +1,6 @@
 """The user's shell lines of a job, one of which fails."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,15 +8,32 @@ import pytest
 
 from sad_hpc.launch.cluster import load_cluster
 from sad_hpc.launch.pipeline import launch
-from sad_hpc.launch.srun import setup_lines
+from sad_hpc.launch.srun import QUEUE_AGAIN, REQUESTS, setup_lines
 from sad_hpc.launch.status import show_status
 from sad_hpc.storage.run import Run
-from tests.launch.conftest import complete, steps_of
+from tests.launch.conftest import FakeSlurm, complete, steps_of
 
 
 def shell(program: str, *setup: str) -> "subprocess.CompletedProcess[str]":
     lines = [*setup_lines(setup), 'echo "works with $A"']
     return subprocess.run([program, "-c", "\n".join(lines)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("state", "queued"), [("RUNNING", "requeue 36_3\n"), ("CANCELLED", "")])
+def test_a_container_queues_its_own_element_again(
+    slurm: FakeSlurm, tmp_path: Path, state: str, queued: str
+) -> None:
+    """The element whose job id is that of its array."""
+    (tmp_path / "requeue-36_3").touch()
+    said = f'case $1 in show) echo "JobId=36 JobState={state}" ;; *) echo "$@" ;; esac'
+    slurm._program("scontrol", said)
+    array = {"SLURM_JOB_ID": "36", "SLURM_ARRAY_JOB_ID": "36", "SLURM_ARRAY_TASK_ID": "3"}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(["(exit 7)", *QUEUE_AGAIN])],
+        env={**os.environ, **array, REQUESTS: str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (7, queued)
+    assert not (tmp_path / "requeue-36_3").exists()
 
 
 @pytest.mark.parametrize("program", ["sh", "bash"])

@@ -331,6 +331,8 @@ def test_queue_programs(slurm: FakeSlurm) -> None:
         "12_3|PENDING|N/A|N/A|ours|(null) a|b\n13|RUNNING|N/A|N/A|a\nb|None\n"
     )
     assert squeue() == {"12_3": QueueEntry("PENDING", None, None, "(null) a|b", "ours")}
+    slurm._program("squeue", 'case "$*" in *--all*) echo "14|RESV_DEL_HOLD|N/A|N/A|a|None" ;; esac')
+    assert squeue()["14"].is_waiting, "also in a hidden partition"
     assert sacct(["12"]) == {}  # no accounting
     slurm._program(
         "sacct",
@@ -471,6 +473,8 @@ def test_reasons_that_no_waiting_helps_are_told_from_those_that_pass(run: Run) -
             shown = "" if reason == "None" else f" ({reason})"
             assert first(run, {title: record("5")}, {"5": entry}).text == f"{kind}{shown}"
     assert not QueueEntry("RUNNING", reason="BadConstraints").is_blocked
+    for reason in ("Reservation night was deleted", "job requeued in held state"):
+        assert QueueEntry("PENDING", reason=reason).is_blocked
 
 
 def test_why_jobs_wait_is_said_once(

@@ -204,10 +204,12 @@ def test_a_job_around_the_launcher_is_hidden(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
     monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    monkeypatch.setenv("SLURM_JWT", "token")
     monkeypatch.delenv("LP_NUM_THREADS", raising=False)
     with submission_environment({"LP_NUM_THREADS": "1"}):
         assert "SLURM_JOB_ID" not in os.environ
         assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
+        assert os.environ["SLURM_JWT"] == "token"
         assert os.environ["SBATCH_ACCOUNT"] == "lab" and os.environ["LP_NUM_THREADS"] == "1"
     assert os.environ["SLURM_JOB_ID"] == "7" and "LP_NUM_THREADS" not in os.environ
 
@@ -393,6 +395,15 @@ def test_a_job_killed_for_memory_gets_twice_as_much(run: Run, slurm: FakeSlurm) 
         assert (records[0].memory_gb, records[0].kills) == (wanted, kills)
         assert all(other.memory_gb is None for other in records[1:])
         assert f"--mem-per-cpu={1024 * wanted}M" in slurm.scripts()[records[0].id]
+    slurm._program("sacct", f'echo "$@" >> {slurm.folder}/asked')
+    submit(run, "pretrain.memory_gb=2")  # the last job has ended for another reason
+    again = load_records(run)[steps_of(run, "pretrain")[0].title]
+    assert (again.memory_gb, again.kills) == (8, 3)
+    assert f"--mem-per-cpu={1024 * 8}M" in slurm.scripts()[again.id]
+    (asked,) = [
+        line for line in (slurm.folder / "asked").read_text().splitlines() if "State" in line
+    ]
+    assert len(asked.split("--jobs=")[1].split()[0].split(",")) == len(steps_of(run, "pretrain"))
     submit(run, "pretrain.memory_gb=3")
     assert load_records(run)[steps_of(run, "pretrain")[0].title].memory_gb is None
 

@@ -10,6 +10,7 @@ import pytest
 from submitit import LocalExecutor
 
 from sad_hpc.parallel.process import end_before_teardown
+from sad_hpc.parallel.submitit_private import PROGRAM
 from tests.conftest import TINY
 from tests.parallel.test_ranks import BIN
 from tests.patience import HUNG
@@ -52,7 +53,7 @@ atexit.register(last_collective_call)
 atexit.register(print, "exit functions ran")
 """
 AS_SUBMITIT = """
-sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=job.PROGRAM)
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name={program!r})
 """
 COMMAND = """
 def main():
@@ -114,7 +115,8 @@ def test_a_probe_of_a_site_ends_with_its_code(name: str, code: int):
 )
 def test_a_job_ends_with_its_code(end: str, code: int, tmp_path: Path):
     script = JOB.format(end=end, config=str(TINY), folder=str(tmp_path))
-    done = end_of(AS_SUBMITIT + script)
+    program = "sad_hpc.launch.pack" if code == 143 else PROGRAM
+    done = end_of(AS_SUBMITIT.format(program=program) + script)
     assert done.returncode == code, done.stderr
     assert done.stdout.endswith("exit functions ran\n")
 

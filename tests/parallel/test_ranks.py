@@ -20,6 +20,7 @@ from sad_hpc.parallel.ranks import (
     MPI_VARIABLES,
     NETMOD,
     Process,
+    forget_process_manager,
     mpich_settings,
     torch_process,
 )
@@ -261,3 +262,12 @@ def test_an_empty_number_is_none(environment: None, tmp_path: Path) -> None:
     os.environ["SLURM_RESTART_COUNT"] = "abc"
     with pytest.raises(UserError, match="SLURM_RESTART_COUNT='abc'"), held(tmp_path):
         pass
+
+
+def test_a_launcher_forgets_its_shells_place_in_an_mpi_job(monkeypatch: pytest.MonkeyPatch):
+    """`srun --pty bash` has one; ranks of mpiexec would take it for theirs, and end."""
+    for name in ("PMI_SIZE", "PMIX_RANK", "PMI2_X", "PMIXED"):
+        monkeypatch.setenv(name, "1")
+    forget_process_manager()
+    left = [name for name in os.environ if name.startswith("PMI")]
+    assert left == ["PMIXED"]

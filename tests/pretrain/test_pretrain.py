@@ -1,3 +1,4 @@
+import errno
 import json
 import math
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -253,6 +255,17 @@ def test_a_checkpoint_of_another_model_is_refused(undisturbed: Run):
     folder = undisturbed.checkpoint("SAD", 0).path
     with pytest.raises(CheckpointError, match="another model"):
         Checkpoints(folder, "0" * 12, 1).newest(zero_stage=0, precision="fp32")
+
+
+def test_an_index_that_cannot_be_read_is_no_missing_one(
+    undisturbed: Run, monkeypatch: pytest.MonkeyPatch
+):
+    """Or a disk that fails for a moment would cost the whole training."""
+    checkpoints = Checkpoints(undisturbed.checkpoint("SAD", 0).path, "0" * 12, 1)
+    error = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr("sad_hpc.pretrain.checkpoint.parse_json", mock.Mock(side_effect=error))
+    with pytest.raises(CheckpointError, match=r"cannot read .*checkpoints\.json"):
+        checkpoints.newest(zero_stage=0, precision="fp32")
 
 
 def test_a_sharded_optimizer_is_refused_on_another_number_of_ranks(undisturbed: Run):
