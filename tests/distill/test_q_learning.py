@@ -134,7 +134,7 @@ def test_only_a_reset_may_interrupt_a_history():
 @pytest.mark.parametrize(
     ("config", "steps", "said"),
     [
-        ("tiny_gaussian", 100, "tabular"),
+        ("tiny_gaussian", 100, "tables of deterministic steps"),
         ("tiny", 5, "task.horizon"),
         ("tiny", -1, "q_learning_steps"),
     ],
