@@ -23,6 +23,10 @@ class DatasetError(UserError):
     """A dataset that is missing, incomplete, damaged or of another kind."""
 
 
+class UnreadableError(DatasetError):
+    """A dataset that exists and cannot be read, such as from a disk that fails."""
+
+
 class EnvironmentFailure(UserError):
     """A user's environment failed in a step; a retry may succeed."""
 

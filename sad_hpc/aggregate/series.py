@@ -136,7 +136,8 @@ class Series:
 
 def of_seeds(one: Series, seeds: Iterable[int]) -> Series:
     """Return a series with those of its seeds that are in `seeds`."""
-    rows = [row for row, seed in enumerate(one.seeds) if seed in set(seeds)]
+    wanted = set(seeds)
+    rows = [row for row, seed in enumerate(one.seeds) if seed in wanted]
     known = tuple(one.seeds[row] for row in rows)
     return replace(one, seeds=known, curves=one.curves[rows], headlines=one.headlines[rows])
 

@@ -100,9 +100,8 @@ def verdict(
         curve: its held-out loss, if it is known.
     """
     own = online[row]
-    chance, limit = of_seeds(online[RANDOM], own.seeds), online.get(BAYES_OPTIMAL)
-    if limit is not None:
-        limit = of_seeds(limit, own.seeds)
+    online = {name: of_seeds(each, own.seeds) for name, each in online.items()}
+    chance, limit = online[RANDOM], online.get(BAYES_OPTIMAL)
     metric = own.measure.metric
     told, random_play = _number(own), f"random play ({_number(chance)})"
     gained, n_seeds = _gain(own, chance), len(list(_gains(own, chance)))

@@ -18,7 +18,7 @@ from sad_hpc.dataset.reader import checked_bytes
 from sad_hpc.dataset.schema import MANIFEST, VIRTUAL, Manifest, ShardEntry
 from sad_hpc.dataset.writer import write_virtual_dataset
 from sad_hpc.distill import Incumbent
-from sad_hpc.errors import DatasetError, UserError
+from sad_hpc.errors import DatasetError, UnreadableError, UserError
 from sad_hpc.kernels.compilation import compilation_announced
 from sad_hpc.parallel import preemption
 from sad_hpc.parallel.preemption import Preempted
@@ -189,7 +189,7 @@ class SplitCollector:
         """Return the stored manifest without missing or damaged shards, or a new one.
 
         Raises:
-            DatasetError: it exists and cannot be read; without it all blocks would be made again.
+            UnreadableError: it exists and cannot be read; without it all blocks would be made anew.
         """
         n_tasks = self._family.n_tasks(self.split, self._data.tasks)
         config = self._run.experiment.data_config()
@@ -204,10 +204,9 @@ class SplitCollector:
         )
         try:
             stored = Manifest.load(self._folder)
-        except DatasetError as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
-                raise
+        except UnreadableError:
+            raise
+        except DatasetError:
             return fresh
         if stored.signature == fresh.signature:
             stored.check_environment(self._folder, fresh.fingerprint)

@@ -28,7 +28,7 @@ from sad_hpc.errors import UserError
 from sad_hpc.experiment.sections import DataConfig
 from sad_hpc.storage.files import write_error
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import TaskFamily
+from sad_hpc.tasks.base import TaskFamily, jumps
 from sad_hpc.tasks.simulated import SimulatedFamily
 from sad_hpc.tasks.tabular import TabularFamily
 
@@ -111,7 +111,7 @@ def cut_into_episodes(
     states, next_states, rewards = (context[p] for p in ("states", "next_states", "rewards"))
     ended = context.get("ends", np.zeros_like(rewards)) != 0
     last = ended.copy()
-    last[:, :-1] |= (states[:, 1:] != next_states[:, :-1]).any(axis=tuple(range(2, states.ndim)))
+    last[:, :-1] |= jumps(states, next_states)
     last[:, horizon - 1 :: horizon] = True
     last[:, -1] = True
     for number in range(len(rewards)):

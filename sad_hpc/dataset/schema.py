@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sad_hpc.errors import DatasetError
+from sad_hpc.errors import DatasetError, UnreadableError
 from sad_hpc.storage.json_files import parse_json, sealed, typed, unsealed, write_json
 from sad_hpc.tasks.fingerprint import are_alike
 
@@ -174,7 +174,7 @@ class Manifest:
         except FileNotFoundError as error:
             raise DatasetError(f"no dataset at {folder}: {path} is missing; {REMEDY}") from error
         except OSError as error:
-            raise DatasetError(f"cannot read {path}: {error.strerror}") from error
+            raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise damaged from error
         if content.get("format_version") != FORMAT_VERSION:

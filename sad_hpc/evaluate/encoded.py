@@ -25,15 +25,19 @@ IMAGE_CONTEXTS = 32
 """Most contexts whose images are encoded at once, since the encoder's activations are large."""
 
 
+def part_size(model: SequenceModel, batch_size: int) -> int:
+    """Return the number of contexts whose tokens are made at once."""
+    return min(batch_size, IMAGE_CONTEXTS) if model.inputs.states_are_images else batch_size
+
+
 @torch.no_grad()
 def tokens_of(model: SequenceModel, context: Context, batch_size: int) -> Tensor:
     """Return the tokens of contexts, (n, t, width)."""
     if model.inputs.states_are_images:
-        batch_size = min(batch_size, IMAGE_CONTEXTS)
         context = replace(context, next_states=None)  # tokens do not have them
     parts = [
         model.context_tokens(part.map(lambda column: column.to(model.device)))
-        for part in context.split(batch_size)
+        for part in context.split(part_size(model, batch_size))
     ]
     return torch.cat(parts)
 

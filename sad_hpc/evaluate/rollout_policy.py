@@ -12,7 +12,7 @@ from sad_hpc.distill.action_table import ActionTable, action_table
 from sad_hpc.distill.block import Transitions
 from sad_hpc.distill.incumbent import Incumbent
 from sad_hpc.distill.rollout import Following, Followings
-from sad_hpc.evaluate.encoded import IMAGE_CONTEXTS, TaskContexts, tokens_of
+from sad_hpc.evaluate.encoded import TaskContexts, part_size, tokens_of
 from sad_hpc.evaluate.own_play import simulator_play, table_play
 from sad_hpc.evaluate.policy import load_model, state_logits
 from sad_hpc.evaluate.simulated import Decide, deciding, readings
@@ -97,10 +97,9 @@ def simulated_incumbent(
 
 def _tokens(model: SequenceModel, context: Transitions, batch_size: int) -> Tensor:
     """Return the tokens of contexts (n, t, width), whose images are encoded here and only here."""
-    # A signal waits for the end of one part.
-    size = IMAGE_CONTEXTS if model.inputs.states_are_images else batch_size
     parts = []
-    for part in Context.of_parts(context.parts).split(size):
+    # A signal waits for the end of one part.
+    for part in Context.of_parts(context.parts).split(part_size(model, batch_size)):
         if STOP_FLAG[0]:
             raise Interrupted
         parts.append(tokens_of(model, part, batch_size))

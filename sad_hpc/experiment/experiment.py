@@ -98,7 +98,7 @@ class Experiment(Section, Generic[TaskT]):
 
     @property
     def seeds_share_data(self) -> bool:
-        """Whether all seeds have the same dataset."""
+        """True if all seeds have the same dataset."""
         return not {"data", "split"} & set(self.seeds_vary)
 
     @property

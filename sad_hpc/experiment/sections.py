@@ -19,6 +19,7 @@ LOGS = "logs-"
 """Prefix of the names of imported contexts whose tasks have no parameters."""
 
 LATER_ROW_SETTING = Role.ROW_SETTING | Role.OMIT_DEFAULT
+"""The role of keys of `data` that are younger than some datasets."""
 
 
 class DataConfig(Section):

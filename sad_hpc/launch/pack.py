@@ -44,11 +44,12 @@ class PackJob:
             members = [self._start(number) for number in range(len(self.jobs))]
             with _passed_on(members):
                 codes = [member.wait() for member in members]
-            if preemption.requested():  # a member that has just started is ended by the signal
-                codes = [STOPPED if code == -signal.SIGTERM else code for code in codes]
             stop = None
-            if preemption.requested() and STOPPED in codes:
-                stop = Preempted("the job was told to stop", preemption.requeue_requested())
+            if preemption.requested():
+                # A member that has just started is ended by the signal.
+                codes = [STOPPED if code == -signal.SIGTERM else code for code in codes]
+                if STOPPED in codes:
+                    stop = Preempted("the job was told to stop", preemption.requeue_requested())
         for job, code in zip(self.jobs, codes, strict=True):
             if code not in (0, STOPPED):
                 reason = cause_of_death(-code) if code < 0 else f"ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""What a launch needs before anything starts: each miss is one line with its fix."""
+"""The checks of a launch before anything starts; each failure is one line with its fix."""
 
 import shutil
 from collections.abc import Collection

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sad_hpc.experiment.sections import DITConfig
 from sad_hpc.tasks.bandit import BanditFamily
-from sad_hpc.tasks.base import Arrays, TaskFamily
+from sad_hpc.tasks.base import Arrays, TaskFamily, jumps
 
 
 def dit_weights(
@@ -59,9 +59,8 @@ def with_cuts(arrays: Arrays) -> Arrays:
     Args:
         arrays: states and next_states (n, T, ...), rewards and, if episodes can end, ends (n, T).
     """
-    states, following = arrays["states"][:, 1:], arrays["next_states"][:, :-1]
     ends = np.zeros(arrays["rewards"].shape, np.uint8) | arrays.get("ends", np.uint8(0))
-    ends[:, :-1] |= (states != following).any(axis=tuple(range(2, states.ndim)))
+    ends[:, :-1] |= jumps(arrays["states"], arrays["next_states"])
     return {**arrays, "ends": ends}
 
 

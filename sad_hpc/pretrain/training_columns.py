@@ -92,14 +92,17 @@ class TrainingColumns:
     def _columns(self, found: Arrays) -> Arrays:
         arrays = {key: found[name] for key, name in self._names.items()}
         if self.method.by_return:
-            seen = with_cuts(arrays) if self._has_cuts else arrays
-            arrays["weights"] = dit_weights(self.family, self.experiment.dit, seen, self._least)
+            episodes = self._in_episodes(arrays)
+            arrays["weights"] = dit_weights(self.family, self.experiment.dit, episodes, self._least)
         return arrays
 
     @property
     def _has_cuts(self) -> bool:
         """True if episodes may be truncated within a context, and next states show where."""
         return self.experiment.data.imported_contexts is not None and "next_states" in self._names
+
+    def _in_episodes(self, arrays: Arrays) -> Arrays:
+        return with_cuts(arrays) if self._has_cuts else arrays
 
     @functools.cached_property
     def n_holdout(self) -> int:
@@ -153,8 +156,7 @@ class TrainingColumns:
             names = [self._names[key] for key in keys]
             part = Part(entry, 0, entry.rows)
             found = read_parts(self._folder, self.manifest, names, [part], self._layout)
-            arrays = {key: found[self._names[key]] for key in keys}
-            arrays = with_cuts(arrays) if self._has_cuts else arrays
+            arrays = self._in_episodes({key: found[self._names[key]] for key in keys})
             returns = pair_returns(self.family, self.experiment.dit, arrays)
             total += float(returns.sum(dtype=np.float64))
             lowest = min(lowest, float(returns.min()))

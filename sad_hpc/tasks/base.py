@@ -30,6 +30,11 @@ SPARSE_REWARD_SCALE = 4.0
 transitions of the context; without the factor, training did not achieve this."""
 
 
+def jumps(states: NDArray[Any], next_states: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether another state follows than the next one, (n, t - 1), of states (n, t, ...)."""
+    return (states[:, 1:] != next_states[:, :-1]).any(axis=tuple(range(2, states.ndim)))
+
+
 class TaskFamily(ABC):
     """A distribution over tasks.
 
